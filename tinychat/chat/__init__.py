@@ -1,0 +1,1 @@
+"""The interactive conversation: session, loop, commands, rendering."""

@@ -1,0 +1,1 @@
+"""Reads the formats of the world: config.json, safetensors, PyTorch files, the hub, the store."""

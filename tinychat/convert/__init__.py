@@ -1,0 +1,1 @@
+"""Turns a checkpoint into a model folder: quantize, pack, write."""

@@ -1,0 +1,56 @@
+"""Everything tinychat raises on purpose.
+
+    TinychatError
+    |- CheckpointError          a file of the checkpoint is missing, damaged or lying
+    |- UnsupportedModelError    the architecture or one of its settings is not implemented
+    |- ConversionError          the conversion cannot go on: values, target folder
+    |- ModelFolderError         a converted model folder is missing, damaged or too new
+    |- HubError                 the hub cannot be reached or does not have the repository
+    |- StoreError               the local store has no such model, or cannot be written
+    |- TextError                tokenizer or chat template cannot be used
+    |- ContextError             the tokens do not fit into the context
+    `- SettingError             an argument, flag or environment variable is out of range
+
+The library raises; only the command line turns an error into text. Each message is one line
+that says what is wrong, which file or value it is about, and what to do.
+"""
+
+
+class TinychatError(Exception):
+    """Base class: one line for the person in front of the terminal."""
+
+
+class CheckpointError(TinychatError):
+    """A file of a Hugging Face checkpoint is missing, damaged or contradicts another."""
+
+
+class UnsupportedModelError(TinychatError):
+    """The architecture, or one of its settings, is not implemented."""
+
+
+class ConversionError(TinychatError):
+    """A checkpoint cannot be converted: bad values, or a target that cannot be written."""
+
+
+class ModelFolderError(TinychatError):
+    """A converted model folder is missing, damaged, or of a newer format."""
+
+
+class HubError(TinychatError):
+    """The hub cannot be reached, or has no such repository or revision."""
+
+
+class StoreError(TinychatError):
+    """The local store has no such model, or cannot be written."""
+
+
+class TextError(TinychatError):
+    """A tokenizer or chat template is missing, damaged, or failed."""
+
+
+class ContextError(TinychatError):
+    """The tokens do not fit into the context."""
+
+
+class SettingError(TinychatError):
+    """An argument, flag or environment variable is out of range."""

@@ -1,0 +1,1 @@
+"""From prompt ids to a stream of text: prefill, decode, sampling, stop conditions."""

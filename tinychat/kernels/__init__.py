@@ -1,0 +1,1 @@
+"""The compiled operations of the decoder, one per file."""

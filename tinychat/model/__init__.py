@@ -1,0 +1,1 @@
+"""The model: its configuration, folder, KV cache and decoder."""
