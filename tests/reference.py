@@ -1,0 +1,304 @@
+"""The slow, obvious float64 version of every operation and of the whole decoder.
+
+Written from the formulas with numpy alone; never imports ``tinychat.kernels``. Shapes use the project's letters:
+T query tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features.
+A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
+"""
+
+import math
+
+import numpy as np
+
+ROWS = 16  # output rows that share one block of the packed layouts
+
+
+def linear(x, weight, bias=None):
+    """Return ``x [T, K] @ weight [N, K].T + bias [N]``."""
+    out = np.asarray(x, np.float64) @ np.asarray(weight, np.float64).T
+    return out if bias is None else out + np.asarray(bias, np.float64)
+
+
+def rms_norm(x, weight, eps):
+    """Return ``weight * x / sqrt(mean(x**2) + eps)`` over the last axis."""
+    x = np.asarray(x, np.float64)
+    return np.asarray(weight, np.float64) * (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps))
+
+
+def silu(x):
+    """Return ``x * sigmoid(x)``, written so that no large exponent overflows."""
+    x = np.asarray(x, np.float64)
+    small = np.exp(-np.abs(x))
+    return x * np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+def swiglu(gate, up):
+    """Return ``silu(gate) * up``."""
+    return silu(gate) * np.asarray(up, np.float64)
+
+
+def rope(x, angles, attention_factor=1.0):
+    """Rotate the pairs (i, i + d/2) of ``x [T, heads, d]`` by ``angles [T, d/2]`` (half-split convention)."""
+    x = np.asarray(x, np.float64)
+    half = x.shape[-1] // 2
+    cos = attention_factor * np.cos(angles)[:, None, :]
+    sin = attention_factor * np.sin(angles)[:, None, :]
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def softmax(scores):
+    """Return the softmax over the last axis."""
+    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def attention(q, k, v, window=0):
+    """Causal grouped-query attention of the last T of S positions.
+
+    Parameters
+    ----------
+    q : [T, H, d]
+    k, v : [S, G, d]
+        Query head h reads key/value head ``h // (H // G)``. Query t stands at position ``S - T + t``.
+    window : int
+        How many positions a query sees, its own included; 0 for all.
+
+    Returns
+    -------
+    float64 [T, H, d]
+    """
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    past = k.shape[0] - q.shape[0]
+    heads_per_kv_head = q.shape[1] // k.shape[1]
+    out = np.empty_like(q)
+    for t in range(q.shape[0]):
+        stop = past + t + 1
+        start = max(0, stop - window) if window else 0
+        for h in range(q.shape[1]):
+            g = h // heads_per_kv_head
+            scores = k[start:stop, g] @ q[t, h] / math.sqrt(q.shape[2])
+            out[t, h] = softmax(scores) @ v[start:stop, g]
+    return out
+
+
+def quantize_activations(x, group_size):
+    """Quantize ``x [T, K]`` to symmetric int8 codes with one scale per token and group of columns.
+
+    Returns
+    -------
+    codes : int8 [T, K]
+        ``round_half_even(x / scale)``; 0 where the whole group is 0.
+    scales : float64 [T, ceil(K / group_size)]
+        ``max(|x|) / 127`` of the group; the last group may be short.
+    """
+    x = np.asarray(x, np.float64)
+    groups = -(-x.shape[1] // group_size)
+    codes = np.zeros(x.shape, np.int8)
+    scales = np.zeros((x.shape[0], groups))
+    for t in range(x.shape[0]):
+        for g in range(groups):
+            columns = slice(g * group_size, (g + 1) * group_size)
+            scales[t, g] = np.max(np.abs(x[t, columns])) / 127
+            if scales[t, g] > 0:
+                codes[t, columns] = np.rint(x[t, columns] / scales[t, g])
+    return codes, scales
+
+
+def unpack_int4(packed):
+    """Turn ``packed`` uint8 [N/16, K/8, 16, 4] into codes uint8 [N, K]: low nibble column 8j+i, high 8j+4+i."""
+    codes = np.empty((packed.shape[0] * ROWS, packed.shape[1] * 8), np.uint8)
+    for r in range(ROWS):
+        for i in range(4):
+            codes[r::ROWS, i::8] = packed[:, :, r, i] & 15
+            codes[r::ROWS, 4 + i :: 8] = packed[:, :, r, i] >> 4
+    return codes
+
+
+def unpack_int8(packed):
+    """Turn ``packed`` uint8 [N/16, K/4, 16, 4] into codes uint8 [N, K]: byte (b, j, r, i) is row 16b+r, column 4j+i."""
+    codes = np.empty((packed.shape[0] * ROWS, packed.shape[1] * 4), np.uint8)
+    for r in range(ROWS):
+        for i in range(4):
+            codes[r::ROWS, i::4] = packed[:, :, r, i]
+    return codes
+
+
+def unpack_f32(packed, shape=None):
+    """Turn ``packed`` float32 [N/16, K, 16] into float64 [N, K], cut to ``shape`` where padding is to be dropped."""
+    weight = np.empty((packed.shape[0] * ROWS, packed.shape[1]))
+    for r in range(ROWS):
+        weight[r::ROWS] = packed[:, :, r]
+    return weight if shape is None else weight[: shape[0], : shape[1]]
+
+
+def dequantize(codes, scales, zero, shape=None):
+    """Return ``(codes - zero) * scale`` as float64 [N, K] for ``scales`` float16 [N/16, groups, 16]."""
+    columns_per_group = codes.shape[1] // scales.shape[1]
+    row_scales = np.empty((codes.shape[0], scales.shape[1]))
+    for r in range(ROWS):
+        row_scales[r::ROWS] = scales[:, :, r]
+    weight = (codes.astype(np.float64) - zero) * np.repeat(row_scales, columns_per_group, axis=1)
+    return weight if shape is None else weight[: shape[0], : shape[1]]
+
+
+def dequantize_int4(packed, scales, shape=None):
+    """Return the float64 [N, K] weight of an int4 layout; ``shape`` drops the padding."""
+    return dequantize(unpack_int4(packed), scales, 8, shape)
+
+
+def dequantize_int8(packed, scales, shape=None):
+    """Return the float64 [N, K] weight of an int8 layout; ``shape`` drops the padding."""
+    return dequantize(unpack_int8(packed), scales, 128, shape)
+
+
+def squared_error(group, scales, lowest=-8, highest=7):
+    """Return, for every scale of ``scales [M]``, the squared error of rounding ``group [K]`` to its codes."""
+    group = np.asarray(group, np.float64)
+    step = np.asarray(scales, np.float64)[:, None]
+    codes = np.clip(np.rint(group / step), lowest, highest)
+    return np.sum((group - step * codes) ** 2, axis=1)
+
+
+def best_scale(group, lowest=-8, highest=7, negative=True):
+    """Find the float16 scale of least squared error for one group by trying every finite float16.
+
+    Returns
+    -------
+    scale : np.float16
+        0 for a group of zeros. Negative scales let the longer side of the codes serve positive weights.
+    error : float
+        Sum over the group of ``(w - scale * code)**2``.
+    """
+    candidates = np.arange(1, 0x7C00, dtype=np.uint16).view(np.float16)
+    if negative:
+        candidates = np.concatenate([candidates, -candidates])
+    errors = squared_error(group, candidates, lowest, highest)
+    best = int(np.argmin(errors))
+    if not np.any(group):
+        return np.float16(0), 0.0
+    return candidates[best], float(errors[best])
+
+
+def rope_angles(config, positions, sequence_length):
+    """Return the rotation angles float64 [P, d/2] of ``positions [P]`` and the factor on cosine and sine."""
+    scaling = config.rope_scaling
+    kind = "default" if scaling is None else scaling.rope_type
+    frequencies, attention_factor = _FREQUENCIES[kind](config, scaling, sequence_length)
+    return np.asarray(positions, np.float64)[:, None] * frequencies, attention_factor
+
+
+def _plain_frequencies(base, head_dim):
+    return base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+
+
+def _default(config, scaling, sequence_length):
+    return _plain_frequencies(config.rope_theta, config.head_dim), 1.0
+
+
+def _linear(config, scaling, sequence_length):
+    return _plain_frequencies(config.rope_theta, config.head_dim) / scaling.factor, 1.0
+
+
+def _dynamic(config, scaling, sequence_length):
+    """Neural tangent kernel scaling: the base grows with the sequence once it passes the trained length."""
+    d, trained = config.head_dim, config.max_position_embeddings
+    stretch = scaling.factor * max(sequence_length, trained) / trained - (scaling.factor - 1)
+    return _plain_frequencies(config.rope_theta * stretch ** (d / (d - 2)), d), 1.0
+
+
+def _llama3(config, scaling, sequence_length):
+    """Slow waves are stretched by the factor, fast ones kept, those between blended."""
+    trained, low, high = (
+        scaling.original_max_position_embeddings,
+        scaling.low_freq_factor,
+        scaling.high_freq_factor,
+    )
+    frequencies = _plain_frequencies(config.rope_theta, config.head_dim)
+    for i, frequency in enumerate(frequencies):
+        turns = trained * frequency / (2 * math.pi)
+        keep = min(1.0, max(0.0, (turns - low) / (high - low)))
+        frequencies[i] = (1 - keep) * frequency / scaling.factor + keep * frequency
+    return frequencies, 1.0
+
+
+def _yarn(config, scaling, sequence_length):
+    """Blend kept and stretched frequencies by a ramp over the dimensions; cosine and sine grow with log(factor)."""
+    d, base = config.head_dim, config.rope_theta
+    trained = scaling.original_max_position_embeddings or config.max_position_embeddings
+    factor = scaling.factor or config.max_position_embeddings / trained
+
+    def dimension(turns):
+        return d * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = dimension(scaling.beta_fast or 32), dimension(scaling.beta_slow or 1)
+    if scaling.truncate is not False:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, d - 1)
+    high = high + 0.001 if low == high else high
+    stretched = np.clip((np.arange(d // 2) - low) / (high - low), 0, 1)
+    kept = _plain_frequencies(base, d)
+    return stretched * kept / factor + (1 - stretched) * kept, _yarn_attention_factor(scaling, factor)
+
+
+def _yarn_attention_factor(scaling, factor):
+    def mscale(weight):
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    if scaling.attention_factor is not None:
+        return scaling.attention_factor
+    if scaling.mscale and scaling.mscale_all_dim:
+        return mscale(scaling.mscale) / mscale(scaling.mscale_all_dim)
+    return mscale(1.0)
+
+
+_FREQUENCIES = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn}
+
+
+def decoder_logits(config, weights, ids):
+    """Run the whole decoder over ``ids`` from an empty context.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    weights : dict of str to array
+        By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...).
+    ids : sequence of int, length T
+
+    Returns
+    -------
+    float64 [T, vocab_size]
+    """
+    x = np.asarray(weights["model.embed_tokens.weight"])[np.asarray(ids)].astype(np.float64)
+    angles, attention_factor = rope_angles(config, np.arange(len(ids)), len(ids))
+    for layer in range(config.num_hidden_layers):
+        name = f"model.layers.{layer}."
+        normed = rms_norm(x, weights[name + "input_layernorm.weight"], config.rms_norm_eps)
+        x = x + _attention_block(
+            config, weights, name + "self_attn.", layer, normed, angles, attention_factor
+        )
+        normed = rms_norm(x, weights[name + "post_attention_layernorm.weight"], config.rms_norm_eps)
+        x = x + _mlp_block(config, weights, name + "mlp.", normed)
+    x = rms_norm(x, weights["model.norm.weight"], config.rms_norm_eps)
+    return linear(x, weights["model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"])
+
+
+def _project(weights, name, x, has_bias):
+    return linear(x, weights[name + ".weight"], weights[name + ".bias"] if has_bias else None)
+
+
+def _attention_block(config, weights, name, layer, x, angles, attention_factor):
+    d = config.head_dim
+    q, k, v = (_project(weights, name + p, x, config.qkv_bias) for p in ("q_proj", "k_proj", "v_proj"))
+    q = q.reshape(len(x), config.num_attention_heads, d)
+    k, v = (a.reshape(len(x), config.num_key_value_heads, d) for a in (k, v))
+    if config.qk_norm:
+        q = rms_norm(q, weights[name + "q_norm.weight"], config.rms_norm_eps)
+        k = rms_norm(k, weights[name + "k_norm.weight"], config.rms_norm_eps)
+    q, k = (rope(a, angles, attention_factor) for a in (q, k))
+    mixed = attention(q, k, v, config.sliding_windows[layer])
+    return _project(weights, name + "o_proj", mixed.reshape(len(x), -1), config.o_bias)
+
+
+def _mlp_block(config, weights, name, x):
+    gate, up = (_project(weights, name + p, x, config.mlp_bias) for p in ("gate_proj", "up_proj"))
+    return _project(weights, name + "down_proj", swiglu(gate, up), config.mlp_bias)
