@@ -1,8 +1,7 @@
 """The slow, obvious float64 version of every operation and of the whole decoder.
 
-Written from the formulas with numpy alone; never imports ``tinychat.kernels``. Shapes use the project's letters:
-T query tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features.
-A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
+Written from the formulas with numpy alone; never imports ``tinychat.kernels``. The letters of shapes: T query
+tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features. A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
 """
 
 import math
@@ -105,7 +104,7 @@ def quantize_activations(x, group_size):
 
 
 def unpack_int4(packed):
-    """Turn ``packed`` uint8 [N/16, K/8, 16, 4] into codes uint8 [N, K]: low nibble column 8j+i, high 8j+4+i."""
+    """Turn ``packed`` uint8 [N/16, K/8, 16, 4] into codes [N, K]; low nibble: column 8j+i, high: 8j+4+i."""
     codes = np.empty((packed.shape[0] * ROWS, packed.shape[1] * 8), np.uint8)
     for r in range(ROWS):
         for i in range(4):
@@ -115,7 +114,7 @@ def unpack_int4(packed):
 
 
 def unpack_int8(packed):
-    """Turn ``packed`` uint8 [N/16, K/4, 16, 4] into codes uint8 [N, K]: byte (b, j, r, i) is row 16b+r, column 4j+i."""
+    """Turn ``packed`` uint8 [N/16, K/4, 16, 4] into codes [N, K]: byte (b, j, r, i) is (16b+r, 4j+i)."""
     codes = np.empty((packed.shape[0] * ROWS, packed.shape[1] * 4), np.uint8)
     for r in range(ROWS):
         for i in range(4):
@@ -124,7 +123,7 @@ def unpack_int8(packed):
 
 
 def unpack_f32(packed, shape=None):
-    """Turn ``packed`` float32 [N/16, K, 16] into float64 [N, K], cut to ``shape`` where padding is to be dropped."""
+    """Turn ``packed`` float32 [N/16, K, 16] into float64 [N, K]; ``shape`` drops the padding."""
     weight = np.empty((packed.shape[0] * ROWS, packed.shape[1]))
     for r in range(ROWS):
         weight[r::ROWS] = packed[:, :, r]
@@ -208,11 +207,8 @@ def _dynamic(config, scaling, sequence_length):
 
 def _llama3(config, scaling, sequence_length):
     """Slow waves are stretched by the factor, fast ones kept, those between blended."""
-    trained, low, high = (
-        scaling.original_max_position_embeddings,
-        scaling.low_freq_factor,
-        scaling.high_freq_factor,
-    )
+    trained = scaling.original_max_position_embeddings or config.max_position_embeddings
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
     frequencies = _plain_frequencies(config.rope_theta, config.head_dim)
     for i, frequency in enumerate(frequencies):
         turns = trained * frequency / (2 * math.pi)
@@ -222,7 +218,7 @@ def _llama3(config, scaling, sequence_length):
 
 
 def _yarn(config, scaling, sequence_length):
-    """Blend kept and stretched frequencies by a ramp over the dimensions; cosine and sine grow with log(factor)."""
+    """Blend kept and stretched frequencies by a ramp over dimensions; cosine and sine grow too."""
     d, base = config.head_dim, config.rope_theta
     trained = scaling.original_max_position_embeddings or config.max_position_embeddings
     factor = scaling.factor or config.max_position_embeddings / trained
