@@ -1,7 +1,8 @@
 """The slow, obvious float64 version of every operation and of the whole decoder.
 
 Written from the formulas with numpy alone; never imports ``tinychat.kernels``. The letters of shapes: T query
-tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features. A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
+tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features.
+A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
 """
 
 import math
