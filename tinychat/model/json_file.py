@@ -1,0 +1,67 @@
+"""JSON files that other programs wrote: read whole, with every failure turned into one line."""
+
+import json
+from pathlib import Path
+
+from tinychat.errors import CheckpointError
+
+# The largest index of a published checkpoint is below one megabyte; tokenizers are read elsewhere.
+MAX_BYTES = 64 << 20
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """Read a file that must hold one JSON object.
+
+    Parameters
+    ----------
+    path : Path
+        A UTF-8 file of at most 64 MiB.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read, or is not a JSON object.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise CheckpointError(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a settings file")
+        return parse_json_object(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def parse_json_object(data: bytes, source: str) -> dict[str, object]:
+    """Parse bytes that must hold one JSON object; `source` names them in errors.
+
+    Raises
+    ------
+    CheckpointError
+        If the bytes are not JSON, not an object, or name a key twice.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates)
+    except RecursionError:
+        raise CheckpointError(f"{source} is nested too deeply to be a settings file") from None
+    except ValueError as error:
+        raise CheckpointError(f"{source} is not valid JSON: {one_line(str(error))}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{source} must hold a JSON object, found {type(value).__name__}")
+    return value
+
+
+def one_line(text: str, limit: int = 120) -> str:
+    """Return `text` with line breaks and control characters escaped, cut to `limit` characters."""
+    safe = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
+    return safe if len(safe) <= limit else safe[: limit - 3] + "..."
+
+
+def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Readers disagree on which of two equal keys counts, so neither does here."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} occurs twice")
+    return result

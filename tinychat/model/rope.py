@@ -1,0 +1,108 @@
+"""Tables of the rotary position embedding.
+
+Half-split convention: channel i of a head is rotated together with channel i + d/2 by the angle
+``position * inverse_frequency[i]``. (Meta's own files and GGUF pair 2i with 2i + 1 instead.)
+The formulas are those of transformers, evaluated in float64.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.model.config import ModelConfig
+from tinychat.model.rope_scaling import RopeScaling
+
+
+def rope_tables(
+    config: ModelConfig, start: int, stop: int, sequence_length: int | None = None
+) -> NDArray[np.float32]:
+    """Compute cosines and sines for the positions ``start..stop-1``.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    start, stop : int
+        Positions, 0-based.
+    sequence_length : int, optional
+        Positions in the whole sequence; counts only for "dynamic" scaling, whose base grows once this
+        exceeds ``max_position_embeddings``. `stop` when omitted.
+
+    Returns
+    -------
+    float32 [stop - start, head_dim], C order
+        Columns 0..d/2-1 are cosines, d/2..d-1 sines, both times the attention factor (yarn).
+    """
+    frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
+    angles = np.arange(start, stop, dtype=np.float64)[:, None] * frequencies
+    table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1)
+    return (table * attention_factor(config.rope_scaling)).astype(np.float32)
+
+
+def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
+    """Compute the angle per position of each channel pair: float64 [head_dim / 2], in radians."""
+    scaling = config.rope_scaling
+    if scaling is None:
+        return _plain(config.rope_theta, config.head_dim)
+    if scaling.rope_type == "linear":
+        return _plain(config.rope_theta, config.head_dim) / scaling.factor
+    if scaling.rope_type == "dynamic":
+        return _plain(_dynamic_theta(config, scaling, sequence_length), config.head_dim)
+    if scaling.rope_type == "llama3":
+        return _llama3(_plain(config.rope_theta, config.head_dim), scaling)
+    return _yarn(config, scaling)
+
+
+def attention_factor(scaling: RopeScaling | None) -> float:
+    """Return what cosines and sines are multiplied by: 1 but for yarn."""
+    if scaling is None or scaling.rope_type != "yarn":
+        return 1.0
+    if scaling.attention_factor is not None:
+        return scaling.attention_factor
+    if scaling.mscale and scaling.mscale_all_dim:
+        return _magnitude(scaling.factor, scaling.mscale) / _magnitude(scaling.factor, scaling.mscale_all_dim)
+    return _magnitude(scaling.factor, 1.0)
+
+
+def _magnitude(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def _plain(theta: float, head_dim: int) -> NDArray[np.float64]:
+    return theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+
+
+def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
+    """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
+    stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
+    exponent = config.head_dim / (config.head_dim - 2)
+    return float(config.rope_theta * (scaling.factor * stretch - (scaling.factor - 1)) ** exponent)
+
+
+def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[np.float64]:
+    """Keep short wavelengths, divide long ones by the factor, blend linearly between the two."""
+    rotations = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = np.clip((rotations - low) / (high - low), 0.0, 1.0)
+    return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
+    """Keep channels that rotate often, divide those that rotate rarely, ramp over the pairs between."""
+    low = _pair_with_rotations(config, scaling, scaling.beta_fast)
+    high = _pair_with_rotations(config, scaling, scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, config.head_dim - 1)
+    if low == high:
+        high += 0.001  # transformers' own guard against a ramp of no width
+    pairs = np.arange(config.head_dim // 2, dtype=np.float64)
+    kept = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
+    frequencies = _plain(config.rope_theta, config.head_dim)
+    return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def _pair_with_rotations(config: ModelConfig, scaling: RopeScaling, rotations: float) -> float:
+    """Return the (fractional) channel pair that turns `rotations` times over the training length."""
+    wavelength_ratio = scaling.original_max_position_embeddings / (rotations * 2 * math.pi)
+    return config.head_dim * math.log(wavelength_ratio) / (2 * math.log(config.rope_theta))
