@@ -1,0 +1,22 @@
+"""What every test shares: a private home for models and a seeded generator."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# The oracles beside this file (reference, families) are imported by tests in every subfolder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory, monkeypatch):
+    """Point the store of models at a folder of this test alone."""
+    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture
+def rng():
+    """Return a numpy generator that draws the same values in every run."""
+    return np.random.default_rng(20_240_601)

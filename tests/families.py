@@ -1,0 +1,287 @@
+"""Tiny random checkpoints of every supported family and variant, made from a seed with numpy alone.
+
+``VARIANTS`` is the table: the family's own ``config.json`` keys (as transformers 4 writes them), the type the
+weights are stored in, and how the files are cut. The sizes are awkward on purpose: an intermediate size and a
+vocabulary that are multiples of nothing, and a head_dim that is no multiple of 16.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+SHORT, LONG = 40, 200  # prompt lengths that are compared
+SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
+NEW_TOKENS = 16
+CONTEXT_SIZE = 256
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+COMMON = {
+    "hidden_size": 96,
+    "intermediate_size": 172,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "hidden_act": "silu",
+    "vocab_size": 517,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LLAMA = COMMON | {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5}
+MISTRAL = COMMON | {
+    "architectures": ["MistralForCausalLM"],
+    "model_type": "mistral",
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+}
+QWEN2 = COMMON | {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "num_key_value_heads": 2,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+}
+QWEN3 = QWEN2 | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 40}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One checkpoint: its name, ``config.json``, and how the weights are stored."""
+
+    name: str
+    config: dict
+    dtype: str = "float32"
+    files: str = "safetensors"  # safetensors | safetensors-sharded | bin | bin-sharded
+
+    @property
+    def seed(self):
+        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:4], "little")
+
+
+VARIANTS = [
+    Variant("llama1-mha", LLAMA | {"rms_norm_eps": 1e-6}, "float16", "bin-sharded"),
+    Variant("llama2-mha", LLAMA | {"num_key_value_heads": 4, "rope_scaling": None}, "float16", "bin"),
+    Variant("llama2-gqa", LLAMA | {"num_key_value_heads": 2}, "bfloat16", "safetensors-sharded"),
+    Variant("tinyllama", LLAMA | {"num_attention_heads": 8, "num_key_value_heads": 1, "hidden_size": 192}),
+    Variant(
+        "smollm2",
+        LLAMA
+        | {
+            "hidden_size": 144,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+            "rope_theta": 1e5,
+        },
+        "bfloat16",
+    ),
+    Variant("codellama", LLAMA | {"rope_theta": 1e6, "vocab_size": 531}, "bfloat16", "bin"),
+    Variant("llama3", LLAMA | {"num_key_value_heads": 2, "rope_theta": 5e5}, "bfloat16"),
+    Variant(
+        "llama3.1",
+        LLAMA | {"num_key_value_heads": 2, "rope_scaling": LLAMA3_ROPE, "eos_token_id": [2, 3]},
+        "bfloat16",
+        "safetensors-sharded",
+    ),
+    Variant(
+        "llama3.2",
+        LLAMA
+        | {
+            "num_key_value_heads": 1,
+            "rope_theta": 5e5,
+            "rope_scaling": LLAMA3_ROPE | {"factor": 32.0},
+            "tie_word_embeddings": True,
+        },
+        "bfloat16",
+    ),
+    Variant("llama-linear", LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.5}}, "float16"),
+    Variant(
+        "llama-dynamic",
+        LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64},
+    ),
+    Variant("llama-yarn", LLAMA | {"rope_scaling": YARN}),
+    Variant("llama-yarn-mscale", LLAMA | {"rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3}}),
+    Variant(
+        "llama-yarn-explicit",
+        LLAMA
+        | {
+            "rope_scaling": YARN
+            | {"attention_factor": 1.25, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
+        },
+    ),
+    Variant("llama-mqa", LLAMA | {"num_key_value_heads": 1}, "float16", "safetensors-sharded"),
+    Variant("llama-attention-bias", LLAMA | {"num_key_value_heads": 2, "attention_bias": True}, "bfloat16"),
+    Variant("llama-all-biases", LLAMA | {"attention_bias": True, "mlp_bias": True}, "float32", "bin-sharded"),
+    Variant("llama-head-dim", LLAMA | {"hidden_size": 88, "head_dim": 24, "num_key_value_heads": 2}),
+    Variant("mistral", MISTRAL | {"sliding_window": None, "head_dim": 32}, "bfloat16", "safetensors-sharded"),
+    Variant("mistral-window", MISTRAL | {"sliding_window": 24}, "bfloat16"),
+    Variant("qwen2", QWEN2, "bfloat16", "safetensors-sharded"),
+    Variant("qwen2-tied", QWEN2 | {"tie_word_embeddings": True}, "float16"),
+    Variant(
+        "qwen2-window",
+        QWEN2 | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
+    ),
+    Variant("qwen2-yarn", QWEN2 | {"rope_scaling": {"type": "yarn"} | YARN}, "bfloat16"),
+    Variant("qwen3", QWEN3, "bfloat16", "safetensors-sharded"),
+    Variant("qwen3-tied", QWEN3 | {"tie_word_embeddings": True, "head_dim": 24}, "bfloat16"),
+    Variant("qwen3-bias", QWEN3 | {"attention_bias": True}, "float32", "bin"),
+    Variant(
+        "qwen3-window",
+        QWEN3
+        | {
+            "use_sliding_window": True,
+            "sliding_window": 28,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+        "float16",
+    ),
+]
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+def make_ids(variant):
+    """Return the LONG token ids of a variant; the short prompt is their beginning."""
+    return np.random.RandomState(variant.seed).randint(variant.config["vocab_size"], size=LONG).tolist()
+
+
+def weight_shapes(config):
+    """Return the shape of every tensor by its name in a Hugging Face checkpoint, biases included."""
+    hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    head_dim = config.get("head_dim") or hidden // heads
+    kv_heads = config.get("num_key_value_heads", heads)
+    attention_bias = config.get("attention_bias", False)
+    qkv_bias = attention_bias or config["model_type"] == "qwen2"
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,)}
+    if not config.get("tie_word_embeddings", False):
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    linears = {
+        "self_attn.q_proj": (heads * head_dim, hidden, qkv_bias),
+        "self_attn.k_proj": (kv_heads * head_dim, hidden, qkv_bias),
+        "self_attn.v_proj": (kv_heads * head_dim, hidden, qkv_bias),
+        "self_attn.o_proj": (hidden, heads * head_dim, attention_bias),
+        "mlp.gate_proj": (inner, hidden, config.get("mlp_bias", False)),
+        "mlp.up_proj": (inner, hidden, config.get("mlp_bias", False)),
+        "mlp.down_proj": (hidden, inner, config.get("mlp_bias", False)),
+    }
+    norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
+    if config["model_type"] == "qwen3":
+        norms |= {"self_attn.q_norm": head_dim, "self_attn.k_norm": head_dim}
+    for layer in range(config["num_hidden_layers"]):
+        for name, (rows, columns, has_bias) in linears.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = (rows, columns)
+            if has_bias:
+                shapes[f"model.layers.{layer}.{name}.bias"] = (rows,)
+        shapes |= {f"model.layers.{layer}.{name}.weight": (width,) for name, width in norms.items()}
+    return shapes
+
+
+def make_weights(variant):
+    """Draw every tensor from the variant's seed, rounded to the type it is stored in.
+
+    The spread is chosen so that each part matters: attention scores have a standard deviation of about 2,
+    norm weights lie in 0.5..1.5, biases are a third of what they are added to, and tied embeddings are small
+    beside what the layers add: larger ones make a model repeat its last token.
+    """
+    # RandomState's streams are frozen for ever, and uniform values need no library function that could differ
+    # between platforms; the goldens rest on both.
+    random = np.random.RandomState(variant.seed + 1)
+    weights = {}
+    for name, shape in weight_shapes(variant.config).items():
+        values = random.uniform(-1, 1, shape)
+        values = (
+            1 + 0.5 * values if "norm" in name else np.sqrt(3) * _deviation(variant, name, shape) * values
+        )
+        weights[name] = values.astype(np.float32).astype(DTYPES[variant.dtype])
+    return weights
+
+
+def _deviation(variant, name, shape):
+    if name.endswith(".bias"):
+        return 0.3
+    if "embed_tokens" in name:
+        return 0.1 if variant.config.get("tie_word_embeddings") else 0.5
+    return (1.4 if "q_proj" in name or "k_proj" in name else 1.0) / np.sqrt(shape[1])
+
+
+def fingerprint(variant, weights):
+    """Return a digest of a variant's config and weights: goldens of another checkpoint are told apart."""
+    digest = hashlib.sha256(json.dumps(variant.config, sort_keys=True).encode())
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].tobytes())
+    return digest.hexdigest()
+
+
+def read_golden(variant, weights):
+    """Return the golden of a variant, once sure that it belongs to these weights."""
+    with np.load(Path(__file__).parent / "goldens" / f"{variant.name}.npz") as file:
+        golden = dict(file)
+    assert golden["fingerprint"] == fingerprint(variant, weights), "stale golden: run scripts/make_goldens.py"
+    return golden
+
+
+def shard(weights):
+    """Cut a dict of tensors into three, in the order of the names."""
+    names = sorted(weights)
+    third = -(-len(names) // 3)
+    return [{n: weights[n] for n in names[start : start + third]} for start in range(0, len(names), third)]
+
+
+def write_shards(folder, weights, stem, suffix, save):
+    """Write ``stem-0000i-of-0000n.suffix`` files with ``save(tensors, path)``, and their index."""
+    shards = shard(weights)
+    weight_map = {}
+    for i, tensors in enumerate(shards, start=1):
+        file = f"{stem}-{i:05d}-of-{len(shards):05d}.{suffix}"
+        save(tensors, folder / file)
+        weight_map |= dict.fromkeys(tensors, file)
+    total = sum(w.nbytes for w in weights.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
+
+
+def write_tokenizer(folder, vocab_size):
+    """Write a byte-level ``tokenizer.json`` with one token per id: ``<unk> <s> </s>``, the bytes, fillers."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    specials = ["<unk>", "<s>", "</s>"]
+    tokens = specials + sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens += [f"filler{i}" for i in range(len(tokens), vocab_size)]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    names["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+
+
+def write_checkpoint(variant, folder):
+    """Write the variant as a checkpoint in safetensors, without torch; return the folder.
+
+    A variant of ``.bin`` files is written in safetensors too: only torch writes those faithfully.
+    """
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = variant.config | {"torch_dtype": variant.dtype}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    weights = make_weights(variant)
+    if variant.files.endswith("sharded"):
+        write_shards(folder, weights, "model", "safetensors", save_file)
+    else:
+        save_file(weights, folder / "model.safetensors")
+    write_tokenizer(folder, variant.config["vocab_size"])
+    return folder

@@ -1,0 +1,60 @@
+"""The variants of families.py as transformers builds, runs and saves them (tests marked ``live`` only)."""
+
+import copy
+import logging
+
+import families
+import numpy as np
+import torch
+import transformers
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+logging.getLogger("torch").setLevel(logging.ERROR)
+
+
+def build(variant):
+    """Return the variant as a transformers model in float32, holding the weights of ``make_weights``."""
+    # transformers edits nested dicts in place, and variants share theirs.
+    config = transformers.AutoConfig.for_model(**copy.deepcopy(variant.config))
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    weights = families.make_weights(variant)
+    state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert missing == (["lm_head.weight"] if model.config.tie_word_embeddings else [])
+    return model
+
+
+@torch.no_grad()
+def logits(model, ids):
+    """Return float32 [T, vocab_size] of a run from an empty context."""
+    return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+
+
+def greedy(model, ids, count):
+    """Return ``count`` greedy ids after ``ids``, each from a fresh run over all ids before it."""
+    ids = list(ids)
+    for _ in range(count):
+        ids.append(int(np.argmax(logits(model, ids)[-1])))
+    return ids[-count:]
+
+
+def save_checkpoint(variant, model, folder):
+    """Write the checkpoint as transformers does, in the variant's type and files; return the folder."""
+    stored = model.to(getattr(torch, variant.dtype))
+    if variant.files.startswith("safetensors"):
+        stored.save_pretrained(folder, max_shard_size="100KB" if variant.files.endswith("sharded") else "1GB")
+    else:
+        stored.config.save_pretrained(folder)
+        _save_bin(stored, folder, sharded=variant.files.endswith("sharded"))
+    families.write_tokenizer(folder, variant.config["vocab_size"])
+    return folder
+
+
+def _save_bin(model, folder, sharded):
+    state = dict(model.state_dict())
+    if sharded:
+        families.write_shards(folder, state, "pytorch_model", "bin", torch.save)
+    else:
+        torch.save(state, folder / "pytorch_model.bin")
