@@ -1,0 +1,50 @@
+"""A Hugging Face checkpoint folder: its configuration, its tensors, and the files kept verbatim."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinychat.checkpoint.tensors import Tensors, open_tensors
+from tinychat.errors import CheckpointError
+from tinychat.model.config import ModelConfig
+
+TEXT_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint; no tensor data has been read yet."""
+
+    path: Path
+    config: ModelConfig
+    tensors: Tensors
+
+    def text_files(self) -> list[Path]:
+        """Return the configuration, tokenizer and template files that are there."""
+        return [self.path / name for name in TEXT_FILES if (self.path / name).is_file()]
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Open a checkpoint folder, checking its configuration and the headers of all its weight files.
+
+    Raises
+    ------
+    CheckpointError
+        If the folder or one of its files is missing, damaged, or contradicts another.
+    UnsupportedModelError
+        If the architecture is not implemented.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
+    return Checkpoint(folder, ModelConfig.from_file(folder / "config.json"), open_tensors(folder))

@@ -1,0 +1,63 @@
+"""Rows of a tensor inside a file, as a view of mapped memory."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import CheckpointError
+
+# float32, float16 or bfloat16; the latter is no type that numpy's own annotations know.
+FloatArray = NDArray[Any]
+
+DTYPES = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+def map_rows(
+    path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int
+) -> FloatArray:
+    """Map rows of a row-major tensor that lies at a byte offset of a file.
+
+    Each call maps only what it returns, and the map goes with the array: a conversion that walks through
+    a checkpoint never holds more of it in memory than the rows in hand.
+
+    Parameters
+    ----------
+    path : Path
+    dtype : str
+        A key of `DTYPES`.
+    offset : int
+        Where the tensor begins, in bytes.
+    shape : tuple of int
+        Of the whole tensor; a scalar counts as one row.
+    start, stop : int
+        Rows, ``0 <= start <= stop <= shape[0]``.
+
+    Returns
+    -------
+    array [stop - start, *shape[1:]] of `dtype`, C order, aligned
+        Writeable but private: writing never reaches the file.
+
+    Raises
+    ------
+    CheckpointError
+        If the file has become shorter, or can no longer be read.
+    """
+    part = (stop - start, *shape[1:]) if shape else ()
+    if math.prod(part) == 0:
+        return np.empty(part, DTYPES[dtype])
+    row_bytes = math.prod(shape[1:]) * DTYPES[dtype].itemsize
+    try:
+        # mode "c", since a read-only array is another type to Numba and compiles everything twice
+        rows = np.memmap(path, DTYPES[dtype], mode="c", offset=offset + start * row_bytes, shape=part)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be mapped (was it changed meanwhile?): {error}") from None
+    # A header of odd length leaves its tensors misaligned, which is yet another type to Numba.
+    return np.require(rows, requirements=["A"]).view(np.ndarray)

@@ -1,0 +1,151 @@
+"""One PyTorch ``.bin`` file of the zip format (since PyTorch 1.6), its tensors mapped without torch."""
+
+import math
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from tinychat.checkpoint.mapping import DTYPES, FloatArray, map_rows
+from tinychat.checkpoint.tensor_pickle import MAX_PICKLE_BYTES, Storage, TensorRecord, read_tensor_pickle
+from tinychat.errors import CheckpointError
+from tinychat.model.json_file import one_line
+
+_ZIP_BEGINNING = b"PK\x03\x04"
+_LOCAL_HEADER_BYTES = 30
+_REMEDY = "load it with torch and save it as safetensors"
+
+
+class PytorchFile:
+    """The tensors of one ``.bin`` file.
+
+    Parameters
+    ----------
+    path : Path
+        Its pickle and directory are read and checked now, its data only by `read`.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing, truncated, damaged, of the format before PyTorch 1.6, or
+        holds anything but tensors.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._entries, pickle = _read_archive(path, file)
+        except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, EOFError) as error:
+            raise CheckpointError(f"{path} is damaged: {one_line(str(error))}; download it again") from None
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+        self._records = read_tensor_pickle(pickle, str(path))
+        if not self._records:
+            raise CheckpointError(f"{path} holds no tensors at its top level; {_REMEDY}")
+        for name, record in self._records.items():
+            _check_extent(f"{path}: tensor {one_line(name)!r}", record)
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all tensors."""
+        return frozenset(self._records)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor of `names`."""
+        return self._records[name].shape
+
+    def read(self, name: str, start: int, stop: int) -> FloatArray:
+        """Map rows ``start..stop-1`` of a tensor of `names`; a transposed one is copied."""
+        record = self._records[name]
+        data_start = self._data_start(name, record.storage)
+        dtype = record.storage.dtype
+        if _is_row_major(record):
+            begin = data_start + record.offset * DTYPES[dtype].itemsize
+            return map_rows(self.path, dtype, begin, record.shape, start, stop)
+        size = record.storage.size
+        whole = map_rows(self.path, dtype, data_start, (size,), 0, size)
+        strides = [stride * whole.itemsize for stride in record.stride]
+        window = np.lib.stride_tricks.as_strided(whole[record.offset :], record.shape, strides)
+        return np.ascontiguousarray(window[start:stop])
+
+    def _data_start(self, name: str, storage: Storage) -> int:
+        """Find a storage in the file, once its type and length are known to be right."""
+        where = f"{self.path}: tensor {one_line(name)!r}"
+        if storage.dtype not in DTYPES:
+            raise CheckpointError(f"{where} is {storage.dtype}; only {', '.join(DTYPES)} can be read")
+        if storage.key not in self._entries:
+            raise CheckpointError(f"{where} has no data in the file; download it again")
+        begin, size = self._entries[storage.key]
+        if storage.size * DTYPES[storage.dtype].itemsize > size:
+            raise CheckpointError(f"{where} needs more data than the {size} bytes in the file")
+        return begin
+
+
+def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int]], bytes]:
+    """Return where each storage's bytes begin and how many they are, and the pickle."""
+    file_size = file.seek(0, 2)
+    file.seek(0)
+    beginning = file.read(4)
+    if beginning != _ZIP_BEGINNING:
+        old = beginning[:1] == b"\x80"
+        kind = "in the format before PyTorch 1.6" if old else "no PyTorch checkpoint"
+        raise CheckpointError(f"{path} is {kind}; {_REMEDY if old else 'download it again'}")
+    with zipfile.ZipFile(file) as archive:
+        root = _archive_root(path, archive.namelist())
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+                raise CheckpointError(
+                    f"{path}: {one_line(info.filename)} is compressed or encrypted; refused"
+                )
+        if archive.getinfo(f"{root}/data.pkl").file_size > MAX_PICKLE_BYTES:
+            raise CheckpointError(f"{path}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
+        pickle = archive.read(f"{root}/data.pkl")
+        order = f"{root}/byteorder"
+        if order in archive.namelist() and archive.read(order) != b"little":
+            raise CheckpointError(f"{path} was saved on a big-endian machine; {_REMEDY}")
+        prefix = f"{root}/data/"
+        entries = {
+            info.filename[len(prefix) :]: _stored_bytes(file, info, file_size)
+            for info in archive.infolist()
+            if info.filename.startswith(prefix)
+        }
+    return entries, pickle
+
+
+def _archive_root(path: Path, names: list[str]) -> str:
+    roots = [name.removesuffix("/data.pkl") for name in names if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise CheckpointError(f"{path} is a zip file, but no PyTorch checkpoint; download it again")
+    return roots[0]
+
+
+def _stored_bytes(file: IO[bytes], info: zipfile.ZipInfo, file_size: int) -> tuple[int, int]:
+    """Return begin and length of an entry, by its local header: the directory does not say."""
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER_BYTES)
+    if len(header) != _LOCAL_HEADER_BYTES or header[:4] != _ZIP_BEGINNING:
+        raise ValueError(f"{info.filename} is not where the directory says")
+    name_bytes, extra_bytes = struct.unpack_from("<HH", header, 26)
+    begin = info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+    if begin + info.file_size > file_size:
+        raise ValueError(f"{info.filename} reaches beyond the end of the file")
+    return begin, info.file_size
+
+
+def _check_extent(where: str, record: TensorRecord) -> None:
+    """A tensor must lie in its storage, and have no more values: strides of zero could claim any size."""
+    count = math.prod(record.shape)
+    last = sum((size - 1) * stride for size, stride in zip(record.shape, record.stride)) if count else 0
+    if count > record.storage.size or (count and record.offset + last >= record.storage.size):
+        raise CheckpointError(f"{where} is larger than its storage; download it again")
+
+
+def _is_row_major(record: TensorRecord) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(record.shape), reversed(record.stride)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,223 @@
+"""The pickle inside a PyTorch checkpoint, read as data.
+
+A pickle is a program for a small stack machine, and Python's own machine imports and calls whatever
+the program names. This one knows only the instructions that ``torch.save`` writes for a dictionary of
+tensors. A global stays a pair of strings, calling one builds a record, and any other name ends the
+reading: there is nothing here that could run foreign code.
+"""
+
+import pickletools
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeGuard
+
+from tinychat.errors import CheckpointError
+from tinychat.model.json_file import one_line
+
+# The pickle of a 70-billion-parameter model has about 100 kB; each byte can cost one object.
+MAX_PICKLE_BYTES = 4 << 20
+
+STORAGE_DTYPES = {
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "DoubleStorage": "float64",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A block of `size` values in the archive's entry ``data/<key>``."""
+
+    key: str
+    dtype: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor as a strided window of a storage; `offset` and `stride` count values, unchecked."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class _Global(NamedTuple):
+    module: str
+    name: str
+
+
+_ORDERED_DICT = _Global("collections", "OrderedDict")
+_REBUILD_TENSOR = _Global("torch._utils", "_rebuild_tensor_v2")
+_REBUILD_PARAMETER = _Global("torch._utils", "_rebuild_parameter")
+_KNOWN_GLOBALS = {
+    _ORDERED_DICT,
+    _REBUILD_TENSOR,
+    _REBUILD_PARAMETER,
+    *(_Global("torch", name) for name in STORAGE_DTYPES),
+}
+
+_MARK: Final = object()
+_IGNORED = {"PROTO", "FRAME", "STOP"}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "EMPTY_TUPLE": ()}
+_LITERALS = {
+    "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
+}  # fmt: skip
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
+    """Read the tensors that a pickled dictionary describes; values that are no tensors are left out.
+
+    Parameters
+    ----------
+    data : bytes
+        The pickle.
+    source : str
+        The file's name, for errors.
+
+    Raises
+    ------
+    CheckpointError
+        If the pickle is damaged, names anything but tensors, or is no dictionary.
+    """
+    if len(data) > MAX_PICKLE_BYTES:
+        raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
+    machine = _Machine(source)
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            machine.step(opcode.name, argument)
+        result = machine.stack.pop()
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+        reason = one_line(str(error)) if type(error) is ValueError else "its pickle is inconsistent"
+        raise CheckpointError(f"{source} is damaged: {reason}") from None
+    if not isinstance(result, dict):
+        raise CheckpointError(f"{source} holds no dictionary of tensors")
+    return {name: value for name, value in result.items() if isinstance(value, TensorRecord)}
+
+
+class _Machine:
+    """The stack and the memo; `step` carries out one instruction.
+
+    A failing step raises whatever the failing list or dictionary raises; the caller translates.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.stack: list[object] = []
+        self._memo: dict[object, object] = {}
+        self._source = source
+
+    def step(self, name: str, argument: object) -> None:
+        if name in _IGNORED:
+            return
+        if name in _LITERALS:
+            self.stack.append(argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _TUPLES:
+            count = _TUPLES[name]
+            self.stack.append(tuple(self.stack.pop() for _ in range(count))[::-1])
+        else:
+            self._step_with_meaning(name, argument)
+
+    def _step_with_meaning(self, name: str, argument: object) -> None:
+        stack = self.stack
+        match name:
+            case "BINPUT" | "LONG_BINPUT":
+                self._memo[argument] = stack[-1]
+            case "MEMOIZE":
+                self._memo[len(self._memo)] = stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                stack.append(self._memo[argument])
+            case "TUPLE":
+                stack.append(tuple(self._pop_to_mark()))
+            case "EMPTY_DICT":
+                stack.append({})
+            case "SETITEM":
+                value, key = stack.pop(), stack.pop()
+                self._set_items([key, value])
+            case "SETITEMS":
+                self._set_items(self._pop_to_mark())
+            case "GLOBAL":
+                stack.append(self._known_global(*str(argument).split(" ", 1)))
+            case "STACK_GLOBAL":
+                attribute, module = stack.pop(), stack.pop()
+                stack.append(self._known_global(module, attribute))
+            case "BINPERSID":
+                stack.append(_storage(stack.pop()))
+            case "REDUCE":
+                arguments, function = stack.pop(), stack.pop()
+                stack.append(_call(function, arguments))
+            case "BUILD":
+                stack.pop()  # attributes of a dictionary, such as a state_dict's _metadata
+            case _:
+                raise ValueError(f"the pickle instruction {name} has no place in a dictionary of tensors")
+
+    def _pop_to_mark(self) -> list[object]:
+        items: list[object] = []
+        while (item := self.stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    def _set_items(self, items: list[object]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, dict):
+            raise ValueError("items are set on something that is no dictionary")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str):
+                raise ValueError("a key is not a string")
+            target[key] = value
+
+    def _known_global(self, module: object, name: object) -> _Global:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ValueError("a global is not named by strings")
+        found = _Global(module, name)
+        if found not in _KNOWN_GLOBALS:
+            raise CheckpointError(
+                f"{self._source} asks for {one_line(f'{module}.{name}')}, which is no tensor;"
+                " refused, and nothing was run: use a safetensors version of this checkpoint"
+            )
+        return found
+
+
+def _call(function: object, arguments: object) -> object:
+    """Build the record that stands for what torch would have built."""
+    if not isinstance(arguments, tuple):
+        raise ValueError("a call has no arguments")
+    if function == _ORDERED_DICT and not arguments:
+        return {}
+    if function == _REBUILD_TENSOR and len(arguments) >= 4:
+        return _tensor(*arguments[:4])
+    if function == _REBUILD_PARAMETER and arguments and isinstance(arguments[0], TensorRecord):
+        return arguments[0]
+    raise ValueError("a tensor is described in an unknown way")
+
+
+def _storage(persistent_id: object) -> Storage:
+    if not isinstance(persistent_id, tuple) or len(persistent_id) != 5:
+        raise ValueError("a storage is described in an unknown way")
+    kind, storage_type, key, _, size = persistent_id
+    if kind != "storage" or not isinstance(storage_type, _Global) or not isinstance(key, str):
+        raise ValueError("a storage is described in an unknown way")
+    if not _is_size(size):
+        raise ValueError("a storage has no size")
+    return Storage(key, STORAGE_DTYPES[storage_type.name], size)
+
+
+def _tensor(storage: object, offset: object, shape: object, stride: object) -> TensorRecord:
+    if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(stride, tuple):
+        raise ValueError("a tensor is described in an unknown way")
+    if not all(map(_is_size, (offset, *shape, *stride))) or not len(shape) == len(stride) <= 8:
+        raise ValueError("a tensor's sizes are no sizes")
+    return TensorRecord(storage, int(offset), shape, stride)  # type: ignore[call-overload]
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 1 << 62

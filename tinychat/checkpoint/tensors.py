@@ -1,0 +1,149 @@
+"""All tensors of a checkpoint folder behind one interface, whatever its files are."""
+
+from pathlib import Path
+from typing import Protocol
+
+from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.pytorch_file import PytorchFile
+from tinychat.checkpoint.safetensors_file import SafetensorsFile
+from tinychat.errors import CheckpointError
+from tinychat.model.json_file import one_line, read_json_object
+
+# In transformers' order of preference.
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+_LFS_POINTER = b"version https://git-lfs"
+
+
+class TensorFile(Protocol):
+    """What the readers of both formats offer; `read` and `shape` take names of `names` only."""
+
+    path: Path
+
+    def names(self) -> frozenset[str]: ...  # noqa: D102
+
+    def shape(self, name: str) -> tuple[int, ...]: ...  # noqa: D102
+
+    def read(self, name: str, start: int, stop: int) -> FloatArray: ...  # noqa: D102
+
+
+class Tensors:
+    """The tensors of one or several files, read lazily.
+
+    Parameters
+    ----------
+    folder : Path
+        For errors.
+    files : dict
+        The file of each tensor.
+    """
+
+    def __init__(self, folder: Path, files: dict[str, TensorFile]) -> None:
+        self._folder = folder
+        self._files = files
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all tensors."""
+        return frozenset(self._files)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape without touching its data.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such tensor.
+        """
+        return self._file(name).shape(name)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
+        """Read rows ``start..stop-1`` of a tensor, all of them by default.
+
+        Returns
+        -------
+        float32, float16 or bfloat16 array [stop - start, ...], C order
+            A view of mapped memory wherever the file allows; writing to it never reaches the file.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such tensor, it has another type, or the rows are not in it.
+        """
+        file = self._file(name)
+        shape = file.shape(name)
+        rows = shape[0] if shape else 1
+        stop = rows if stop is None else stop
+        if not 0 <= start <= stop <= rows:
+            raise CheckpointError(
+                f"{file.path}: tensor {one_line(name)!r} has {rows} rows; {start} to {stop} were asked for"
+            )
+        return file.read(name, start, stop)
+
+    def _file(self, name: str) -> TensorFile:
+        try:
+            return self._files[name]
+        except KeyError:
+            raise CheckpointError(f"{self._folder} has no tensor {one_line(name)!r}") from None
+
+
+def open_tensors(folder: Path) -> Tensors:
+    """Open the weights of a checkpoint folder: safetensors or .bin, in one file or in shards.
+
+    Raises
+    ------
+    CheckpointError
+        If there are none, a shard is missing or outside the folder, or a file is damaged.
+    """
+    for name in WEIGHT_FILES:
+        path = folder / name
+        if path.exists():
+            files = _open_shards(path) if name.endswith(".index.json") else _open_single(path)
+            return Tensors(folder, files)
+    raise CheckpointError(f"{folder} holds no weights; expected one of {', '.join(WEIGHT_FILES)}")
+
+
+def _open_single(path: Path) -> dict[str, TensorFile]:
+    file = _open_file(path)
+    return dict.fromkeys(file.names(), file)
+
+
+def _open_shards(index: Path) -> dict[str, TensorFile]:
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: weight_map must be an object from tensors to files")
+    shards: dict[str, TensorFile] = {}
+    files: dict[str, TensorFile] = {}
+    for tensor, shard in weight_map.items():
+        if shard not in shards:
+            shards[shard] = _open_file(_shard_path(index, shard))
+        if tensor not in shards[shard].names():
+            raise CheckpointError(f"{index}: tensor {one_line(tensor)!r} is not in {shard} as promised")
+        files[tensor] = shards[shard]
+    return files
+
+
+def _shard_path(index: Path, shard: object) -> Path:
+    """Only a bare file name is accepted: an index must not reach out of its folder."""
+    if not isinstance(shard, str) or not shard.endswith((".safetensors", ".bin")):
+        raise CheckpointError(f"{index}: {one_line(repr(shard), 60)} is no name of a shard")
+    if any(c in '/\\:"<>|?*' or not c.isprintable() for c in shard):
+        raise CheckpointError(f"{index}: shard {one_line(shard)!r} lies outside the folder; refused")
+    path = index.parent / shard
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing, though {index.name} lists it; download it again")
+    return path
+
+
+def _open_file(path: Path) -> TensorFile:
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(len(_LFS_POINTER))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    if beginning == _LFS_POINTER:
+        raise CheckpointError(f"{path} is a Git LFS pointer, not the weights; run `git lfs pull`")
+    return PytorchFile(path) if path.suffix == ".bin" else SafetensorsFile(path)
