@@ -1,0 +1,194 @@
+"""The rules of the house: import arrows, file sizes, light commands, and a README that tells the truth."""
+
+import ast
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGE = REPO / "tinychat"
+README = (REPO / "README.md").read_text(encoding="utf-8")
+
+sources = pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+
+MAX_LINES = 300
+
+# What each part may import of tinychat, beside itself and tinychat.errors. Parts that are not listed
+# (the command line, benchmarks, the package itself) stand on top and may import everything.
+ARROWS = {
+    "errors": [],
+    "kernels": [],
+    "model": ["kernels"],
+    "checkpoint": ["model.config", "model.json_file", "model.rope_scaling"],
+    "convert": ["checkpoint", "model", "kernels"],
+    "text": ["model.json_file"],
+    "generate": ["model", "text"],
+    "chat": ["generate", "text"],
+}
+KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "tinychat"} | sys.stdlib_module_names
+HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub"}
+MAY_PRINT = ("chat/rendering.py", "cli.py", "commands/", "bench")
+
+
+def imported_modules(path):
+    """Return every module that a file imports, at its top or inside a function, by full name."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parents = path.relative_to(REPO).parent.parts
+            base = list(parents[: len(parents) + 1 - node.level]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            modules |= {".".join([*base, alias.name]) for alias in node.names}
+    return modules
+
+
+def is_within(module, part):
+    return module == part or module.startswith(part + ".")
+
+
+@sources
+def test_imports_follow_the_arrows(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if part not in ARROWS:
+        return
+    allowed = [f"tinychat.{name}" for name in [part, "errors", *ARROWS[part]]]
+    ours = [module for module in imported_modules(path) if is_within(module, "tinychat")]
+    wrong = [module for module in ours if not any(is_within(module, name) for name in allowed)]
+    assert not wrong, f"{path.name} belongs to {part}, which may not import {wrong}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "kernels").glob("*.py")), ids=lambda path: path.name)
+def test_kernels_import_only_numpy_and_numba(path):
+    assert {module.split(".")[0] for module in imported_modules(path)} <= KERNEL_IMPORTS
+
+
+def test_references_do_not_know_the_kernels():
+    assert not any(is_within(module, "tinychat") for module in imported_modules(REPO / "tests/reference.py"))
+
+
+@sources
+def test_files_stay_small_and_have_a_purpose(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_LINES, f"{lines} lines: split it by purpose"
+    assert path.stem not in ("utils", "util", "helpers", "misc", "common")
+
+
+@sources
+def test_only_the_front_end_prints(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    prints = [node.lineno for node in calls if node.func.id == "print"]
+    assert not prints or str(path.relative_to(PACKAGE)).startswith(MAY_PRINT), f"print() in lines {prints}"
+
+
+def run_tinychat(code, *arguments):
+    """Run Python code in a fresh process with ``sys.argv`` as ``tinychat ARGUMENTS`` would have it."""
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+RUN = "import runpy, sys; sys.argv[0] = 'tinychat'; runpy.run_module('tinychat', run_name='__main__')"
+RUN_AND_LIST_MODULES = f"""
+try:
+    {RUN}
+except SystemExit:
+    pass
+sys.stderr.write("modules: " + " ".join(sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["models"], ["rm", "no-such-model"]], ids=" ".join
+)
+def test_light_commands_import_nothing_heavy(arguments):
+    result = run_tinychat(RUN_AND_LIST_MODULES, *arguments)
+    modules = result.stderr.rpartition("modules: ")[2].split()
+    assert "click" in modules, result.stderr
+    assert not HEAVY & set(modules)
+
+
+@pytest.mark.parametrize(
+    "name", ["scripts/environment", "scripts/chat", "scripts/test", "scripts/check", "scripts/lint"]
+)
+def test_scripts_are_posix_shell(name):
+    assert os.access(REPO / name, os.X_OK)
+    subprocess.run(["sh", "-n", REPO / name], check=True)
+
+
+def code_blocks(*languages):
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [text for language, text in blocks if language in languages]
+
+
+def readme_commands():
+    """Return every tinychat and scripts/ command of the README's shell blocks, as lists of arguments."""
+    commands = [[]]
+    for line in "".join(code_blocks("sh")).splitlines():
+        tokens = shlex.shlex(line, posix=True, punctuation_chars=True)
+        for token in tokens:
+            if set(token) <= set(";&|<>()"):
+                commands.append([])
+            else:
+                commands[-1].append(token)
+        commands.append([])
+    return [words for words in commands if words and re.match(r"tinychat$|scripts/", words[0])]
+
+
+@functools.cache
+def help_of(*subcommand):
+    result = run_tinychat(RUN, *subcommand, "--help")
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", readme_commands(), ids=" ".join)
+def test_readme_commands_exist(command):
+    name, *arguments = command
+    if name.startswith("scripts/"):
+        assert os.access(REPO / name, os.X_OK), f"{name} is not executable"
+        if name != "scripts/chat":
+            return
+        arguments = ["chat", *arguments]
+    subcommand = [arguments[0]] if arguments and not arguments[0].startswith("-") else []
+    text = help_of(*subcommand)
+    for flag in (
+        argument.split("=")[0] for argument in arguments if argument.startswith("-") and argument != "-"
+    ):
+        assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text), f"{flag} is not in --help"
+
+
+def test_readme_shows_both_scripts_first():
+    first_screen = "\n".join(README.splitlines()[:25])
+    assert "scripts/chat" in first_screen
+    assert "scripts/test" in first_screen
+
+
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_relative_links_lead_somewhere(file):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (REPO / file).read_text(encoding="utf-8"))
+    relative = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert [link for link in relative if not (REPO / link).exists()] == []
+
+
+def test_readme_python_uses_public_names():
+    import tinychat
+
+    blocks = code_blocks("python")
+    assert blocks
+    for block in blocks:
+        compile(block, "README.md", "exec")
+        for name in re.findall(r"\btinychat\.(\w+)", block):
+            assert hasattr(tinychat, name), name
