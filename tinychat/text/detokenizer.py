@@ -1,0 +1,58 @@
+"""Token ids to text, one token at a time."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+
+from tinychat.text.tokenizer import Tokenizer
+
+# A character takes four bytes at most, and a token of byte fallback holds one.
+_CONTEXT_TOKENS = 8
+
+
+class Detokenizer:
+    """Text of a growing sequence of tokens: what `add` returned is final.
+
+    The bytes of a character that is not yet whole are held back. All pieces joined equal
+    ``tokenizer.decode`` of all ids. The cost of a token does not depend on how many came before.
+
+    Parameters
+    ----------
+    tokenizer : Tokenizer
+        Knows the bytes of each token.
+    after : sequence of int
+        Ids the new tokens continue. With them, the space that begins a word stays even where it
+        comes first; without them the text starts afresh, as `decode` does.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip = tokenizer.strips_first_space
+        for token_id in after[-_CONTEXT_TOKENS:]:
+            self.add(token_id)
+
+    def add(self, token_id: int) -> str:
+        """Return the text that this token makes final, often empty."""
+        if token_id in self._tokenizer.special_ids:
+            return ""
+        return self._without_first_space(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+
+    def finish(self) -> str:
+        """Return what was held back: U+FFFD for a character that never became whole."""
+        return self._without_first_space(self._decoder.decode(b"", final=True))
+
+    def _without_first_space(self, text: str) -> str:
+        if self._strip and text:
+            self._strip = False
+            return text.removeprefix(" ")
+        return text
+
+
+def decode_ids(tokenizer: Tokenizer, ids: Iterable[int], skip_special: bool) -> str:
+    """Decode a whole sequence, as `Detokenizer` would piece by piece."""
+    skipped = tokenizer.special_ids if skip_special else frozenset[int]()
+    data = b"".join(tokenizer.token_bytes(token_id) for token_id in ids if token_id not in skipped)
+    text = data.decode("utf-8", "replace")
+    return text.removeprefix(" ") if tokenizer.strips_first_space else text
