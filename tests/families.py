@@ -126,7 +126,7 @@ VARIANTS = [
     Variant("llama-all-biases", LLAMA | {"attention_bias": True, "mlp_bias": True}, "float32", "bin-sharded"),
     Variant("llama-head-dim", LLAMA | {"hidden_size": 88, "head_dim": 24, "num_key_value_heads": 2}),
     Variant("mistral", MISTRAL | {"sliding_window": None, "head_dim": 32}, "bfloat16", "safetensors-sharded"),
-    Variant("mistral-window", MISTRAL | {"sliding_window": 24}, "bfloat16"),
+    Variant("mistral-window", MISTRAL | {"sliding_window": 24, "head_dim": None}, "bfloat16"),
     Variant("qwen2", QWEN2, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-tied", QWEN2 | {"tie_word_embeddings": True}, "float16"),
     Variant(
