@@ -18,11 +18,11 @@ MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMENSIONS = 8
 
 # A name that is not here can be listed, but not measured or read.
-DTYPE_BITS = {
-    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
-    **dict.fromkeys(("F32", "I32", "U32"), 32),
-    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
-    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+DTYPE_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
 }
 READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -107,9 +107,9 @@ def _read_entry(path: Path, name: str, value: object, data_start: int) -> Safete
     if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise CheckpointError(f"{where} has data_offsets that are not [begin, end]")
     begin, end = offsets
-    bits = math.prod(shape) * DTYPE_BITS.get(dtype, 0)
-    if dtype in DTYPE_BITS and bits != (end - begin) * 8:
-        raise CheckpointError(f"{where} needs {bits // 8} bytes for its shape, but holds {end - begin}")
+    needed = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
+    if dtype in DTYPE_BYTES and needed != end - begin:
+        raise CheckpointError(f"{where} needs {needed} bytes for its shape, but holds {end - begin}")
     return SafetensorsEntry(dtype, tuple(shape), data_start + begin, data_start + end)
 
 

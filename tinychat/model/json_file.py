@@ -59,9 +59,9 @@ def one_line(text: str, limit: int = 120) -> str:
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Readers disagree on which of two equal keys counts, so neither does here."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} occurs twice")
+    result: dict[str, object] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"the key {key!r} occurs twice")
+        result[key] = value
     return result

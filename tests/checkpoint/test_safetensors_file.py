@@ -1,0 +1,209 @@
+import json
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tinychat.checkpoint.safetensors_file import SafetensorsFile
+from tinychat.errors import CheckpointError
+
+VALUES = np.arange(-6, 6, dtype=np.float32).reshape(4, 3) / 8
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def build(header, data, pad=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) + len(pad)) + text + pad + data
+
+
+def good_file(pad=b""):
+    header = {
+        "__metadata__": {"format": "pt"},
+        "half": entry("F16", [4, 3], 0, 24),
+        "brain": entry("BF16", [4, 3], 24, 48),
+        "single": entry("F32", [4, 3], 48, 96),
+        "scalar": entry("F32", [], 96, 100),
+        "empty": entry("F32", [0, 7], 100, 100),
+        "counts": entry("I64", [1], 100, 108),
+    }
+    data = (
+        VALUES.astype(np.float16).tobytes()
+        + VALUES.astype(ml_dtypes.bfloat16).tobytes()
+        + VALUES.tobytes()
+        + np.float32(2.5).tobytes()
+        + bytes(8)
+    )
+    return build(header, data, pad)
+
+
+@pytest.fixture
+def open_bytes(tmp_path):
+    def write_and_open(content):
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(content)
+        return SafetensorsFile(path)
+
+    return write_and_open
+
+
+# 0 to 7 blanks: of the eight ways to align the data, seven are bad.
+@pytest.mark.parametrize("blanks", range(8))
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("half", np.float16), ("brain", ml_dtypes.bfloat16), ("single", np.float32)]
+)
+def test_rows_of_every_dtype_at_every_alignment(open_bytes, name, dtype, blanks):
+    file = open_bytes(good_file(b" " * blanks))
+    assert file.shape(name) == (4, 3)
+    for start, stop in [(0, 4), (1, 3), (3, 4), (2, 2)]:
+        rows = file.read(name, start, stop)
+        assert rows.dtype == dtype
+        assert type(rows) is np.ndarray
+        assert rows.flags.c_contiguous and rows.flags.aligned and rows.flags.writeable
+        np.testing.assert_array_equal(rows.astype(np.float32), VALUES[start:stop])
+
+
+def test_scalar_and_empty(open_bytes):
+    file = open_bytes(good_file())
+    assert file.read("scalar", 0, 1) == 2.5
+    assert file.read("scalar", 0, 1).shape == ()
+    assert file.read("empty", 0, 0).shape == (0, 7)
+
+
+def test_writing_to_rows_never_reaches_the_file(open_bytes):
+    file = open_bytes(good_file())
+    file.read("single", 0, 4)[:] = 99
+    np.testing.assert_array_equal(file.read("single", 0, 4), VALUES)
+
+
+def test_other_dtypes_are_listed_but_not_read(open_bytes):
+    file = open_bytes(good_file())
+    assert file.shape("counts") == (1,)
+    with pytest.raises(CheckpointError, match="'counts' is I64; only F32, F16, BF16"):
+        file.read("counts", 0, 1)
+
+
+def test_unknown_dtype_names_the_tensor(open_bytes):
+    file = open_bytes(build({"w": entry("F4", [4], 0, 2)}, b"xx"))
+    with pytest.raises(CheckpointError, match="'w' is F4"):
+        file.read("w", 0, 4)
+
+
+def test_file_that_shrinks_after_opening(open_bytes):
+    file = open_bytes(good_file())
+    file.path.write_bytes(good_file()[:-60])
+    with pytest.raises(CheckpointError, match="changed"):
+        file.read("single", 0, 4)
+
+
+F32_PAIR = {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 8, 16)}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "truncated or not safetensors"),
+        (b"\x10\0\0\0\0\0\0", "truncated or not safetensors"),
+        (b"version https://example", "truncated or not safetensors"),
+        (struct.pack("<Q", 1 << 63) + b"{}", "truncated or not safetensors"),
+        (struct.pack("<Q", 3) + b"{}", "truncated or not safetensors"),
+        (struct.pack("<Q", 0), "not valid JSON"),
+        (build(b"[1, 2]", b""), "must hold a JSON object"),
+        (build(b"{" * 9000, b""), "not valid JSON|too deeply"),
+        (build(b"[" * 100_000, b""), "too deeply"),
+        (build(b'{"a": 1, "a": 2}', b""), "twice"),
+        (build({"a": 1}, b""), "'a' is described by int"),
+        (build({"a": {"shape": [1], "data_offsets": [0, 4]}}, bytes(4)), "'a' has no dtype"),
+        (build({"a": entry("F32", [-1], 0, 4)}, bytes(4)), "shape"),
+        (build({"a": entry("F32", [True], 0, 4)}, bytes(4)), "shape"),
+        (build({"a": entry("F32", [1.0], 0, 4)}, bytes(4)), "shape"),
+        (build({"a": entry("F32", "1", 0, 4)}, bytes(4)), "shape"),
+        (build({"a": entry("F32", [1] * 9, 0, 4)}, bytes(4)), "shape"),
+        (build({"a": entry("F32", [1 << 62, 4], 0, 0)}, b""), "shape"),
+        (build({"a": entry("F32", [1 << 61, 1 << 61], 0, 0)}, b""), "needs"),
+        (build({"a": entry("F32", [3], 0, 8)}, bytes(8)), "'a' needs 12 bytes for its shape, but holds 8"),
+        (build({"a": entry("F32", [2], 8, 0)}, bytes(8)), "data_offsets"),
+        (build({"a": entry("F32", [2], -8, 0)}, bytes(8)), "data_offsets"),
+        (build({"a": {**entry("F32", [2], 0, 8), "data_offsets": [8]}}, bytes(8)), "data_offsets"),
+        (build(F32_PAIR, bytes(15)), "truncated"),
+        (build(F32_PAIR, bytes(17)), "longer than its header says"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 4, 12)}, bytes(12)), "'b' overlaps"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 0, 8)}, bytes(8)), "overlaps"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 12, 20)}, bytes(20)), "'b' leaves a gap"),
+        (build({"a": entry("F32", [2], 1 << 60, (1 << 60) + 8)}, bytes(8)), "gap"),
+        (build({"\ud800\n": 1}, b""), "described by int"),
+    ],
+)
+def test_damaged_and_lying_files(open_bytes, content, reason):
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        open_bytes(content)
+    assert "model.safetensors" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+        SafetensorsFile(tmp_path / "model.safetensors")
+
+
+def read_everything(open_bytes, content):
+    """Any file must either read or be refused with the one error."""
+    try:
+        file = open_bytes(content)
+        for name in file.names():
+            shape = file.shape(name)
+            file.read(name, 0, shape[0] if shape else 1)
+    except CheckpointError as error:
+        assert str(error).isprintable()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=6),
+    cut=st.integers(0, 700),
+)
+def test_mutated_files_raise_nothing_else(open_bytes, changes, cut):
+    content = bytearray(good_file())
+    for position, value in changes:
+        content[position % len(content)] = value
+    read_everything(open_bytes, bytes(content[:cut]) if cut < len(content) else bytes(content))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ENTRIES = JSON | st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["F32", "BF16", "I64", "?"]) | JSON,
+        "shape": st.lists(st.integers(-1, 5), max_size=3) | JSON,
+        "data_offsets": st.lists(st.integers(-1, 70), min_size=2, max_size=2) | JSON,
+    }
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.dictionaries(st.text(max_size=4), ENTRIES, max_size=3), size=st.integers(0, 64))
+def test_invented_headers_raise_nothing_else(open_bytes, header, size):
+    read_everything(open_bytes, build(header, bytes(size)))
+
+
+@pytest.mark.live
+def test_equals_what_torch_wrote(open_bytes, tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    source = torch.tensor(VALUES)
+    tensors = {"a": source.bfloat16(), "b": source.half(), "c": source}
+    save_file(tensors, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
+    file = SafetensorsFile(tmp_path / "theirs.safetensors")
+    assert file.names() == tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(file.read(name, 1, 4).astype(np.float32), tensor[1:4].float().numpy())
