@@ -115,14 +115,15 @@ def _open_shards(index: Path) -> dict[str, TensorFile]:
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map must be an object from tensors to files")
-    shards: dict[str, TensorFile] = {}
+    shards: dict[Path, TensorFile] = {}
     files: dict[str, TensorFile] = {}
     for tensor, shard in weight_map.items():
-        if shard not in shards:
-            shards[shard] = _open_file(_shard_path(index, shard))
-        if tensor not in shards[shard].names():
-            raise CheckpointError(f"{index}: tensor {one_line(tensor)!r} is not in {shard} as promised")
-        files[tensor] = shards[shard]
+        path = _shard_path(index, shard)
+        if path not in shards:
+            shards[path] = _open_file(path)
+        if tensor not in shards[path].names():
+            raise CheckpointError(f"{index}: tensor {one_line(tensor)!r} is not in {path.name} as promised")
+        files[tensor] = shards[path]
     return files
 
 
@@ -132,13 +133,12 @@ def _shard_path(index: Path, shard: object) -> Path:
         raise CheckpointError(f"{index}: {one_line(repr(shard), 60)} is no name of a shard")
     if any(c in '/\\:"<>|?*' or not c.isprintable() for c in shard):
         raise CheckpointError(f"{index}: shard {one_line(shard)!r} lies outside the folder; refused")
-    path = index.parent / shard
-    if not path.exists():
-        raise CheckpointError(f"{path} is missing, though {index.name} lists it; download it again")
-    return path
+    return index.parent / shard
 
 
 def _open_file(path: Path) -> TensorFile:
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing, though the index lists it; download it again")
     try:
         with path.open("rb") as file:
             beginning = file.read(len(_LFS_POINTER))
