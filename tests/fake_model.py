@@ -1,0 +1,154 @@
+"""A model without weights: every byte is a token, and a script says what comes next."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tinychat.generate.model import Model
+
+BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
+VOCAB_SIZE = 261
+_NAMES = {BOS: "<bos>", EOS: "<eos>", SYSTEM: "<system>", USER: "<user>", ASSISTANT: "<assistant>"}
+
+
+class ByteTokenizer:
+    """One token per byte of UTF-8, and five special ones."""
+
+    vocab_size = VOCAB_SIZE
+    bos_token, eos_token, bos_id, eos_id = "<bos>", "<eos>", BOS, EOS
+    special_ids = frozenset(_NAMES)
+    special_tokens: ClassVar = {"bos_token": "<bos>", "eos_token": "<eos>"}
+    added_tokens: ClassVar = {name: token_id for token_id, name in _NAMES.items()}
+    adds_bos = True
+    strips_first_space = False
+
+    def encode(self, text, add_bos=True):
+        return [BOS] * add_bos + list(text.encode())
+
+    def encode_rendered(self, text):
+        return list(text.encode())
+
+    def decode(self, ids, skip_special=True):
+        parts, plain = [], bytearray()
+        for token_id in ids:
+            if token_id < 256:
+                plain.append(token_id)
+            elif not skip_special:
+                parts.append(plain.decode(errors="replace") + _NAMES[token_id])
+                plain = bytearray()
+        return "".join([*parts, plain.decode(errors="replace")])
+
+    def token_bytes(self, token_id):
+        return bytes([token_id]) if token_id < 256 else _NAMES[token_id].encode()
+
+    def piece(self, token_id):
+        return _NAMES.get(token_id) or chr(token_id)
+
+    def token_id(self, text):
+        return next((token_id for token_id, name in _NAMES.items() if name == text), None)
+
+
+class MarkerTemplate:
+    """Puts one special token before each message."""
+
+    def __init__(self, is_fallback=False):
+        self.is_fallback = is_fallback
+
+    def render(self, messages, add_generation_prompt=True, **_variables):
+        ids = self.render_ids(messages, add_generation_prompt)
+        return ByteTokenizer().decode(ids, skip_special=False)
+
+    def render_ids(self, messages, add_generation_prompt=True):
+        marks = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+        ids = [BOS]
+        for message in messages:
+            ids += [marks[message["role"]], *message["content"].encode()]
+            ids += [EOS] * (message["role"] == "assistant")
+        return ids + [ASSISTANT] * add_generation_prompt
+
+
+class FakeEngine:
+    """Puts all probability on the id that `next_id` returns for all ids so far; None favours none.
+
+    `before_step` is called with the number of steps so far; `steps` records the ids of each step.
+    """
+
+    def __init__(self, next_id, context_size=256, chunk_size=8, before_step=lambda count: None):
+        self.vocab_size = VOCAB_SIZE
+        self.context_size = context_size
+        self.chunk_size = chunk_size
+        self.cached_ids = []
+        self.steps = []
+        self._next_id = next_id
+        self._before_step = before_step
+
+    def reusable_prefix(self, ids):
+        pairs = zip(ids, self.cached_ids, strict=False)
+        return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.cached_ids)))
+
+    def rewind(self, length):
+        assert 0 <= length <= len(self.cached_ids)
+        del self.cached_ids[length:]
+
+    def step(self, ids):
+        assert 1 <= len(ids) <= self.chunk_size
+        assert len(self.cached_ids) + len(ids) <= self.context_size
+        self._before_step(len(self.steps))
+        self.steps.append(list(ids))
+        self.cached_ids.extend(ids)
+        return self._row(self.cached_ids)
+
+    def logits(self, ids):
+        return np.stack([self._row(list(ids[: t + 1])) for t in range(len(ids))])
+
+    def _row(self, ids):
+        favourite = self._next_id(ids)
+        if favourite is None:
+            return np.zeros(self.vocab_size, dtype=np.float32)
+        row = np.full(self.vocab_size, -100.0, dtype=np.float32)
+        row[favourite] = 10.0
+        return row
+
+
+class Continuation:
+    """Continues each prompt text (of the table) with its text, then ends."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __call__(self, ids):
+        text = bytes(token_id for token_id in ids if token_id < 256)
+        for prompt, reply in self._table.items():
+            whole = (prompt + reply).encode()
+            if text.startswith(prompt.encode()) and whole.startswith(text):
+                return whole[len(text)] if len(text) < len(whole) else EOS
+        return EOS
+
+
+class Replies:
+    """Gives the replies one after the other, each time the model is asked to speak."""
+
+    def __init__(self, *replies):
+        self._left = [reply.encode() for reply in replies]
+        self._reply = b""
+
+    def __call__(self, ids):
+        spoken = ids[::-1].index(ASSISTANT) if ASSISTANT in ids else None
+        if spoken is None:
+            return EOS
+        if spoken == 0:
+            self._reply = self._left.pop(0)
+        return self._reply[spoken] if spoken < len(self._reply) else EOS
+
+
+def fake_model(next_id, *, name="fake", has_template=True, **engine):
+    """Return a Model whose replies `next_id` decides."""
+    return Model(
+        engine=FakeEngine(next_id, **engine),
+        tokenizer=ByteTokenizer(),
+        template=MarkerTemplate(is_fallback=not has_template),
+        stop_ids=frozenset({EOS}),
+        config=None,
+        path=Path(name),
+    )

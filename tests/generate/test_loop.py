@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+from fake_model import EOS, ByteTokenizer, Continuation, FakeEngine
+
+from tinychat.errors import ContextError, SettingError
+from tinychat.generate.loop import generate
+from tinychat.generate.settings import SamplingSettings
+
+GREEDY = SamplingSettings(temperature=0.0)
+STORY = Continuation({"Once": " upon a time"})
+
+
+def start(engine, prompt="Once", **options):
+    options = {"stop_ids": frozenset({EOS})} | options
+    tokenizer = options.pop("tokenizer", ByteTokenizer())
+    return generate(engine, tokenizer, tokenizer.encode(prompt), GREEDY, **options)
+
+
+def text_of(run):
+    return "".join(piece.text for piece in run)
+
+
+def test_the_text_ends_before_the_stop_id():
+    run = start(FakeEngine(STORY))
+    assert text_of(run) == " upon a time"
+    assert bytes(run.token_ids) == b" upon a time"
+    assert run.summary.finish_reason == "stop"
+
+
+def test_pieces_come_token_by_token():
+    pieces = list(start(FakeEngine(STORY), max_tokens=3))
+    assert [(piece.text, piece.ids) for piece in pieces] == [(" ", (32,)), ("u", (117,)), ("p", (112,))]
+
+
+def test_ignore_eos_goes_on_to_the_token_limit():
+    run = start(FakeEngine(STORY), ignore_eos=True, max_tokens=20)
+    assert text_of(run) == " upon a time"
+    assert run.token_ids[12:] == [EOS] * 8
+    assert run.summary.finish_reason == "length"
+
+
+def test_a_reply_may_fill_the_context_to_the_last_position():
+    engine = FakeEngine(STORY, context_size=8)
+    run = start(engine)
+    # Five ids of prompt, three positions left; the fourth token is chosen but never run.
+    assert text_of(run) == " upo"
+    assert len(engine.cached_ids) == 8
+    assert run.summary.finish_reason == "context"
+
+
+def test_a_prompt_that_fills_the_context_still_gets_one_token():
+    run = start(FakeEngine(STORY, context_size=5))
+    assert text_of(run) == " "
+    assert run.summary.finish_reason == "context"
+
+
+def test_a_longer_prompt_is_refused_before_anything_runs():
+    engine = FakeEngine(STORY, context_size=4)
+    with pytest.raises(ContextError, match="5 tokens but the context holds 4"):
+        start(engine)
+    assert engine.steps == []
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(SettingError, match="empty"):
+        generate(FakeEngine(STORY), ByteTokenizer(), [], GREEDY)
+
+
+def test_a_stop_string_ends_the_reply_and_stays_out_of_the_text():
+    run = start(FakeEngine(STORY), stop_strings=["a ti"])
+    assert text_of(run) == " upon "
+    assert run.summary.finish_reason == "stop_string"
+
+
+def test_text_that_only_began_a_stop_string_comes_at_the_end():
+    run = start(FakeEngine(STORY), stop_strings=["time!"])
+    assert text_of(run) == " upon a time"
+    assert run.summary.finish_reason == "stop"
+    run = start(FakeEngine(STORY), stop_strings=["upon b"], max_tokens=5)
+    assert text_of(run) == " upon"
+
+
+def test_characters_come_whole():
+    pieces = list(start(FakeEngine(Continuation({"Hi": " 😀é"})), "Hi"))
+    assert [piece.text for piece in pieces if piece.text] == [" ", "😀", "é"]
+
+
+def test_a_character_cut_by_the_limit_becomes_a_replacement():
+    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2)
+    assert text_of(run) == "\ufffd"
+
+
+def test_a_stop_string_completed_by_the_flush_is_reported():
+    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop_strings=["\ufffd"])
+    assert text_of(run) == ""
+    assert run.summary.finish_reason == "stop_string"
+
+
+class StrippingTokenizer(ByteTokenizer):
+    strips_first_space = True
+
+
+@pytest.mark.parametrize(("joins_prompt", "text"), [(True, " upon a time"), (False, "upon a time")])
+def test_the_first_space_belongs_to_a_text_that_goes_on(joins_prompt, text):
+    run = start(FakeEngine(STORY), tokenizer=StrippingTokenizer(), joins_prompt=joins_prompt)
+    assert text_of(run) == text
+
+
+def test_cancelling_ends_the_reply_with_its_held_back_text():
+    engine = FakeEngine(STORY)
+    run = start(engine, stop_strings=["upon x"], cancelled=lambda: len(engine.steps) > 4)
+    assert text_of(run) == " upon"
+    assert run.summary.finish_reason == "interrupted"
+
+
+def test_cancelling_while_the_prompt_is_read_gives_no_text():
+    engine = FakeEngine(STORY, chunk_size=2)
+    run = start(engine, cancelled=lambda: len(engine.steps) == 1)
+    assert list(run) == []
+    assert run.summary.finish_reason == "interrupted"
+    assert run.summary.new_tokens == 0
+
+
+def test_an_interrupt_in_a_step_leaves_the_engine_usable():
+    presses = [3]
+
+    def interrupt(count):
+        if count in presses:
+            presses.remove(count)
+            raise KeyboardInterrupt
+
+    engine = FakeEngine(STORY, before_step=interrupt)
+    run = start(engine)
+    with pytest.raises(KeyboardInterrupt):
+        text_of(run)
+    assert bytes(run.token_ids) == b" up"
+    assert run.summary.finish_reason == "interrupted"
+    assert text_of(start(engine)) == " upon a time"
+
+
+def test_the_summary_counts_what_ran():
+    engine = FakeEngine(STORY)
+    text_of(start(engine))
+    run = start(engine, max_tokens=4)
+    text_of(run)
+    summary = run.summary
+    assert (summary.prompt_tokens, summary.reused_tokens) == (5, 4)
+    assert (summary.new_tokens, summary.decode_steps) == (4, 3)
+    assert 0.0 < summary.prefill_seconds <= summary.first_token_seconds
+    assert summary.prefill_rate == pytest.approx(1 / summary.prefill_seconds)
+    assert summary.decode_rate == pytest.approx(3 / summary.decode_seconds)
+
+
+def test_an_untouched_run_costs_nothing_and_has_no_rates():
+    engine = FakeEngine(STORY)
+    summary = start(engine).summary
+    assert engine.steps == []
+    assert (summary.prefill_rate, summary.decode_rate) == (0.0, 0.0)
+
+
+class TwoFavourites(FakeEngine):
+    def _row(self, ids):
+        row = np.zeros(self.vocab_size, dtype=np.float32)
+        row[[65, 66]] = 10.0, 9.0
+        return row
+
+
+def test_the_repeat_penalty_sees_prompt_and_reply():
+    settings = SamplingSettings(temperature=0.0, repeat_penalty=2.0, repeat_last_n=1)
+    run = generate(TwoFavourites(STORY), ByteTokenizer(), [65], settings, max_tokens=3)
+    list(run)
+    assert run.token_ids == [66, 65, 66]

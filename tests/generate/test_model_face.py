@@ -1,0 +1,67 @@
+"""The public Model; tests/model is about the decoder below it."""
+
+import numpy as np
+import pytest
+from fake_model import BOS, EOS, Continuation, fake_model
+
+from tinychat.errors import ContextError, SettingError
+
+STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
+
+
+def test_encode_and_decode():
+    model = fake_model(STORY)
+    assert model.encode("ab") == [BOS, 97, 98]
+    assert model.encode("ab", add_bos=False) == [97, 98]
+    assert model.decode([BOS, 97, 98, EOS]) == "ab"
+
+
+def test_render_and_its_ids_agree():
+    model = fake_model(STORY)
+    messages = [{"role": "user", "content": "hi"}]
+    assert model.render(messages) == "<bos><user>hi<assistant>"
+    assert model.render(messages, add_generation_prompt=False) == "<bos><user>hi"
+    assert model.tokenizer.decode(model.render_ids(messages), skip_special=False) == model.render(messages)
+
+
+def test_stream_takes_text_or_ids():
+    model = fake_model(STORY)
+    for prompt in ("Once", model.encode("Once")):
+        assert "".join(piece.text for piece in model.stream(prompt, temperature=0.0)) == " upon a time"
+
+
+def test_one_stop_text_means_itself():
+    model = fake_model(STORY)
+    pieces = model.stream("Once", temperature=0.0, stop="time")
+    assert "".join(piece.text for piece in pieces) == " upon a "
+
+
+def test_generate_returns_ids_without_the_stop_id():
+    model = fake_model(STORY)
+    assert bytes(model.generate(model.encode("Twice"))) == b" a day"
+    assert bytes(model.generate(model.encode("Twice"), max_tokens=3)) == b" a "
+    assert model.generate(model.encode("Twice"), max_tokens=8, ignore_eos=True)[-2:] == [EOS, EOS]
+
+
+def test_the_summary_is_of_the_last_run():
+    model = fake_model(STORY)
+    assert model.summary is None
+    model.generate(model.encode("Once"))
+    model.generate(model.encode("Twice"))
+    assert model.summary.new_tokens == len(" a day")
+
+
+def test_logits_are_of_every_position_and_checked():
+    model = fake_model(STORY, context_size=6)
+    logits = model.logits(model.encode("Once"))
+    assert logits.shape == (5, model.engine.vocab_size)
+    assert np.argmax(logits[-1]) == ord(" ")
+    with pytest.raises(ContextError):
+        model.logits([1] * 7)
+    with pytest.raises(SettingError):
+        model.logits([])
+
+
+def test_unknown_sampling_names_are_python_errors():
+    with pytest.raises(TypeError, match="temprature"):
+        fake_model(STORY).stream("Once", temprature=1.0)

@@ -1,0 +1,77 @@
+import pytest
+from fake_model import FakeEngine
+
+from tinychat.errors import ContextError, SettingError
+from tinychat.generate.prefill import check_prompt, prefill
+
+
+def next_byte(ids):
+    return (ids[-1] + 1) % 256
+
+
+def test_runs_all_ids_in_chunks():
+    engine = FakeEngine(next_byte, chunk_size=4)
+    logits, reused = prefill(engine, list(range(10)))
+    assert engine.steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert reused == 0
+    assert logits.argmax() == 10
+
+
+def test_reuses_the_common_prefix():
+    engine = FakeEngine(next_byte)
+    prefill(engine, [1, 2, 3, 4, 5])
+    engine.steps.clear()
+    _, reused = prefill(engine, [1, 2, 3, 9, 9, 9])
+    assert reused == 3
+    assert engine.steps == [[9, 9, 9]]
+    assert engine.cached_ids == [1, 2, 3, 9, 9, 9]
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [1, 2]], ids=["same prompt", "beginning of the last"])
+def test_always_runs_the_last_id_for_its_logits(ids):
+    engine = FakeEngine(next_byte)
+    prefill(engine, [1, 2, 3])
+    engine.steps.clear()
+    logits, reused = prefill(engine, ids)
+    assert (reused, engine.steps) == (len(ids) - 1, [ids[-1:]])
+    assert logits.argmax() == ids[-1] + 1
+
+
+def test_reports_progress_without_the_reused_ids():
+    engine = FakeEngine(next_byte, chunk_size=4)
+    prefill(engine, [0, 1])
+    calls = []
+    prefill(engine, list(range(10)), lambda done, total: calls.append((done, total)))
+    assert calls == [(0, 8), (4, 8), (8, 8)]
+
+
+def test_cancelling_keeps_the_chunks_that_ran():
+    engine = FakeEngine(next_byte, chunk_size=4)
+    logits, _ = prefill(engine, list(range(10)), cancelled=lambda: len(engine.steps) == 2)
+    assert logits is None
+    assert engine.cached_ids == list(range(8))
+    _, reused = prefill(engine, list(range(10)))
+    assert reused == 8
+
+
+def test_an_interrupt_between_chunks_leaves_a_usable_cache():
+    def interrupt(count):
+        if count == 1:
+            raise KeyboardInterrupt
+
+    engine = FakeEngine(next_byte, chunk_size=4, before_step=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        prefill(engine, list(range(10)))
+    assert engine.cached_ids == [0, 1, 2, 3]
+
+
+def test_a_prompt_may_fill_the_context():
+    check_prompt([1] * 8, vocab_size=10, context_size=8)
+    with pytest.raises(ContextError, match="9 tokens but the context holds 8"):
+        check_prompt([1] * 9, vocab_size=10, context_size=8)
+
+
+@pytest.mark.parametrize("ids", [[], [10], [-1], [1, 2, 99]])
+def test_ids_outside_the_vocabulary_never_reach_the_engine(ids):
+    with pytest.raises(SettingError):
+        check_prompt(ids, vocab_size=10, context_size=8)

@@ -1,0 +1,54 @@
+"""What the generation loop needs from a model: ids in, logits out, and a cache that it can rewind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Logits = npt.NDArray[np.float32]
+
+
+class Engine(Protocol):
+    """A decoder with its KV cache.
+
+    Attributes
+    ----------
+    vocab_size : int
+        Length of one row of logits.
+    context_size : int
+        Capacity of the cache in positions.
+    chunk_size : int
+        Most ids that one `step` takes.
+    cached_ids : list of int
+        Token ids whose keys and values the cache holds; read-only for callers.
+    """
+
+    vocab_size: int
+    context_size: int
+    chunk_size: int
+    cached_ids: list[int]
+
+    def reusable_prefix(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids of `ids` the cache holds and may use again."""
+        ...
+
+    def rewind(self, length: int) -> None:
+        """Keep only the first `length` positions of the cache."""
+        ...
+
+    def step(self, ids: Sequence[int]) -> Logits:
+        """Run `ids` after the cached ones and return the last one's logits.
+
+        Returns
+        -------
+        float32 [vocab_size]
+            A view that the next step overwrites.
+        """
+        ...
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """Return the logits of all positions, float32 [T, vocab_size], from an empty context."""
+        ...

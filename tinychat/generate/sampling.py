@@ -1,0 +1,98 @@
+"""Choosing the next token from the logits: penalty, temperature, top-k, top-p, min-p."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.errors import ModelFolderError
+from tinychat.generate.engine import Logits
+from tinychat.generate.settings import SamplingSettings
+
+# A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
+# its probability; leaving those out first makes sorting cheap for large vocabularies.
+_NEGLIGIBLE = 20.0
+
+_Scores = npt.NDArray[np.float64]
+_Ids = npt.NDArray[np.int64]
+
+
+class Sampler:
+    """Draws token ids; the same settings and seed give the same ids for the same logits.
+
+    Attributes
+    ----------
+    seed : int
+        The seed in use, drawn when the settings name none.
+    """
+
+    def __init__(self, settings: SamplingSettings) -> None:
+        self.settings = settings
+        self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        self._random = np.random.Generator(np.random.PCG64(self.seed))
+
+    def sample(self, logits: Logits, previous_ids: Sequence[int]) -> int:
+        """Choose the next token.
+
+        Parameters
+        ----------
+        logits : float32 [vocab_size]
+            Not changed.
+        previous_ids : sequence of int
+            Prompt and reply so far; the repetition penalty looks at its end.
+
+        Raises
+        ------
+        ModelFolderError
+            If the logits hold no finite maximum, which only damaged weights produce.
+        """
+        logits = self._penalized(logits, previous_ids)
+        best = int(np.argmax(logits))
+        if not np.isfinite(logits[best]):
+            raise ModelFolderError(
+                "the model's output is not a number: its weights are damaged, convert the model again"
+            )
+        if self.settings.temperature == 0.0:
+            return best
+        ids, scores = self._candidates(logits, best)
+        return self._draw(ids, self._kept_weights(scores))
+
+    def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
+        penalty, last_n = self.settings.repeat_penalty, self.settings.repeat_last_n
+        if penalty == 1.0 or last_n == 0 or not previous_ids:
+            return logits
+        recent = np.unique(np.asarray(previous_ids[-last_n:], dtype=np.int64))
+        penalized = logits.copy()
+        values = penalized[recent]
+        penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
+        return penalized
+
+    def _candidates(self, logits: Logits, best: int) -> tuple[_Ids, _Scores]:
+        """Return the top-k ids, most likely first, lower id first on ties, and their scores (<= 0)."""
+        temperature, top_k = self.settings.temperature, self.settings.top_k
+        peak = float(logits[best])
+        ids = np.flatnonzero(logits >= peak - _NEGLIGIBLE * temperature)
+        if 0 < top_k < len(ids):
+            values = logits[ids]
+            weakest = np.partition(values, len(ids) - top_k)[len(ids) - top_k]
+            ids = ids[values >= weakest]
+        scores = (logits[ids].astype(np.float64) - peak) / temperature
+        order = np.argsort(-scores, kind="stable")[: top_k or None]
+        return ids[order], scores[order]
+
+    def _kept_weights(self, scores: _Scores) -> _Scores:
+        """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep."""
+        weights = np.exp(scores)
+        cumulative = np.cumsum(weights)
+        before = cumulative - weights
+        keep = (before < self.settings.top_p * cumulative[-1]) & (weights >= self.settings.min_p)
+        # Both tests hold for a leading run, and always for the first: its weight is 1.
+        return weights[: int(np.count_nonzero(keep))]
+
+    def _draw(self, ids: _Ids, weights: _Scores) -> int:
+        cumulative = np.cumsum(weights)
+        position = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
+        return int(ids[min(int(position), len(weights) - 1)])

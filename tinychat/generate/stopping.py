@@ -1,0 +1,89 @@
+"""When a reply ends: stop ids, stop strings, the number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinychat.errors import SettingError
+
+
+@dataclass(frozen=True)
+class StopConditions:
+    """What ends a reply, besides the end of the context.
+
+    Attributes
+    ----------
+    ids : frozenset of int
+        Token ids that end the reply; they are not part of it.
+    strings : tuple of str
+        Texts that end the reply; they are not part of it.
+    max_tokens : int, optional
+        Most tokens of the reply; None for as many as the context holds.
+
+    Raises
+    ------
+    SettingError
+        If a stop string is empty, or `max_tokens` is not positive.
+    """
+
+    ids: frozenset[int] = frozenset()
+    strings: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise SettingError(f"--max-tokens (max_tokens) must be 1 or more, not {self.max_tokens}")
+        if "" in self.strings:
+            raise SettingError("--stop (stop) must not be empty: an empty text would end every reply at once")
+
+
+class StopStringFilter:
+    """Passes text through up to the first stop string, wherever the pieces are cut.
+
+    Text that may be the beginning of a stop string is held back until it is clear. The string that
+    is complete first wins, so the result does not depend on how the text arrives.
+
+    Attributes
+    ----------
+    found : str or None
+        The stop string that was met; nothing passes after it.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._strings = tuple(strings)
+        self._held = ""
+        self.found: str | None = None
+
+    def add(self, text: str) -> str:
+        """Take the next text and return what is surely before any stop string."""
+        if self.found is not None:
+            return ""
+        pending = self._held + text
+        match = self._first_match(pending)
+        if match is not None:
+            end, self.found = match
+            self._held = ""
+            return pending[: end - len(self.found)]
+        passed = len(pending) - self._undecided(pending)
+        self._held = pending[passed:]
+        return pending[:passed]
+
+    def finish(self) -> str:
+        """Return what was held back: no more text comes, so it is no stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first_match(self, text: str) -> tuple[int, str] | None:
+        """Return (end, string) of the match that is complete first, the longest of several."""
+        starts = ((text.find(string), string) for string in self._strings)
+        ends = ((start + len(string), string) for start, string in starts if start >= 0)
+        return min(ends, key=lambda match: (match[0], -len(match[1])), default=None)
+
+    def _undecided(self, text: str) -> int:
+        """Return the length of the longest end of `text` that begins a stop string."""
+        longest = max((len(string) for string in self._strings), default=1) - 1
+        for length in range(min(longest, len(text)), 0, -1):
+            if any(string.startswith(text[-length:]) for string in self._strings):
+                return length
+        return 0
