@@ -99,4 +99,4 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         from tinychat.text.sentencepiece_tokenizer import load_sentencepiece
 
         return load_sentencepiece(folder)
-    raise TextError(f"{folder}: no tokenizer.json and no tokenizer.model; copy one of them from the checkpoint")
+    raise TextError(f"{folder}: neither tokenizer.json nor tokenizer.model; copy one from the checkpoint")

@@ -1,0 +1,56 @@
+"""Tokens that are matched as a whole before the rest of a text is split into pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinychat.text.guard import GUARD_END, GUARD_START, spelling_pattern, unguard
+
+_SPACES = re.compile(r"\s*")
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """One added token; `special` ones are control tokens, which plain text can never spell.
+
+    `lstrip` and `rstrip` tell that the token swallows the whitespace on that side.
+    """
+
+    content: str
+    id: int
+    special: bool
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+class AddedTokenSplitter:
+    """Cuts rendered text at the added tokens that it holds outside guarded spans."""
+
+    def __init__(self, tokens: Iterable[AddedToken]) -> None:
+        self._by_content = {token.content: token for token in tokens}
+        spelled = spelling_pattern(self._by_content).pattern
+        self._cut = re.compile(f"{GUARD_START}(?:{spelled}){GUARD_END}|({spelled})")
+
+    def split(self, text: str) -> list[str | AddedToken]:
+        """Return plain stretches, unmarked and never empty, and added tokens, in order."""
+        parts: list[str | AddedToken] = []
+        start = 0
+        for match in self._cut.finditer(text):
+            if match[1] is None:
+                continue
+            token = self._by_content[match[1]]
+            before = unguard(text[start : match.start()])
+            _append_text(parts, before.rstrip() if token.lstrip else before)
+            parts.append(token)
+            start = match.end()
+            if token.rstrip:
+                start = _SPACES.match(text, start).end()  # type: ignore[union-attr]
+        _append_text(parts, unguard(text[start:]))
+        return parts
+
+
+def _append_text(parts: list[str | AddedToken], text: str) -> None:
+    if text:
+        parts.append(text)

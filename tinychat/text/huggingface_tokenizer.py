@@ -1,0 +1,233 @@
+"""``tokenizer.json`` files, encoded by the `tokenizers` library, with transformers' amendments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tinychat.errors import TextError
+from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
+from tinychat.text.detokenizer import decode_ids
+from tinychat.text.guard import GUARD_END, GUARD_START, guard, spelling_pattern, well_formed
+from tinychat.text.settings import TokenizerSettings
+from tinychat.text.token_spelling import TokenSpelling
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# Stands for an added token while its surroundings are encoded; removed from the text beforehand.
+_PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
+
+# Model types for which transformers 5 leaves the pipeline of the file alone.
+_KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
+
+
+class HuggingFaceTokenizer:
+    """The tokenizer of a ``tokenizer.json``.
+
+    Parameters
+    ----------
+    backend : tokenizers.Tokenizer
+        Does the encoding; its named tokens are special already.
+    special_tokens : dict of str to str
+        "bos_token", "eos_token", ... to their texts.
+    source : str
+        The file, for error messages.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, special_tokens: dict[str, str], source: str) -> None:
+        self._backend = backend
+        self._spelling = TokenSpelling.from_decoder(_state(backend.decoder), source)
+        tokens = [
+            AddedToken(token.content, token_id, token.special, token.lstrip, token.rstrip)
+            for token_id, token in backend.get_added_tokens_decoder().items()
+        ]
+        self._tokens = tokens
+        self._added_pieces = {token.id: token.content for token in tokens}
+        self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
+        self._prefix_ids = _prefix_ids(backend)
+        self.special_tokens = special_tokens
+        self.special_ids = frozenset(token.id for token in tokens if token.special)
+        self.added_tokens = {token.content: token.id for token in tokens}
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.strips_first_space = self._spelling.strips_first_space
+
+    @property
+    def bos_token(self) -> str | None:
+        """Text of the begin token."""
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        """Text of the end token."""
+        return self.special_tokens.get("eos_token")
+
+    @cached_property
+    def bos_id(self) -> int | None:
+        """Id of the begin token."""
+        return self.token_id(self.bos_token or "")
+
+    @cached_property
+    def eos_id(self) -> int | None:
+        """Id of the end token."""
+        return self.token_id(self.eos_token or "")
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether the file's post-processor puts the begin token first."""
+        return self.bos_id is not None and self.bos_id in self._prefix_ids
+
+    def encode(self, text: str, add_bos: bool = True) -> list[int]:
+        """Ids of plain text, after what the file's post-processor puts before it."""
+        text = guard(well_formed(text), self._special_spellings)
+        return [*(self._prefix_ids if add_bos else ()), *self.encode_rendered(text)]
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of a rendered template: special tokens count, guarded ones stay text."""
+        text = well_formed(text)
+        if GUARD_START in text or GUARD_END in text:
+            return self._encode_guarded(text)
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of ids."""
+        return decode_ids(self, ids, skip_special)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """UTF-8 bytes that a token adds to running text."""
+        if token_id in self._added_pieces:
+            return self._added_pieces[token_id].encode()
+        return self._spelling.token_bytes(self.piece(token_id))
+
+    def piece(self, token_id: int) -> str:
+        """Show one token as the vocabulary spells it."""
+        known = 0 <= token_id < 2**31
+        return (self._backend.id_to_token(token_id) if known else None) or ""
+
+    def token_id(self, text: str) -> int | None:
+        """Id of the token spelled exactly so, or None."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id
+
+    def _encode_guarded(self, text: str) -> list[int]:
+        """Encode with every unguarded added token as a placeholder, so that none other can match."""
+        parts = self._splitter.split(text.replace(_PLACEHOLDER, ""))
+        tokens = iter([part for part in parts if isinstance(part, AddedToken)])
+        plain = "".join(_PLACEHOLDER if isinstance(part, AddedToken) else part for part in parts)
+        encoding = self._plain_backend.encode(plain, add_special_tokens=False)
+        placeholder_id = self._plain_backend.token_to_id(_PLACEHOLDER)
+        ids: list[int] = []
+        for token_id in encoding.ids:
+            if token_id == placeholder_id:
+                ids.append(next(tokens).id)
+            elif token_id in self._added_pieces and token_id in self.special_ids:
+                ids += self._spell_out(self._added_pieces[token_id])
+            else:
+                ids.append(token_id)
+        return ids
+
+    @cached_property
+    def _splitter(self) -> AddedTokenSplitter:
+        return AddedTokenSplitter(self._tokens)
+
+    @cached_property
+    def _plain_backend(self) -> tokenizers.Tokenizer:
+        """A copy that matches no added token but the placeholder; made when first needed."""
+        from tokenizers import AddedToken as BackendToken
+        from tokenizers import Tokenizer as Backend
+
+        plain = Backend.from_str(self._backend.to_str())
+        plain.add_special_tokens(
+            [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
+        )
+        plain.encode_special_tokens = True
+        plain.add_tokens([BackendToken(_PLACEHOLDER, special=False, normalized=False)])
+        return plain
+
+    def _spell_out(self, content: str) -> list[int]:
+        """Ids of single letters: some vocabularies join them to the very token that must not appear."""
+        letters = self._spelling.letters(content)
+        return [token.id for letter in letters for token in self._backend.model.tokenize(letter)]
+
+
+def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
+    """Load ``tokenizer.json`` of a folder.
+
+    Raises
+    ------
+    TextError
+        The file is damaged, or decodes in a way that is not known here.
+    """
+    from tokenizers import AddedToken as BackendToken
+    from tokenizers import Tokenizer as Backend
+
+    path = folder / "tokenizer.json"
+    settings = TokenizerSettings.from_folder(folder)
+    try:
+        backend = Backend.from_file(str(path))
+    except Exception as error:  # the binding raises a bare Exception
+        reason = " ".join(str(error).split())[:120]
+        raise TextError(f"{path}: cannot be read ({reason}); fetch the file again") from error
+    backend.no_truncation()
+    backend.no_padding()
+    _rebuild_llama_pipeline(backend, settings)
+    special_tokens = _special_tokens(backend, settings)
+    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    named = [content for content in special_tokens.values() if content not in known]
+    backend.add_special_tokens([BackendToken(content, normalized=False) for content in named])
+    return HuggingFaceTokenizer(backend, special_tokens, str(path))
+
+
+def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> dict[str, str]:
+    """Named tokens that exist: from the settings, else the ids of config.json."""
+    ids = {"bos_token": settings.bos_token_id, "eos_token": settings.eos_token_id}
+    from_ids = {
+        name: backend.id_to_token(token_id)
+        for name, token_id in ids.items()
+        if token_id is not None and token_id < 2**31
+    }
+    named = {**from_ids, **settings.special_tokens}
+    return {name: text for name, text in named.items() if text and backend.token_to_id(text) is not None}
+
+
+def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
+    """Split text as transformers 5 does for Llama's tokenizer classes, whatever the file says.
+
+    It keeps vocabulary and merges only; the difference shows after special tokens (no space is put
+    there unless ``legacy`` is set) and where text begins with a space.
+    """
+    from tokenizers import decoders, pre_tokenizers
+
+    classes = {"LlamaTokenizer": settings.legacy is True, "CodeLlamaTokenizer": False}
+    if settings.tokenizer_class not in classes or settings.model_type in _KEEP_FILE_PIPELINE:
+        return
+    if type(backend.model).__name__ != "BPE" or "ByteLevel" in (_state(backend.decoder) or ""):
+        return
+    prefixed = settings.add_prefix_space is not False
+    scheme = "always" if classes[settings.tokenizer_class] else "first"
+    backend.normalizer = None
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="\u2581", prepend_scheme=scheme if prefixed else "never", split=False
+    )
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)] if prefixed else steps)
+
+
+def _prefix_ids(backend: tokenizers.Tokenizer) -> list[int]:
+    """Ids that the post-processor puts before a text; what it puts after has no place in a prompt."""
+    content = backend.encode("a", add_special_tokens=False).ids
+    whole = backend.encode("a", add_special_tokens=True).ids
+    for start in range(len(whole) - len(content) + 1):
+        if whole[start : start + len(content)] == content:
+            return list(whole[:start])
+    return []
+
+
+def _state(component: object) -> str | None:
+    """Return the JSON of a component of the pipeline."""
+    if component is None:
+        return None
+    state = component.__getstate__()
+    return state.decode() if isinstance(state, bytes) else str(state)

@@ -1,0 +1,170 @@
+"""SentencePiece ``tokenizer.model`` files, read as transformers' LlamaTokenizer reads them.
+
+Text is taken as it is (no Unicode normalisation, no whitespace removed) and a space is put before
+its first word unless it begins with one. Pieces join by the scores in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tinychat.errors import TextError
+from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
+from tinychat.text.detokenizer import decode_ids
+from tinychat.text.guard import guard, spelling_pattern, well_formed
+from tinychat.text.settings import TokenizerSettings
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+_SPACE = "\u2581"
+
+# A second `normalizer_spec` (field 3) at the end of a serialised model overrides the first, by protobuf's
+# rules for repeated messages: name "identity", an empty character map, no dummy prefix, whitespace kept.
+_NORMALIZER = b"\x0a\x08identity" + b"\x12\x00" + b"\x18\x00" + b"\x20\x00" + b"\x28\x01"
+_IDENTITY_NORMALIZER = b"\x1a" + bytes([len(_NORMALIZER)]) + _NORMALIZER
+
+
+class SentencePieceTokenizer:
+    """A SentencePiece model and the tokens that the settings add to it.
+
+    Parameters
+    ----------
+    processor : SentencePieceProcessor
+        Loaded without normalisation and without dummy prefix.
+    settings : TokenizerSettings
+        Named and added tokens, begin token, prefix spaces.
+    """
+
+    def __init__(self, processor: SentencePieceProcessor, settings: TokenizerSettings) -> None:
+        self._processor = processor
+        self._pieces = processor.get_piece_size()
+        # Models say these in practice; where one does not, Llama's habits hold.
+        self.adds_bos = settings.add_bos_token is not False
+        self.strips_first_space = settings.add_prefix_space is not False
+        self._prefix_every_stretch = settings.legacy is True
+        self.special_tokens = self._named_tokens(settings)
+        tokens = self._collect_added_tokens(settings)
+        self.added_tokens = {token.content: token.id for token in tokens}
+        self.special_ids = frozenset(token.id for token in tokens if token.special)
+        self.vocab_size = max([self._pieces, *(token.id + 1 for token in tokens)])
+        self._added_pieces = {token.id: token.content for token in tokens}
+        self._splitter = AddedTokenSplitter(tokens)
+        self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
+
+    @property
+    def bos_token(self) -> str | None:
+        """Text of the begin token."""
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        """Text of the end token."""
+        return self.special_tokens.get("eos_token")
+
+    @cached_property
+    def bos_id(self) -> int | None:
+        """Id of the begin token."""
+        return self.token_id(self.bos_token or "")
+
+    @cached_property
+    def eos_id(self) -> int | None:
+        """Id of the end token."""
+        return self.token_id(self.eos_token or "")
+
+    def encode(self, text: str, add_bos: bool = True) -> list[int]:
+        """Ids of plain text: the spelling of a special token stays text."""
+        ids = self.encode_rendered(guard(text, self._special_spellings))
+        return [self.bos_id, *ids] if add_bos and self.adds_bos and self.bos_id is not None else ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of a rendered template: special tokens count, guarded ones stay text."""
+        ids: list[int] = []
+        for index, part in enumerate(self._splitter.split(well_formed(text))):
+            if isinstance(part, AddedToken):
+                ids.append(part.id)
+            else:
+                ids += self._encode_stretch(part, first=index == 0)
+        return ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of ids."""
+        return decode_ids(self, ids, skip_special)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """UTF-8 bytes that a token adds to running text."""
+        if token_id in self._added_pieces:
+            return self._added_pieces[token_id].encode()
+        if not 0 <= token_id < self._pieces:
+            return b""
+        piece: str = self._processor.id_to_piece(token_id)
+        if self._processor.is_byte(token_id):
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace(_SPACE, " ").encode()
+
+    def piece(self, token_id: int) -> str:
+        """Show one token as the vocabulary spells it."""
+        if token_id in self._added_pieces:
+            return self._added_pieces[token_id]
+        return str(self._processor.id_to_piece(token_id)) if 0 <= token_id < self._pieces else ""
+
+    def token_id(self, text: str) -> int | None:
+        """Id of the token spelled exactly so, or None."""
+        if text in self.added_tokens:
+            return self.added_tokens[text]
+        token_id: int = self._processor.piece_to_id(text)
+        return token_id if text and self._processor.id_to_piece(token_id) == text else None
+
+    def _encode_stretch(self, text: str, first: bool) -> list[int]:
+        prefixed = self.strips_first_space and (first or self._prefix_every_stretch)
+        if prefixed and not text.startswith((" ", _SPACE)):
+            text = " " + text
+        ids: list[int] = self._processor.encode(text)
+        return ids
+
+    def _named_tokens(self, settings: TokenizerSettings) -> dict[str, str]:
+        ids = {"bos_token": self._processor.bos_id(), "eos_token": self._processor.eos_id()}
+        ids["unk_token"] = self._processor.unk_id()
+        own = {name: self._processor.id_to_piece(token_id) for name, token_id in ids.items() if token_id >= 0}
+        return {**own, **settings.special_tokens}
+
+    def _collect_added_tokens(self, settings: TokenizerSettings) -> list[AddedToken]:
+        processor = self._processor
+        tokens: dict[str, AddedToken] = {}
+        for token_id in range(self._pieces):
+            if processor.is_control(token_id) or processor.is_unknown(token_id):
+                content = processor.id_to_piece(token_id)
+                tokens[content] = AddedToken(content, token_id, special=True)
+        named = set(self.special_tokens.values())
+        for token in settings.declared_tokens:
+            special = token.special or token.content in named
+            tokens[token.content] = AddedToken(token.content, token.id, special, token.lstrip, token.rstrip)
+        for content in named - tokens.keys():
+            token_id = processor.piece_to_id(content)
+            if processor.id_to_piece(token_id) == content:
+                tokens[content] = AddedToken(content, token_id, special=True)
+        return list(tokens.values())
+
+
+def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
+    """Load ``tokenizer.model`` of a folder.
+
+    Raises
+    ------
+    TextError
+        The file is no SentencePiece model, or its settings cannot be read.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    path = folder / "tokenizer.model"
+    try:
+        model = path.read_bytes()
+        processor = SentencePieceProcessor(model_proto=model + _IDENTITY_NORMALIZER) if model else None
+    except (OSError, RuntimeError) as error:
+        raise TextError(f"{path}: no SentencePiece model; fetch the file again") from error
+    if processor is None or processor.get_piece_size() == 0:
+        raise TextError(f"{path}: holds no vocabulary; fetch the file again")
+    return SentencePieceTokenizer(processor, TokenizerSettings.from_folder(folder))

@@ -1,0 +1,137 @@
+"""What the small files beside a tokenizer say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinychat.errors import TextError
+from tinychat.text.json_file import read_json_object
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True)
+class DeclaredToken:
+    """A token that the settings declare beyond the vocabulary file."""
+
+    content: str
+    id: int
+    special: bool
+    lstrip: bool
+    rstrip: bool
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json, merged.
+
+    Attributes
+    ----------
+    tokenizer_class : str
+        Without the suffix "Fast"; empty where it is not said.
+    model_type : str
+        From config.json; empty where it is not said.
+    special_tokens : dict of str to str
+        "bos_token", "eos_token", ... to their texts.
+    bos_token_id, eos_token_id : int or None
+        From config.json, for a folder that names no tokens.
+    declared_tokens : tuple of DeclaredToken
+        In ascending order of ids.
+    add_bos_token, add_prefix_space, legacy : bool or None
+        None where it is not said.
+    """
+
+    tokenizer_class: str
+    model_type: str
+    special_tokens: dict[str, str]
+    bos_token_id: int | None
+    eos_token_id: int | None
+    declared_tokens: tuple[DeclaredToken, ...]
+    add_bos_token: bool | None
+    add_prefix_space: bool | None
+    legacy: bool | None
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> TokenizerSettings:
+        """Read whatever of the files there is.
+
+        Raises
+        ------
+        TextError
+            One of them is no JSON object, or declares a token that is none.
+        """
+        tokenizer_config = read_json_object(folder / "tokenizer_config.json")
+        config = read_json_object(folder / "config.json")
+        special = {**read_json_object(folder / "special_tokens_map.json"), **tokenizer_config}
+        named = {name: _content(special.get(name)) for name in _NAMED_TOKENS}
+        special_tokens = {name: content for name, content in named.items() if content}
+        return cls(
+            tokenizer_class=_text(tokenizer_config.get("tokenizer_class")).removesuffix("Fast"),
+            model_type=_text(config.get("model_type")),
+            special_tokens=special_tokens,
+            bos_token_id=_first_id(config.get("bos_token_id")),
+            eos_token_id=_first_id(config.get("eos_token_id")),
+            declared_tokens=_declared_tokens(folder, tokenizer_config, special_tokens),
+            add_bos_token=_flag(tokenizer_config.get("add_bos_token")),
+            add_prefix_space=_flag(tokenizer_config.get("add_prefix_space")),
+            legacy=_flag(tokenizer_config.get("legacy")),
+        )
+
+
+def _declared_tokens(
+    folder: Path, tokenizer_config: Mapping[str, object], special_tokens: Mapping[str, str]
+) -> tuple[DeclaredToken, ...]:
+    decoder = tokenizer_config.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        source = folder / "tokenizer_config.json"
+        tokens = [_declared_token(source, token_id, token) for token_id, token in decoder.items()]
+    else:
+        source = folder / "added_tokens.json"
+        special = set(special_tokens.values()) | _additional_special_tokens(tokenizer_config)
+        tokens = [
+            _declared_token(source, token_id, {"content": content, "special": content in special})
+            for content, token_id in read_json_object(source).items()
+        ]
+    return tuple(sorted(tokens, key=lambda token: token.id))
+
+
+def _declared_token(source: Path, token_id: object, token: object) -> DeclaredToken:
+    content = _content(token)
+    try:
+        number = int(token_id) if isinstance(token_id, str | int) else -1
+    except ValueError:
+        number = -1
+    if not isinstance(token, dict) or not content or not 0 <= number < 2**24:
+        raise TextError(f"{source}: added token {str(token_id)[:40]!r} is malformed; fetch the file again")
+    return DeclaredToken(
+        content=content,
+        id=number,
+        special=token.get("special") is True,
+        lstrip=token.get("lstrip") is True,
+        rstrip=token.get("rstrip") is True,
+    )
+
+
+def _additional_special_tokens(tokenizer_config: Mapping[str, object]) -> set[str]:
+    tokens = tokenizer_config.get("additional_special_tokens") or tokenizer_config.get("extra_special_tokens")
+    return {_content(token) for token in tokens} if isinstance(tokens, list) else set()
+
+
+def _content(token: object) -> str:
+    return _text(token.get("content")) if isinstance(token, dict) else _text(token)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _first_id(value: object) -> int | None:
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if type(value) is int and value >= 0 else None

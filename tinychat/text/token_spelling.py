@@ -1,0 +1,111 @@
+"""How the vocabulary of a ``tokenizer.json`` spells bytes, read from its decoder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tinychat.errors import TextError
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Sequence", "Strip"})
+
+
+@dataclass(frozen=True)
+class TokenSpelling:
+    """One of two schemes: every byte a printable letter, or text with a sign for the space.
+
+    Attributes
+    ----------
+    byte_level : bool
+        GPT-2's letters for bytes; the other fields then do not matter.
+    space : str
+        The sign that stands for a space.
+    byte_fallback : bool
+        Whether ``<0x0A>`` spells a byte.
+    strips_first_space : bool
+        Whether a space at the very start of the text belongs to the format.
+    """
+
+    byte_level: bool = False
+    space: str = "\u2581"
+    byte_fallback: bool = False
+    strips_first_space: bool = False
+
+    @classmethod
+    def from_decoder(cls, decoder: str | None, source: str) -> TokenSpelling:
+        """Read the decoder section, given as JSON.
+
+        Raises
+        ------
+        TextError
+            The decoder has a step that is not known here.
+        """
+        steps = list(_steps(json.loads(decoder))) if decoder else []
+        kinds = {str(step.get("type")) for step in steps}
+        if not kinds or kinds - _SUPPORTED:
+            unknown = ", ".join(sorted(kinds - _SUPPORTED)) or "none"
+            raise TextError(
+                f"{source}: decoder not supported: {unknown}; known are {', '.join(sorted(_SUPPORTED))}"
+            )
+        if "ByteLevel" in kinds:
+            return cls(byte_level=True)
+        signs = [step.get("replacement") for step in steps if step["type"] == "Metaspace"]
+        signs += [
+            _replaced(step) for step in steps if step["type"] == "Replace" and step.get("content") == " "
+        ]
+        return cls(
+            space=next((sign for sign in signs if isinstance(sign, str) and sign), "\u2581"),
+            byte_fallback="ByteFallback" in kinds,
+            strips_first_space=any(_strips(step) for step in steps),
+        )
+
+    def token_bytes(self, piece: str) -> bytes:
+        """Return the bytes that a piece of the vocabulary spells."""
+        if self.byte_level:
+            values = _byte_letters()
+            try:
+                return bytes(values[letter] for letter in piece)
+            except KeyError:
+                return piece.encode()
+        if self.byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
+            return bytes([int(match[1], 16)])
+        return piece.replace(self.space, " ").encode()
+
+    def letters(self, text: str) -> list[str]:
+        """Return the smallest pieces that a text can be spelled with."""
+        if not self.byte_level:
+            return list(text.replace(" ", self.space))
+        by_value = {value: letter for letter, value in _byte_letters().items()}
+        return [by_value[value] for value in text.encode()]
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """Letter to byte: printable Latin-1 stands for itself, the other 68 for U+0100 and up."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [value for value in range(256) if value not in printable]
+    letters = {chr(value): value for value in printable}
+    return letters | {chr(0x100 + index): value for index, value in enumerate(others)}
+
+
+def _steps(decoder: object) -> Iterator[dict[str, object]]:
+    if isinstance(decoder, dict):
+        yield decoder
+        children = decoder.get("decoders")
+        for child in children if isinstance(children, list) else ():
+            yield from _steps(child)
+
+
+def _replaced(step: dict[str, object]) -> object:
+    pattern = step.get("pattern")
+    return pattern.get("String") if isinstance(pattern, dict) else None
+
+
+def _strips(step: dict[str, object]) -> bool:
+    if step["type"] == "Metaspace":
+        return step.get("prepend_scheme", "always") != "never"
+    return step["type"] == "Strip" and step.get("content") == " " and step.get("start") != 0
