@@ -1,0 +1,191 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinychat.checkpoint import store
+from tinychat.errors import StoreError
+
+
+def add_model(name, manifest=None):
+    folder = store.store_folder() / name
+    folder.mkdir(parents=True)
+    (folder / "tinychat.json").write_text(json.dumps(manifest or {}))
+    (folder / "model.safetensors").write_bytes(bytes(1000))
+    return folder
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "my model!"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep user data elsewhere")
+def test_where_the_store_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path / "own"))
+    assert store.store_folder() == tmp_path / "own" / "models"
+    monkeypatch.delenv("TINYCHAT_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert store.store_folder() == tmp_path / "data" / "tinychat" / "models"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert store.store_folder() == tmp_path / ".local" / "share" / "tinychat" / "models"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep user data elsewhere")
+def test_a_user_without_a_home(monkeypatch):
+    for variable in ("TINYCHAT_HOME", "XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(StoreError, match="set TINYCHAT_HOME"):
+        store.store_folder()
+
+
+def test_a_store_that_is_not_there_is_empty():
+    assert not store.store_folder().exists()
+    assert store.list_models() == []
+
+
+def test_lists_models_only():
+    add_model("small", {"source": "owner/small", "quantization": "int4"})
+    add_model("broken").joinpath("tinychat.json").write_text("{")
+    (store.store_folder() / "unfinished").mkdir()
+    add_model(".small.tmp")
+    (store.store_folder() / "a file").write_text("x")
+    broken, small = store.list_models()
+    assert (small.name, small.source, small.quantization) == ("small", "owner/small", "int4")
+    assert small.bytes == 1000 + (small.path / "tinychat.json").stat().st_size
+    assert (broken.name, broken.source, broken.quantization) == ("broken", "", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "a\\b", "/etc", ".hidden", "a b", "a\n", "ü", "x" * 300, "x."]
+)
+def test_names_that_could_leave_the_store(name):
+    with pytest.raises(StoreError, match="cannot name a model") as caught:
+        store.path_for(name)
+    assert str(caught.value).isprintable()
+    with pytest.raises(StoreError, match="cannot name a model"):
+        store.remove(name)
+
+
+def test_remove():
+    kept, gone = add_model("kept"), add_model("gone")
+    store.remove("gone")
+    assert not gone.exists()
+    assert kept.exists()
+
+
+def test_remove_of_a_link_keeps_what_it_points_to(tmp_path):
+    add_model("other")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "tinychat.json").write_text("{}")
+    (store.store_folder() / "link").symlink_to(tmp_path / "target")
+    store.remove("link")
+    assert (tmp_path / "target" / "tinychat.json").exists()
+    assert [model.name for model in store.list_models()] == ["other"]
+
+
+def test_remove_suggests_the_nearest():
+    add_model("TinyLlama-1.1B")
+    with pytest.raises(StoreError, match=r"no model 'tinyllama-1\.1b'; did you mean 'TinyLlama-1\.1B'\?"):
+        store.remove("tinyllama-1.1b")
+
+
+def test_remove_without_permission(monkeypatch):
+    add_model("kept")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(StoreError, match="kept cannot be deleted: Permission denied"):
+        store.remove("kept")
+
+
+def test_resolve_model_folder(tmp_path):
+    (tmp_path / "tinychat.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
+    reference = store.resolve(str(tmp_path))
+    assert (reference.kind, reference.path) == ("folder", tmp_path)
+
+
+def test_resolve_checkpoint_until_it_is_converted(checkpoint):
+    reference = store.resolve(str(checkpoint))
+    assert (reference.kind, reference.source) == ("checkpoint", str(checkpoint))
+    assert reference.path.parent == store.store_folder()
+    assert reference.path.name.startswith("my-model-")
+
+    add_model(reference.path.name)
+    assert store.resolve(str(checkpoint)) == store.ModelReference("stored", str(checkpoint), reference.path)
+
+
+def test_a_replaced_checkpoint_is_converted_again(checkpoint):
+    add_model(store.resolve(str(checkpoint)).path.name)
+    os.utime(checkpoint / "config.json", (1, 1))
+    assert store.resolve(str(checkpoint)).kind == "checkpoint"
+
+
+def test_folders_of_the_same_name_do_not_share_a_conversion(checkpoint, tmp_path):
+    twin = tmp_path / "elsewhere" / checkpoint.name
+    twin.mkdir(parents=True)
+    (twin / "config.json").write_text("{}")
+    assert store.resolve(str(twin)).path != store.resolve(str(checkpoint)).path
+
+
+def test_resolve_repository_until_it_is_converted():
+    reference = store.resolve("owner/name-1.1B")
+    assert (reference.kind, reference.source) == ("repository", "owner/name-1.1B")
+    add_model(reference.path.name)
+    assert store.resolve("owner/name-1.1B").kind == "stored"
+    assert store.resolve(reference.path.name).path == reference.path
+
+
+def test_resolve_stored_name_in_the_shadow_of_a_plain_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    add_model("small")
+    assert store.resolve("small").path == store.store_folder() / "small"
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("", "holds neither"),
+        ("empty", "holds neither tinychat.json nor config.json"),
+        ("model.gguf", "is a file"),
+        ("nothing", "no folder, no model in the store and no repo id"),
+        ("smal", "did you mean 'small'"),
+        ("../nothing", "no repo id"),
+        ("owner/../name", "no repo id"),
+        ("owner/..name", "no repo id"),
+        ("a/b/c", "no repo id"),
+        ("/nothing/there", "no repo id"),
+        ("owner/na\nme", "no repo id"),
+        ("\0", "no repo id"),
+        ("~no-such-user/model", "no repo id"),
+        ("x" * 5000, "no repo id"),
+    ],
+)
+def test_resolve_says_what_is_wrong(model, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    add_model("small")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model.gguf").write_text("x")
+    with pytest.raises(StoreError, match=reason) as caught:
+        store.resolve(model)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_home_is_expanded(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tinychat.json").write_text("{}")
+    assert store.resolve("~/model").path == Path(tmp_path / "model")

@@ -1,0 +1,181 @@
+"""The local store of converted models, and what the MODEL of a command stands for."""
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from tinychat.errors import CheckpointError, StoreError
+from tinychat.model.json_file import one_line, read_json_object
+
+MANIFEST = "tinychat.json"  # what makes a folder a converted model
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """One line of the store: `bytes` is the size of its files, empty texts are unknown."""
+
+    name: str
+    path: Path
+    bytes: int
+    source: str
+    quantization: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """What a MODEL argument stands for.
+
+    Attributes
+    ----------
+    kind : str
+        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder
+        still to be converted; "repository", one still to be downloaded and converted.
+    source : str
+        The folder, or for a repository its id.
+    path : Path
+        The model folder: where it is ("folder", "stored"), or where its conversion belongs.
+    """
+
+    kind: Literal["folder", "stored", "checkpoint", "repository"]
+    source: str
+    path: Path
+
+
+def store_folder() -> Path:
+    """Return the folder of all stored models: below $TINYCHAT_HOME, else where the system keeps user data.
+
+    Raises
+    ------
+    StoreError
+        If neither is known, as for a user without a home.
+    """
+    variables = ("TINYCHAT_HOME", ""), ("XDG_DATA_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat")
+    for variable, below in variables:
+        if base := os.environ.get(variable):
+            return Path(os.path.expanduser(base), below, "models")
+    user_data = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
+    base = os.path.expanduser(user_data)
+    if base.startswith("~"):
+        raise StoreError("this user has no home folder; set TINYCHAT_HOME to where models are to be kept")
+    return Path(base, "tinychat", "models")
+
+
+def path_for(name: str) -> Path:
+    """Return where the model of this name is or will be.
+
+    Raises
+    ------
+    StoreError
+        If `name` could not be a file name everywhere, or would reach out of the store.
+    """
+    if not _NAME.fullmatch(name) or name.endswith("."):
+        raise StoreError(
+            f"{one_line(name, 60)!r} cannot name a model; use letters, digits, '.', '_' and '-' only"
+        )
+    return store_folder() / name
+
+
+def list_models() -> list[StoredModel]:
+    """List the converted models by name; folders that are none, such as unfinished ones, are left out."""
+    try:
+        paths = sorted(store_folder().iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{store_folder()} cannot be read: {error.strerror or error}") from None
+    return [_describe(path) for path in paths if _NAME.fullmatch(path.name) and _holds(path, MANIFEST)]
+
+
+def remove(name: str) -> None:
+    """Delete a model from the store.
+
+    Raises
+    ------
+    StoreError
+        If there is no such model, or it cannot be deleted.
+    """
+    path = path_for(name)
+    if not path.is_dir():
+        raise StoreError(f"the store holds no model {name!r}{_suggestion(name)}")
+    try:
+        if path.is_symlink():
+            path.unlink()
+            return
+        # The manifest goes first: a removal that is interrupted leaves no half model in the list.
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be deleted: {error.strerror or error}") from None
+
+
+def resolve(model: str) -> ModelReference:
+    """Find out what a MODEL argument is: folders first, then names of the store, then repo ids.
+
+    Raises
+    ------
+    StoreError
+        If it is none of them.
+    """
+    # os.path, since pathlib raises for names that no file system can have and users that do not exist.
+    folder = Path(os.path.expanduser(model))
+    if _holds(folder, MANIFEST):
+        return ModelReference("folder", str(folder), folder)
+    if _holds(folder, "config.json"):
+        return _converted_or("checkpoint", str(folder), _name_of_folder(folder))
+    if _NAME.fullmatch(model) and _holds(path_for(model), MANIFEST):
+        return ModelReference("stored", model, path_for(model))
+    if os.path.isdir(folder):
+        raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is no model folder")
+    if os.path.exists(folder):
+        raise StoreError(f"{one_line(model)} is a file; expected a folder, a stored name or a repo id")
+    if _REPO_ID.fullmatch(model) and ".." not in model:
+        return _converted_or("repository", model, model.replace("/", "--"))
+    raise StoreError(
+        f"{one_line(model)!r} is no folder, no model in the store and no repo id"
+        f"{_suggestion(model) or '; see `tinychat models`'}"
+    )
+
+
+def _holds(folder: Path, file_name: str) -> bool:
+    return os.path.isfile(folder / file_name)
+
+
+def _converted_or(kind: Literal["checkpoint", "repository"], source: str, name: str) -> ModelReference:
+    """Point to the conversion in the store where there is one already."""
+    path = path_for(name)
+    return ModelReference("stored" if _holds(path, MANIFEST) else kind, source, path)
+
+
+def _name_of_folder(folder: Path) -> str:
+    """Name a conversion by folder and location, since many checkpoints lie in folders of the same name.
+
+    The configuration's time stamp takes part, so that a checkpoint that was replaced is converted again.
+    """
+    place = folder.resolve()
+    stamp = (place / "config.json").stat().st_mtime_ns
+    digest = sha256(f"{place}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:100]
+    return f"{stem or 'checkpoint'}-{digest}"
+
+
+def _describe(path: Path) -> StoredModel:
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    try:
+        manifest = read_json_object(path / MANIFEST)
+    except CheckpointError:
+        manifest = {}
+    source, quantization = (one_line(str(manifest.get(key) or "")) for key in ("source", "quantization"))
+    return StoredModel(path.name, path, size, source, quantization)
+
+
+def _suggestion(name: str) -> str:
+    close = get_close_matches(name, [model.name for model in list_models()], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
