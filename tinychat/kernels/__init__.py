@@ -1,1 +1,5 @@
 """The compiled operations of the decoder, one per file."""
+
+from tinychat.kernels.setup import prepare
+
+prepare()

@@ -1,0 +1,190 @@
+"""What goes into a linear: rows of floats, quantized where the weight is.
+
+Symmetric int8, one scale for each token and activation group (one to four weight groups): ``scale = max|x| / 127``,
+``code = round(x / scale)``, and for each weight group the seed ``-zero * sum(codes)`` that takes the weight codes'
+zero out of the integer dot product.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from tinychat.kernels.policy import FLAGS, inlined, kernel
+from tinychat.kernels.simd import (
+    I8,
+    I32,
+    LANES,
+    absolute,
+    add_i32,
+    divide,
+    element_pointer,
+    exp2,
+    fma,
+    i32x16,
+    keep_lanes,
+    load_f32,
+    max_lanes,
+    maximum,
+    multiply,
+    nearest,
+    splat_f32,
+    splat_i32,
+    store_f32,
+    sum_lanes,
+    sum_lanes_i32,
+    to_i32,
+)
+from tinychat.kernels.threads import share
+from tinychat.kernels.weights import (
+    Float32Weight,
+    code_zero,
+    columns,
+    groups_per_activation_scale,
+    is_weight,
+)
+
+
+@intrinsic
+def store_codes(typingctx, codes, index, stride, vector):
+    """Store 16 int8 codes as four runs of 4 bytes, `stride` bytes apart."""
+
+    def codegen(context, builder, signature, arguments):
+        container, first, step, value = arguments
+        narrow = builder.trunc(value, ir.VectorType(I8, LANES))
+        quads = builder.bitcast(narrow, ir.VectorType(I32, 4))
+        for i in range(4):
+            offset = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
+            pointer = element_pointer(context, builder, signature.args[0], container, offset, I32)
+            builder.store(builder.extract_element(quads, I32(i)), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(codes, types.intp, types.intp, i32x16), codegen
+
+
+def activation_groups(weight):
+    """Return (number of activation groups, columns of each)."""
+    raise TypeError("only for compiled code")
+
+
+@overload(activation_groups, jit_options=FLAGS)
+def overload_activation_groups(weight):
+    """Choose by the kind of weight."""
+
+    def quantized(weight):
+        groups = weight.scales.shape[1]
+        count = groups // groups_per_activation_scale(groups)
+        return count, columns(weight) // count
+
+    if is_weight(weight, Float32Weight):
+        return lambda weight: (columns(weight) // LANES, LANES)
+    return quantized
+
+
+def write_group(weight, x, row, t, a, tokens):
+    """Write activation group `a` of token `t`, ``row[a * width :][:width]``, in the order the linear wants."""
+    raise TypeError("only for compiled code")
+
+
+@overload(write_group, jit_options=FLAGS)
+def overload_write_group(weight, x, row, t, a, tokens):
+    """Choose by the kind of weight."""
+
+    def quantized(weight, x, row, t, a, tokens):
+        K, groups = columns(weight), weight.scales.shape[1]
+        count, width = activation_groups(weight)
+        size, per_scale = K // groups, groups // count
+        tile, place = t // tokens, t % tokens
+        peak = splat_f32(0.0)
+        for k in range(a * width, (a + 1) * width, LANES):
+            peak = maximum(peak, absolute(load_f32(row, k)))
+        largest = max_lanes(peak)
+        x.scales[(tile * count + a) * tokens + place] = largest / np.float32(127)
+        to_code = splat_f32(np.float32(127) / largest if largest > 0 else np.float32(0))
+        for g in range(a * per_scale, (a + 1) * per_scale):
+            total = splat_i32(0)
+            for k in range(g * size, (g + 1) * size, LANES):
+                code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
+                total = add_i32(total, code)
+                store_codes(x.codes, ((tile * K + k) * tokens + 4 * place), 4 * tokens, code)
+            x.seeds[(tile * groups + g) * tokens + place] = -code_zero(weight) * sum_lanes_i32(total)
+
+    def float32(weight, x, row, t, a, tokens):
+        tile, place = t // tokens, t % tokens
+        for k in range(a * LANES, (a + 1) * LANES):
+            x.values[(tile * columns(weight) + k) * tokens + place] = row[k]
+
+    return float32 if is_weight(weight, Float32Weight) else quantized
+
+
+@inlined
+def inverse_rms(values, start, size, eps):
+    """Return ``1 / sqrt(mean(v**2) + eps)`` over ``values[start : start + size]``, lanes first."""
+    squares = splat_f32(0.0)
+    whole = size // LANES * LANES
+    for i in range(start, start + whole, LANES):
+        v = load_f32(values, i)
+        squares = fma(v, v, squares)
+    if whole < size:
+        v = keep_lanes(load_f32(values, start + whole), 0, size - whole)
+        squares = fma(v, v, squares)
+    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
+
+
+@kernel
+def write_normed(thread, threads, T, hidden, gain, size, eps, weight, x, tokens, rows):
+    """RMSNorm each hidden state and write it for `weight`: ``x / rms(x) * gain`` (Zhang and Sennrich, 2019).
+
+    hidden : float32 [>= T, >= K], zero beyond `size`; gain : float32 [K], zero beyond `size`; rows : float32
+    [threads, >= K]. Shared by token and activation group, so that one token keeps every thread busy.
+    """
+    count, width = activation_groups(weight)
+    first, last = share(thread, threads, T * count)
+    row = rows[thread]
+    token, scale = -1, splat_f32(0.0)
+    for item in range(first, last):
+        t, a = item // count, item % count
+        start = t * hidden.shape[1]
+        if t != token:
+            token, scale = t, splat_f32(inverse_rms(hidden, start, size, eps))
+        for k in range(a * width, (a + 1) * width, LANES):
+            store_f32(row, k, multiply(multiply(load_f32(hidden, start + k), scale), load_f32(gain, k)))
+        write_group(weight, x, row, t, a, tokens)
+
+
+@kernel
+def write_plain(thread, threads, T, values, weight, x, tokens, rows):
+    """Write each row of `values` float32 [>= T, >= K] for `weight`, as it is."""
+    count, width = activation_groups(weight)
+    first, last = share(thread, threads, T * count)
+    row = rows[thread]
+    for item in range(first, last):
+        t, a = item // count, item % count
+        for k in range(a * width, (a + 1) * width, LANES):
+            store_f32(row, k, load_f32(values, t * values.shape[1] + k))
+        write_group(weight, x, row, t, a, tokens)
+
+
+@kernel
+def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
+    """Write ``silu(gate) * up`` for `weight`; gate_up : float32 [>= T, >= 2 * size + 16], gate first (Shazeer, 2020)."""
+    count, width = activation_groups(weight)
+    first, last = share(thread, threads, T * count)
+    row = rows[thread]
+    for item in range(first, last):
+        t, a = item // count, item % count
+        start = t * gate_up.shape[1]
+        for k in range(a * width, (a + 1) * width, LANES):
+            if k < size:
+                gate, up = load_f32(gate_up, start + k), load_f32(gate_up, start + size + k)
+                store_f32(row, k, keep_lanes(multiply(silu(gate), up), 0, size - k))
+            else:
+                store_f32(row, k, splat_f32(0.0))
+        write_group(weight, x, row, t, a, tokens)
+
+
+@inlined
+def silu(v):
+    """Return ``v / (1 + exp(-v))``."""
+    one = splat_f32(1.0)
+    return divide(v, fma(exp2(multiply(v, splat_f32(-1.4426950408889634))), one, one))

@@ -1,0 +1,190 @@
+"""Linear layers: ``out[t] = W @ x[t] + bias``, optionally added to what `out` holds.
+
+For a quantized weight, per output row (a lane) and group g of columns:
+
+    sums   = -zero * sum(x) + dot(codes, x)          integers, exact
+    part  += sums * scale[g]                         over the groups of one activation scale
+    total += part * x_scale                          groups ascending
+
+The same instructions in the same order for one token and for many, so the bits are the same. One token reads
+N*K/2 + N*K/group_size*2 bytes (int4) and is bound by memory; many tokens reuse each line for a whole tile and
+are bound by the dot products. Reference: ``tests/reference.py``.
+"""
+
+from numba.extending import overload
+
+from tinychat.kernels.policy import FLAGS, inlined, kernel
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.simd import LANES, add, load_f32, prefetch, store_f32
+from tinychat.kernels.threads import share
+from tinychat.kernels.tile import (
+    add_outer,
+    add_scaled_by_row,
+    add_scaled_by_token,
+    dot_bytes,
+    dot_nibbles,
+    high_nibbles,
+    load_lines,
+    load_rows,
+    low_nibbles,
+    seed_tile,
+    store_tile,
+    zero_tile,
+)
+from tinychat.kernels.weights import (
+    Float32Weight,
+    Int4Weight,
+    columns,
+    groups_per_activation_scale,
+    is_weight,
+)
+
+# Tile shapes: tuples whose lengths count. 2 x 6 fills the 32 registers of AVX-512, 1 x 4 the 16 of AVX2.
+ONE_TOKEN = (0,)
+DECODE_ROWS = (0, 0) if ISA == "avx512vnni" else (0,)
+TOKENS = (0,) * (6 if ISA == "avx512vnni" else 4)
+ROWS = (0, 0) if ISA == "avx512vnni" else (0,)
+TILE_FLOATS = len(ROWS) * len(TOKENS) * LANES
+# Weights that stay in the second-level cache while all tokens of a chunk pass by.
+PANEL_BYTES = 256 * 1024
+PREFETCH_BYTES = 4096
+
+
+@inlined
+def tokens_per_tile(T):
+    """Return how many tokens the activations of `T` tokens are tiled by."""
+    return 1 if T == 1 else len(TOKENS)
+
+
+def dot_group(weight, sums, block, stride, group, codes, index, rows, tokens):
+    """Add to the tile `sums` the products of one weight group."""
+    raise TypeError("only for compiled code")
+
+
+@overload(dot_group, jit_options={**FLAGS, "forceinline": True})
+def overload_dot_group(weight, sums, block, stride, group, codes, index, rows, tokens):
+    """Choose by the kind of weight; a line is 8 columns of int4 or 4 of int8."""
+
+    def int4(weight, sums, block, stride, group, codes, index, rows, tokens):
+        lines = weight.packed.shape[1]
+        per_group = lines // weight.scales.shape[1]
+        first = (block * lines + group * per_group) * 64
+        for j in range(per_group):
+            line = load_lines(weight.packed, first + j * 64, stride * lines * 64, rows)
+            if len(tokens) == 1:
+                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            x = index + j * 8 * len(tokens)
+            sums = dot_nibbles(sums, low_nibbles(line), codes, x)
+            sums = dot_nibbles(sums, high_nibbles(line), codes, x + 4 * len(tokens))
+        return sums
+
+    def int8(weight, sums, block, stride, group, codes, index, rows, tokens):
+        lines = weight.packed.shape[1]
+        per_group = lines // weight.scales.shape[1]
+        first = (block * lines + group * per_group) * 64
+        for j in range(per_group):
+            line = load_lines(weight.packed, first + j * 64, stride * lines * 64, rows)
+            if len(tokens) == 1:
+                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            sums = dot_bytes(sums, line, codes, index + j * 4 * len(tokens))
+        return sums
+
+    return int4 if is_weight(weight, Int4Weight) else int8
+
+
+def linear_tile(weight, x, tile, block, stride, rows, tokens):
+    """Return the finished tile of row blocks ``block, block + stride`` and token tile `tile`."""
+    raise TypeError("only for compiled code")
+
+
+@overload(linear_tile, jit_options={**FLAGS, "forceinline": True})
+def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
+    """Choose by the kind of weight."""
+
+    def quantized(weight, x, tile, block, stride, rows, tokens):
+        T, groups = len(tokens), weight.scales.shape[1]
+        per_scale = groups_per_activation_scale(groups)
+        scales = groups // per_scale
+        group_bytes = columns(weight) // groups * T
+        total = zero_tile(rows, tokens)
+        for a in range(scales):
+            part = zero_tile(rows, tokens)
+            for g in range(a * per_scale, (a + 1) * per_scale):
+                position = tile * groups + g
+                sums = seed_tile(x.seeds, position * T, rows, tokens)
+                sums = dot_group(weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens)
+                row = (block * groups + g) * LANES
+                row_scales = load_rows(weight.scales, row, stride * groups * LANES, rows)
+                part = add_scaled_by_row(part, sums, row_scales)
+            total = add_scaled_by_token(total, part, x.scales, (tile * scales + a) * T, tokens)
+        return total
+
+    def float32(weight, x, tile, block, stride, rows, tokens):
+        T, K = len(tokens), columns(weight)
+        total = zero_tile(rows, tokens)
+        for k in range(K):
+            column = load_rows(weight.values, (block * K + k) * LANES, stride * K * LANES, rows)
+            total = add_outer(total, column, x.values, (tile * K + k) * T, 1)
+        return total
+
+    return float32 if is_weight(weight, Float32Weight) else quantized
+
+
+@inlined
+def write_tile(buffer, bias, out, block, stride, tile, T, residual, rows, tokens):
+    """Add bias and, if asked, what `out` holds to a finished tile, and store the tokens that exist."""
+    for r in range(len(rows)):
+        n = (block + r * stride) * LANES
+        for t in range(min(len(tokens), T - tile * len(tokens))):
+            value = load_f32(buffer, (r * len(tokens) + t) * LANES)
+            place = (tile * len(tokens) + t) * out.shape[1] + n
+            if bias.shape[0] > 0:
+                value = add(value, load_f32(bias, n))
+            if residual:
+                value = add(value, load_f32(out, place))
+            store_f32(out, place, value)
+
+
+@inlined
+def linear_rows(weight, x, T, out, buffer, residual, first, last, rows, tokens):
+    """Compute row blocks ``first..last`` for all tokens, a cache-sized panel of weights at a time."""
+    tiles = (T + len(tokens) - 1) // len(tokens)
+    panel = max(1, PANEL_BYTES // (columns(weight) * 8 * len(rows))) * len(rows)
+    for top in range(first, last, panel):
+        for tile in range(tiles):
+            for block in range(top, min(last, top + panel), len(rows)):
+                # An odd block at the end is computed twice in one tile and stored twice.
+                stride = 1 if block + len(rows) <= last else 0
+                total = linear_tile(weight, x, tile, block, stride, rows, tokens)
+                store_tile(buffer, 0, total)
+                write_tile(buffer, weight.bias, out, block, stride, tile, T, residual, rows, tokens)
+
+
+@kernel
+def linear(thread, threads, weight, x, T, out, buffers, residual):
+    """Do thread `thread`'s share of the rows.
+
+    x : activations of `T` tokens, tiled by `tokens_per_tile`; out : float32 [>= T, >= N], rows of a stride that is
+    a multiple of 16; buffers : float32 [threads, TILE_FLOATS]; residual : bool, add to `out`.
+    """
+    blocks = out_blocks(weight)
+    if T == 1:
+        first, last = share(thread, threads, blocks)
+        linear_rows(weight, x, T, out, buffers[thread], residual, first, last, DECODE_ROWS, ONE_TOKEN)
+    else:
+        first, last = share(thread, threads, (blocks + len(ROWS) - 1) // len(ROWS))
+        first, last = first * len(ROWS), min(last * len(ROWS), blocks)
+        linear_rows(weight, x, T, out, buffers[thread], residual, first, last, ROWS, TOKENS)
+
+
+def out_blocks(weight):
+    """Return the number of row blocks, N/16."""
+    raise TypeError("only for compiled code")
+
+
+@overload(out_blocks, jit_options=FLAGS)
+def overload_out_blocks(weight):
+    """Choose by the kind of weight."""
+    if is_weight(weight, Float32Weight):
+        return lambda weight: weight.values.shape[0]
+    return lambda weight: weight.packed.shape[0]

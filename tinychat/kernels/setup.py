@@ -1,0 +1,113 @@
+"""Settings that must stand before Numba is imported: instruction set, threads, cache folder.
+
+Imported by ``tinychat.kernels`` before anything else. Environment read: ``TINYCHAT_ISA``
+(``avx512vnni``, ``avx2``, ``generic``), ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own
+variables win where the user has set them.
+"""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+ISA_FEATURES = {
+    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
+    "avx2": {"avx2", "f16c", "fma"},
+    "generic": set[str](),
+}
+# What LLVM compiles for when a lower instruction set is forced. "generic" keeps fma (and with it AVX):
+# without it each fused multiply-add is a call into the C library.
+FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
+UNFORCED = "host"
+
+
+def host_instruction_sets() -> list[str]:
+    """Return the instruction sets this processor has, best first."""
+    host = {name for name, present in llvm.get_host_cpu_features().items() if present}
+    return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
+
+
+def choose_isa(wanted: str | None) -> str:
+    """Return the instruction set to compile for; an unknown or missing one falls to the best there is."""
+    available = host_instruction_sets()
+    if wanted in available:
+        return wanted
+    if wanted:
+        say(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
+    return available[0]
+
+
+def say(line: str) -> None:
+    """Write one line for the user; the kernels know no other output."""
+    sys.stderr.write(f"tinychat: {line}\n")
+
+
+def source_files() -> list[Path]:
+    """Return every file that holds compiled code, in a fixed order."""
+    package = Path(__file__).parents[1]
+    folders = (package / "kernels", package / "model", package / "convert")
+    return sorted(path for folder in folders for path in folder.glob("*.py"))
+
+
+def cache_key() -> str:
+    """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
+    digest = hashlib.sha256()
+    for path in source_files():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
+    digest.update("|".join([platform.python_version(), ISA, *versions, *settings]).encode())
+    return digest.hexdigest()[:16]
+
+
+PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER")
+
+
+def cache_root() -> Path:
+    """Return the folder that holds one compiled-kernel folder per version."""
+    if "TINYCHAT_CACHE" in os.environ:
+        return Path(os.environ["TINYCHAT_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinychat"
+
+
+def writable_cache_folder() -> Path:
+    """Return a folder for compiled kernels that can be written, a temporary one if it must be."""
+    folder = cache_root() / f"kernels-{cache_key()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        fallback = Path(tempfile.gettempdir()) / f"tinychat-kernels-{os.getuid()}-{cache_key()}"
+        fallback.mkdir(mode=0o700, exist_ok=True)
+        say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
+        return fallback
+
+
+def available_cores() -> int:
+    """Return the cores this process may use: affinity, then the cgroup's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores
+
+
+ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))
+
+
+def prepare() -> None:
+    """Put the settings into the environment that Numba reads on import."""
+    if ISA != host_instruction_sets()[0]:
+        cpu_name, cpu_features = FORCED_TARGET[ISA]
+        os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
+        os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
+    os.environ.setdefault("NUMBA_NUM_THREADS", str(available_cores()))
+    os.environ.setdefault("NUMBA_THREADING_LAYER_PRIORITY", "omp workqueue tbb")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(writable_cache_folder()))

@@ -1,0 +1,362 @@
+"""Vectors as values of a jitted function: ``f32x16``, ``i32x16``, ``u8x64``.
+
+Each operation is a few lines of LLVM IR. All vectors are 512 bits wide on every processor: where
+registers are narrower LLVM splits them, so one kernel source and one weight layout serve all. A lane is an
+output row, a key or a channel; lanes meet only in `sum_lanes` and `max_lanes`, in a fixed order.
+
+``f32`` arrays are float32, or uint16 standing for float16: Numba has no float16 on CPUs.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import PrimitiveModel, register_default
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from tinychat.kernels.policy import inlined
+from tinychat.kernels.setup import ISA
+
+LANES = 16
+HAS_F16C = ISA != "generic"
+
+F32 = ir.FloatType()
+F16 = ir.HalfType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F32X16 = ir.VectorType(F32, 16)
+I32X16 = ir.VectorType(I32, 16)
+U8X64 = ir.VectorType(I8, 64)
+
+
+class Vector(types.Type):
+    """A SIMD register as a Numba type."""
+
+    def __init__(self, name: str, register: ir.VectorType):
+        self.register = register
+        super().__init__(name)
+
+
+@register_default(Vector)
+class VectorModel(PrimitiveModel):
+    """Numba keeps a vector as the LLVM vector it is."""
+
+    def __init__(self, manager: Any, fe_type: Vector):
+        super().__init__(manager, fe_type, fe_type.register)
+
+
+f32x16 = Vector("f32x16", F32X16)
+i32x16 = Vector("i32x16", I32X16)
+u8x64 = Vector("u8x64", U8X64)
+
+
+def operation(result: types.Type, *operands: types.Type) -> Callable[..., Any]:
+    """Make a jitted operation of a function that emits its IR."""
+
+    def decorate(emit: Callable[..., ir.Value]) -> Any:
+        def typed(typingctx, *arguments):
+            def codegen(context, builder, signature, values):
+                cast = zip(values, signature.args, operands)
+                return emit(builder, *(context.cast(builder, v, given, want) for v, given, want in cast))
+
+            return result(*arguments), codegen
+
+        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        # Numba counts the arguments by the signature: emit's, whose first is the builder.
+        typed.__signature__ = inspect.signature(emit)
+        return intrinsic(typed)
+
+    return decorate
+
+
+def call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: ir.Value) -> ir.Value:
+    """Call an LLVM intrinsic."""
+    function_type = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
+
+
+def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int = LANES) -> ir.Value:
+    """Emit a vector whose lanes all hold `value`."""
+    vector = ir.VectorType(value.type, lanes)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def constant(value: float, element: ir.Type = F32, lanes: int = LANES) -> ir.Constant:
+    """Emit a vector constant."""
+    return ir.Constant(ir.VectorType(element, lanes), [value] * lanes)
+
+
+def element_pointer(context, builder, array_type, array, index, pointee: ir.Type) -> ir.Value:
+    """Emit the address of the flat element `index` of a C-contiguous array."""
+    data = arrayobj.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+@intrinsic
+def load_f32(typingctx, array, index):
+    """Load 16 consecutive floats, from flat element `index`."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        stored = ir.VectorType(I16 if half else F32, LANES)
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
+        vector = builder.load(pointer, align=2 if half else 4)
+        return extend_half(builder, vector) if half else vector
+
+    return f32x16(array, types.intp), codegen
+
+
+@intrinsic
+def store_f32(typingctx, array, index, vector):
+    """Store 16 consecutive floats, from flat element `index`."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        container, position, value = arguments
+        stored = truncate_half(builder, value) if half else value
+        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
+        builder.store(stored, pointer, align=2 if half else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, f32x16), codegen
+
+
+@intrinsic
+def store_one(typingctx, array, index, value):
+    """Store a single float at flat element `index`, rounded as a vector would be."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        container, position, stored = arguments
+        if half:
+            stored = builder.extract_element(truncate_half(builder, splat(builder, stored)), I32(0))
+        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
+        builder.store(stored, pointer, align=2 if half else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), codegen
+
+
+@intrinsic
+def load_u8x64(typingctx, array, index):
+    """Load the 64-byte line that begins at flat element `index`."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.load(element_pointer(context, builder, signature.args[0], *arguments, U8X64), align=1)
+
+    return u8x64(array, types.intp), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, I8)
+        read, locality, data = I32(0), I32(3), I32(1)
+        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+        builder.call(function, [pointer, read, locality, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """Emit float16 -> float32, exactly."""
+    if HAS_F16C:
+        return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
+    # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
+    # the multiplication is exact and handles subnormal numbers.
+    wide = builder.zext(bits, I32X16)
+    sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))
+    magnitude = builder.shl(builder.and_(wide, constant(0x7FFF, I32)), constant(13, I32))
+    scaled = builder.fmul(builder.bitcast(magnitude, F32X16), constant(2.0**112))
+    return builder.bitcast(builder.or_(builder.bitcast(scaled, I32X16), sign), F32X16)
+
+
+def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+    """Emit float32 -> float16, rounded half to even; values are known to be below 65520."""
+    if HAS_F16C:
+        return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))
+    bits = builder.bitcast(vector, I32X16)
+    sign = builder.and_(builder.lshr(bits, constant(16, I32)), constant(0x8000, I32))
+    magnitude = builder.and_(bits, constant(0x7FFFFFFF, I32))
+    # Normal: rebase the exponent, add half an ulp (less one when even), drop 13 bits.
+    odd = builder.and_(builder.lshr(magnitude, constant(13, I32)), constant(1, I32))
+    rebased = builder.add(magnitude, constant((-112 << 23) + 0xFFF, I32))
+    normal = builder.lshr(builder.add(rebased, odd), constant(13, I32))
+    # Subnormal: adding 0.5 puts the 10 bits that remain at the mantissa's end, rounded by the hardware.
+    shifted = builder.fadd(builder.bitcast(magnitude, F32X16), constant(0.5))
+    subnormal = builder.sub(builder.bitcast(shifted, I32X16), constant(0x3F000000, I32))
+    small = builder.icmp_unsigned("<", magnitude, constant(0x38800000, I32))
+    rounded = builder.or_(builder.select(small, subnormal, normal), sign)
+    return builder.trunc(rounded, ir.VectorType(I16, LANES))
+
+
+# --- arithmetic -------------------------------------------------------------------------------
+
+
+@operation(f32x16, types.float32)
+def splat_f32(builder, value):
+    """Return a vector of 16 times `value`."""
+    return splat(builder, value)
+
+
+@operation(i32x16, types.int32)
+def splat_i32(builder, value):
+    """Return a vector of 16 times `value`."""
+    return splat(builder, value)
+
+
+@operation(f32x16, f32x16, f32x16)
+def add(builder, a, b):
+    """Return ``a + b``."""
+    return builder.fadd(a, b)
+
+
+@operation(f32x16, f32x16, f32x16)
+def subtract(builder, a, b):
+    """Return ``a - b``."""
+    return builder.fsub(a, b)
+
+
+@operation(f32x16, f32x16, f32x16)
+def multiply(builder, a, b):
+    """Return ``a * b``."""
+    return builder.fmul(a, b)
+
+
+@operation(f32x16, f32x16, f32x16)
+def divide(builder, a, b):
+    """Return ``a / b``."""
+    return builder.fdiv(a, b)
+
+
+@operation(f32x16, f32x16, f32x16, f32x16)
+def fma(builder, a, b, c):
+    """Return ``a * b + c``, rounded once."""
+    return call(builder, "llvm.fma.v16f32", F32X16, a, b, c)
+
+
+@operation(f32x16, f32x16, f32x16)
+def maximum(builder, a, b):
+    """Return the larger of each lane."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@operation(f32x16, f32x16, f32x16)
+def minimum(builder, a, b):
+    """Return the smaller of each lane."""
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+@operation(f32x16, f32x16)
+def absolute(builder, a):
+    """Return ``|a|``."""
+    return call(builder, "llvm.fabs.v16f32", F32X16, a)
+
+
+@operation(f32x16, f32x16)
+def nearest(builder, a):
+    """Return `a` rounded half to even."""
+    return call(builder, "llvm.rint.v16f32", F32X16, a)
+
+
+@operation(i32x16, f32x16)
+def to_i32(builder, a):
+    """Return the integers of whole numbers."""
+    return builder.fptosi(a, I32X16)
+
+
+@operation(f32x16, i32x16)
+def to_f32(builder, a):
+    """Return the integers as floats."""
+    return builder.sitofp(a, F32X16)
+
+
+@operation(f32x16, i32x16)
+def power_of_two(builder, n):
+    """Return ``2.0 ** n`` for -126 <= n <= 127, by writing the exponent's bits."""
+    return builder.bitcast(builder.shl(builder.add(n, constant(127, I32)), constant(23, I32)), F32X16)
+
+
+@operation(f32x16, f32x16, types.int32, types.int32)
+def keep_lanes(builder, a, start, stop):
+    """Return `a` with 0 in every lane outside start..stop."""
+    lanes = ir.Constant(I32X16, list(range(LANES)))
+    after = builder.icmp_signed(">=", lanes, splat(builder, start))
+    before = builder.icmp_signed("<", lanes, splat(builder, stop))
+    return builder.select(builder.and_(after, before), a, constant(0.0))
+
+
+@operation(f32x16, f32x16, types.int32, types.int32, types.float32)
+def fill_outside(builder, a, start, stop, value):
+    """Return `a` with `value` in every lane outside start..stop."""
+    lanes = ir.Constant(I32X16, list(range(LANES)))
+    after = builder.icmp_signed(">=", lanes, splat(builder, start))
+    before = builder.icmp_signed("<", lanes, splat(builder, stop))
+    return builder.select(builder.and_(after, before), a, splat(builder, value))
+
+
+def halve(builder: ir.IRBuilder, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+    """Emit the combination of all lanes: upper half onto lower half until one is left."""
+    width = vector.type.count
+    while width > 1:
+        width //= 2
+        lower = ir.Constant(ir.VectorType(I32, width), list(range(width)))
+        upper = ir.Constant(ir.VectorType(I32, width), list(range(width, 2 * width)))
+        halves = (builder.shuffle_vector(vector, vector, lanes) for lanes in (lower, upper))
+        vector = combine(*halves)
+    return builder.extract_element(vector, I32(0))
+
+
+@operation(types.float32, f32x16)
+def sum_lanes(builder, a):
+    """Return the sum of the lanes, by halves."""
+    return halve(builder, a, builder.fadd)
+
+
+@operation(types.int32, i32x16)
+def sum_lanes_i32(builder, a):
+    """Return the sum of the lanes."""
+    return halve(builder, a, builder.add)
+
+
+@operation(types.float32, f32x16)
+def max_lanes(builder, a):
+    """Return the largest lane."""
+    return halve(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
+
+
+@operation(i32x16, i32x16, i32x16)
+def add_i32(builder, a, b):
+    """Return ``a + b``."""
+    return builder.add(a, b)
+
+
+@inlined
+def exp2(x):
+    """Return ``2 ** x`` within 2 ulp, for x clamped to -126..127.
+
+    ``x = n + r`` with n whole and |r| <= 1/2; ``2**r`` is a polynomial of degree 6 (Taylor's in r ln 2 holds to
+    1e-7 at the ends), ``2**n`` is the exponent's bits.
+    """
+    x = maximum(minimum(x, splat_f32(127.0)), splat_f32(-126.0))
+    n = nearest(x)
+    r = subtract(x, n)
+    p = splat_f32(1.5403530393381608e-4)
+    p = fma(p, r, splat_f32(1.3333558146428443e-3))
+    p = fma(p, r, splat_f32(9.618129107628477e-3))
+    p = fma(p, r, splat_f32(5.550410866482158e-2))
+    p = fma(p, r, splat_f32(0.2402265069591007))
+    p = fma(p, r, splat_f32(0.6931471805599453))
+    p = fma(p, r, splat_f32(1.0))
+    return multiply(p, power_of_two(to_i32(n)))

@@ -1,0 +1,140 @@
+"""The decoder's forward pass: token ids in, logits out, in one compiled function.
+
+It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
+residual stream, then the last norm and the output matrix. The same stages serve a whole prompt (T > 1) and one
+token (T = 1). Every thread runs the whole function and does its share of each stage; `barrier` separates a stage
+that writes from one that reads what all threads wrote. Three kinds of arrays stay apart: parameters (never
+written), scratch (allocated once), cache.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
+from tinychat.kernels.attention import AttentionScratch, attend
+from tinychat.kernels.embedding import embed
+from tinychat.kernels.linear import linear, tokens_per_tile
+from tinychat.kernels.policy import FLAGS, kernel
+from tinychat.kernels.rope import rope_append
+from tinychat.kernels.threads import barrier
+from tinychat.kernels.weights import layer_of
+
+
+class Norms(NamedTuple):
+    """Gains of the RMS norms, float32, zero beyond D."""
+
+    input_layernorm: np.ndarray  # [L, D]
+    q_norm: np.ndarray  # [L, d], or [L, 0] where the model has none
+    k_norm: np.ndarray
+    post_attention_layernorm: np.ndarray  # [L, D]
+    norm: np.ndarray  # [D]
+
+
+class Parameters(NamedTuple):
+    """What training left: weights as in `kernels.weights`, those of the layers stacked."""
+
+    embed_tokens: Any
+    qkv_proj: Any
+    o_proj: Any
+    gate_up_proj: Any
+    down_proj: Any
+    lm_head: Any
+    norms: Norms
+
+
+class Sizes(NamedTuple):
+    """The numbers of the configuration that the arrays do not show."""
+
+    num_attention_heads: int
+    hidden_size: int
+    intermediate_size: int
+    rms_norm_eps: np.float32
+    windows: np.ndarray  # int64 [L]: positions a query sees, itself included
+
+
+class CacheBuffers(NamedTuple):
+    """The front buffers of the KV cache, float16 (as uint16) or float32."""
+
+    keys: np.ndarray  # [L, G, context/16, d, 16]
+    values: np.ndarray  # [L, G, context, d rounded up to 16]
+
+
+class Scratch(NamedTuple):
+    """Working memory for chunks of up to C tokens."""
+
+    hidden: np.ndarray  # float32 [C, D]: the residual stream
+    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack]
+    attended: np.ndarray  # float32 [C, H d]
+    gate_up: np.ndarray  # float32 [C, 2 F + slack]
+    rows: np.ndarray  # float32 [threads, widest input]
+    tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
+    arrivals: np.ndarray  # int64 [8]: the barrier's counter, on a cache line of its own
+
+
+@kernel
+def forward(thread, threads, parameters, sizes, cache, x, attention, scratch, ids, cos_sin, start, logits):
+    """Run `ids` at positions ``start..start + T``; leave logits of the last ``logits.shape[0]`` of them.
+
+    x : activations in the form that the linears read; ids : int64 [T]; cos_sin : float32 [T, d];
+    logits : float32 [<= T, V padded to 16].
+    """
+    p, s, T = parameters, scratch, ids.shape[0]
+    heads, D, F, eps = sizes.num_attention_heads, sizes.hidden_size, sizes.intermediate_size, sizes.rms_norm_eps
+    tokens = tokens_per_tile(T)
+
+    embed(thread, threads, p.embed_tokens, ids, s.hidden, s.rows)
+    for layer in range(p.norms.input_layernorm.shape[0]):
+        keys, values, window = cache.keys[layer], cache.values[layer], sizes.windows[layer]
+        qkv_proj, o_proj = layer_of(p.qkv_proj, layer), layer_of(p.o_proj, layer)
+        gate_up_proj, down_proj = layer_of(p.gate_up_proj, layer), layer_of(p.down_proj, layer)
+
+        barrier(s.arrivals, threads)
+        gain = p.norms.input_layernorm[layer]
+        write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
+        barrier(s.arrivals, threads)
+        linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, False)
+        barrier(s.arrivals, threads)
+        q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
+        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
+        barrier(s.arrivals, threads)
+        attend(thread, threads, s.arrivals, T, s.qkv, heads, start, window, keys, values, attention, s.attended)
+        barrier(s.arrivals, threads)
+        write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
+        barrier(s.arrivals, threads)
+        linear(thread, threads, o_proj, x, T, s.hidden, s.tiles, True)
+
+        barrier(s.arrivals, threads)
+        gain = p.norms.post_attention_layernorm[layer]
+        write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
+        barrier(s.arrivals, threads)
+        linear(thread, threads, gate_up_proj, x, T, s.gate_up, s.tiles, False)
+        barrier(s.arrivals, threads)
+        write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
+        barrier(s.arrivals, threads)
+        linear(thread, threads, down_proj, x, T, s.hidden, s.tiles, True)
+
+    barrier(s.arrivals, threads)
+    outputs = logits.shape[0]
+    last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
+    write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
+    barrier(s.arrivals, threads)
+    linear(thread, threads, p.lm_head, x, outputs, logits, s.tiles, False)
+
+
+@njit(parallel=True, **FLAGS)
+def run(
+    threads, embed_tokens, qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, norms,
+    sizes, cache, x, attention, scratch, ids, cos_sin, start, logits,
+):  # fmt: skip
+    """Run `forward` on every thread of one parallel region.
+
+    The barriers inside need each iteration on a thread of its own: the OpenMP and workqueue layers do that.
+    Parallel regions take no nested tuples, so the parameters come one by one.
+    """
+    for thread in prange(threads):
+        parameters = Parameters(embed_tokens, qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, norms)
+        forward(
+            np.int64(thread), threads, parameters, sizes, cache, x, attention, scratch, ids, cos_sin, start, logits
+        )
