@@ -46,8 +46,9 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         raise HubError(f"{repo_id} has no config.json; it is no checkpoint in the Hugging Face layout")
     ModelConfig.from_file(folder / "config.json")
     for patterns in _WEIGHTS:
-        # The folder is named by its commit: all parts come from the same one.
-        folder = _snapshot(repo_id, folder.name, patterns)
+        # The folder is named by its commit: all parts come from the same one. The library warns when no
+        # file matches, which is an ordinary answer here: one always does.
+        folder = _snapshot(repo_id, folder.name, ["config.json", *patterns])
         if any((folder / name).exists() for name in WEIGHT_FILES):
             return folder
     raise HubError(f"{repo_id} has no weights that can be read; expected one of {', '.join(WEIGHT_FILES)}")
