@@ -7,6 +7,7 @@ reading: there is nothing here that could run foreign code.
 """
 
 import pickletools
+import warnings
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
@@ -92,8 +93,11 @@ def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
         raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
     machine = _Machine(source)
     try:
-        for opcode, argument, _ in pickletools.genops(data):
-            machine.step(opcode.name, argument)
+        with warnings.catch_warnings():
+            # pickletools warns about backslashes in damaged names, on a stream that is not ours.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for opcode, argument, _ in pickletools.genops(data):
+                machine.step(opcode.name, argument)
         result = machine.stack.pop()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         reason = one_line(str(error)) if type(error) is ValueError else "its pickle is inconsistent"
