@@ -12,8 +12,7 @@ _PATIENCE = 3
 class InterruptFlag:
     """While entered, Ctrl-C sets a flag instead of raising KeyboardInterrupt in the middle of a step.
 
-    The third press raises after all. Calling the flag tells whether Ctrl-C was pressed. Enter it
-    in the main thread, the only one that receives signals.
+    The third press raises after all. Enter it in the main thread, the only one that receives signals.
     """
 
     def __init__(self) -> None:
@@ -21,6 +20,7 @@ class InterruptFlag:
         self._previous: signal._HANDLER = signal.SIG_DFL
 
     def __call__(self) -> bool:
+        """Return whether Ctrl-C was pressed since entering."""
         return self._presses > 0
 
     def __enter__(self) -> InterruptFlag:

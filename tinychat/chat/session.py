@@ -20,7 +20,7 @@ class Message:
     Attributes
     ----------
     role : str
-        "system", "user" or "assistant".
+        "user" or "assistant".
     content : str
         The text.
     partial : bool

@@ -1,0 +1,108 @@
+import io
+from dataclasses import replace
+
+import pytest
+
+from tinychat.chat.rendering import Renderer, summary_line
+from tinychat.generate.summary import Summary
+
+SUMMARY = Summary(
+    prompt_tokens=30,
+    reused_tokens=10,
+    new_tokens=5,
+    decode_steps=5,
+    prefill_seconds=0.5,
+    decode_seconds=0.25,
+    first_token_seconds=0.51,
+    finish_reason="stop",
+    seed=1,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def renderer(out, err, **environment):
+    return Renderer(out, err, environment)
+
+
+def test_a_terminal_gets_harmless_text_and_a_file_gets_all():
+    for stream, expected in ((Terminal(), "a␛[31mb"), (io.StringIO(), "a\x1b[31mb")):
+        renderer(stream, io.StringIO()).text("a\x1b[31mb")
+        assert stream.getvalue() == expected
+
+
+def test_the_reply_ends_with_one_line_end():
+    for pieces in (["one"], ["one\n"], ["one", ""], ["one", "\n"]):
+        out = io.StringIO()
+        drawn = renderer(out, io.StringIO())
+        for piece in pieces:
+            drawn.text(piece)
+        drawn.end_reply()
+        assert out.getvalue() == "one\n"
+
+
+def test_an_empty_reply_writes_nothing():
+    out = io.StringIO()
+    drawn = renderer(out, io.StringIO())
+    drawn.text("")
+    drawn.end_reply()
+    assert out.getvalue() == ""
+
+
+def test_the_status_is_erased_before_the_text():
+    out = err = Terminal()
+    drawn = renderer(out, err)
+    drawn.prefill_progress(0, 1000)
+    drawn.prefill_progress(333, 1000)
+    drawn.text("Hi")
+    drawn.text(" you")
+    assert err.getvalue() == (
+        "\r\x1b[K\x1b[2mreading the prompt 0 %\x1b[0m"
+        "\r\x1b[K\x1b[2mreading the prompt 33 %\x1b[0m"
+        "\r\x1b[KHi you"
+    )
+
+
+@pytest.mark.parametrize(
+    ("err", "total", "environment"),
+    [(io.StringIO(), 1000, {}), (Terminal(), 10, {}), (Terminal(), 1000, {"TERM": "dumb"})],
+    ids=["no terminal", "short prompt", "dumb terminal"],
+)
+def test_no_status_where_it_would_disturb(err, total, environment):
+    renderer(io.StringIO(), err, **environment).prefill_progress(5, total)
+    assert err.getvalue() == ""
+
+
+def test_no_color_means_no_styles_but_the_status_still_works():
+    err = Terminal()
+    drawn = renderer(io.StringIO(), err, NO_COLOR="1")
+    drawn.prefill_progress(500, 1000)
+    drawn.summary(SUMMARY)
+    assert "\x1b[2m" not in err.getvalue()
+    assert "reading the prompt 50 %" in err.getvalue()
+    assert "5 tokens" in err.getvalue()
+
+
+def test_the_summary_is_for_a_watching_person_only():
+    quiet, watched = io.StringIO(), Terminal()
+    renderer(io.StringIO(), quiet).summary(SUMMARY)
+    renderer(io.StringIO(), watched).summary(SUMMARY)
+    assert quiet.getvalue() == ""
+    assert watched.getvalue() == f"\x1b[2m{summary_line(SUMMARY)}\x1b[0m\n"
+
+
+def test_the_summary_line():
+    assert summary_line(SUMMARY) == (
+        "5 tokens, 20.0 tok/s, first token after 0.51 s, prompt 30 tokens at 40 tok/s, 10 reused"
+    )
+    cut = replace(SUMMARY, reused_tokens=0, finish_reason="length")
+    assert summary_line(cut).endswith("prompt 30 tokens at 60 tok/s, cut at the token limit")
+
+
+def test_errors_and_notices_are_shown_safely():
+    err = Terminal()
+    renderer(io.StringIO(), err).error("no such file: \x1b[31m")
+    assert err.getvalue() == "error: no such file: ␛[31m\n"

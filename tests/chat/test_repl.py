@@ -1,0 +1,179 @@
+import io
+import signal
+
+import pytest
+from fake_model import Replies, fake_model
+
+from tinychat.chat.commands import COMMANDS
+from tinychat.chat.rendering import Renderer
+from tinychat.chat.repl import Repl
+from tinychat.chat.session import Chat
+from tinychat.errors import ContextError, SettingError
+
+
+class Script:
+    """Gives prepared lines; an exception in their place is raised."""
+
+    def __init__(self, lines, interactive):
+        self.interactive = interactive
+        self._lines = list(lines)
+
+    def read(self):
+        if not self._lines:
+            raise EOFError
+        line = self._lines.pop(0)
+        if isinstance(line, type):
+            raise line
+        return line
+
+
+def converse(lines, *replies, interactive=True, model=None, **engine):
+    """Run the loop and return (stdout, stderr, the conversation)."""
+    chat = Chat(model or fake_model(Replies(*replies), **engine), temperature=0.0)
+    out, err = io.StringIO(), io.StringIO()
+    Repl(chat, Script(lines, interactive), Renderer(out, err, {})).run()
+    return out.getvalue(), err.getvalue(), chat
+
+
+def press_ctrl_c_at(*steps):
+    """Return a hook that presses Ctrl-C before these steps of the engine."""
+    return lambda count: signal.raise_signal(signal.SIGINT) if count in steps else None
+
+
+def test_lines_of_a_pipe_are_answered_in_silence():
+    out, err, _ = converse(["hi", "", "how are you?"], "Hello!", "Fine.\n", interactive=False)
+    assert out == "Hello!\nFine.\n"
+    assert err == ""
+
+
+def test_a_person_is_greeted():
+    out, err, _ = converse(["hi"], "Hello!")
+    assert out == "Hello!\n"
+    assert err == "fake Ctrl-C stops a reply, Ctrl-D leaves, /help lists more\n"
+
+
+def test_a_model_without_template_says_so():
+    _, err, _ = converse([], model=fake_model(Replies(), has_template=False))
+    assert "no chat template" in err
+
+
+def test_ctrl_c_stops_the_reply_and_the_chat_goes_on():
+    # Step 0 reads the prompt, each later one writes a letter.
+    out, _, chat = converse(["hi", "and?"], "Hello there", "More", before_step=press_ctrl_c_at(3))
+    assert out == "Hell\nMore\n"
+    assert [(m.content, m.partial) for m in chat.messages] == [
+        ("hi", False),
+        ("Hell", True),
+        ("and?", False),
+        ("More", False),
+    ]
+
+
+def test_ctrl_c_while_the_prompt_is_read_withdraws_the_message():
+    lines = ["a message of several chunks", "hi"]
+    out, err, chat = converse(lines, "Hello!", chunk_size=8, before_step=press_ctrl_c_at(1))
+    assert out == "Hello!\n"
+    assert err.endswith("stopped before the reply began: the conversation is as it was\n")
+    assert [message.content for message in chat.messages] == ["hi", "Hello!"]
+
+
+def test_impatient_ctrl_c_returns_to_the_prompt():
+    waiting = [3]
+
+    def press_often(count):
+        if count in waiting:
+            waiting.remove(count)
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+
+    out, _, chat = converse(["hi", "and?"], "Hello there", "More", before_step=press_often)
+    assert out == "Hel\nMore\n"
+    assert chat.messages[1].partial
+
+
+def test_the_previous_ctrl_c_handler_returns_after_a_reply():
+    handler = signal.getsignal(signal.SIGINT)
+    converse(["hi"], "Hello!", before_step=press_ctrl_c_at(2))
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line():
+    out, err, _ = converse([KeyboardInterrupt, "hi"], "Hello!")
+    assert out == "Hello!\n"
+    assert err.endswith("Ctrl-D leaves, /help lists the commands\n")
+
+
+def test_ctrl_c_in_a_pipe_ends_the_program():
+    with pytest.raises(KeyboardInterrupt):
+        converse([KeyboardInterrupt, "hi"], "Hello!", interactive=False)
+
+
+def test_an_error_is_shown_to_a_person_and_raised_to_a_pipe():
+    lines = ["x" * 80, "hi"]
+    out, err, _ = converse(lines, "Hello!", context_size=30)
+    assert out == "Hello!\n"
+    assert "error: the prompt has 83 tokens but the context holds 30" in err
+    with pytest.raises(ContextError):
+        converse(lines, "Hello!", interactive=False, context_size=30)
+
+
+def test_exit_leaves_at_once():
+    out, _, _ = converse(["/exit", "hi"], "Hello!")
+    assert out == ""
+
+
+def test_help_lists_every_command():
+    _, err, _ = converse(["/help"])
+    listed = [line.split()[0] for line in err.splitlines()[1:]]
+    assert listed == [f"/{name}" for name in COMMANDS]
+    assert listed[:2] == ["/help", "/exit"]
+
+
+def test_regen_writes_another_reply():
+    out, _, chat = converse(["hi", "/regen"], "One", "Two")
+    assert out == "One\nTwo\n"
+    assert [message.content for message in chat.messages] == ["hi", "Two"]
+
+
+def test_undo_clear_and_system():
+    lines = ["/system Be kind.", "one", "two", "/undo", "/system", "/clear", "/system none"]
+    _, err, chat = converse(lines, "1", "2")
+    assert err.splitlines()[1:] == [
+        "system prompt: Be kind.",
+        "taken back: two",
+        "system prompt: Be kind.",
+        "the conversation is forgotten",
+        "system prompt: none",
+    ]
+    assert (chat.messages, chat.system) == ([], None)
+
+
+def test_stats_before_and_after_a_reply():
+    _, err, _ = converse(["/stats", "hi", "/stats"], "Hello!")
+    assert "context: 0 of 256 tokens, messages: 0" in err
+    assert "context: 11 of 256 tokens, messages: 2" in err
+    assert "prompt 5 tokens (0 reused)" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("/regenn", "there is no command /regenn: did you mean /regen?"),
+        ("/xyzzy", "there is no command /xyzzy: /help lists them"),
+        ("/", "there is no command /: /help lists them"),
+        ("/clear all", "/clear takes no argument: type /clear"),
+        ("/undo", "nothing to take back"),
+        ("/regen", "no reply yet"),
+    ],
+)
+def test_a_wrong_command_is_explained(line, advice):
+    _, err, _ = converse([line])
+    assert advice in err.splitlines()[-1]
+    with pytest.raises(SettingError):
+        converse([line], interactive=False)
+
+
+def test_a_space_before_the_slash_makes_it_a_message():
+    out, _, chat = converse([" /exit is a command"], "Indeed.")
+    assert out == "Indeed.\n"
+    assert chat.messages[0].content == " /exit is a command"

@@ -1,0 +1,283 @@
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_model import Continuation, Replies, fake_model
+
+from tinychat import cli, locate
+from tinychat.checkpoint.store import store_folder
+from tinychat.commands.options import LoadOptions
+from tinychat.errors import ModelFolderError
+
+STORY = Continuation({"Once": " upon a time", "Twice\nOnce": " more", "a\nb": " c"})
+APP = Path(__file__).parent / "fake_app.py"
+
+
+class Console:
+    """Runs command lines in this process and keeps what they wrote."""
+
+    def __init__(self, monkeypatch, capsys):
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.loaded = []
+        self.model = fake_model(STORY, has_template=False)
+
+    def load(self, name, options):
+        self.loaded.append((name, options))
+        return self.model
+
+    def run(self, *arguments, stdin=b""):
+        """Return (exit code, stdout, stderr)."""
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = cli.main(arguments, self.load)
+        return code, *self._capsys.readouterr()
+
+
+@pytest.fixture
+def console(monkeypatch, capsys):
+    return Console(monkeypatch, capsys)
+
+
+def add_stored_model(name, source="owner/name"):
+    folder = store_folder() / name
+    folder.mkdir(parents=True)
+    manifest = {"format": 1, "quantization": "int4", "source": source}
+    (folder / "tinychat.json").write_text(json.dumps(manifest))
+    (folder / "model.safetensors").write_bytes(b"x" * 4_000_000)
+    return folder
+
+
+def test_complete_continues_the_text_of_a_model_without_template(console):
+    assert console.run("complete", "story", "-p", "Once") == (0, " upon a time\n", "")
+    assert console.loaded == [("story", LoadOptions())]
+
+
+def test_complete_asks_through_the_template_when_there_is_one(console):
+    console.model = fake_model(Replies("Hello!", "Hello!"))
+    assert console.run("complete", "-p", "hi") == (0, "Hello!\n", "")
+    assert console.run("complete", "-p", "hi", "--system", "Be nice.") == (0, "Hello!\n", "")
+    assert b"Be nice.hi" in bytes(i for i in console.model.engine.cached_ids if i < 256)
+
+
+def test_raw_leaves_the_template_out(console):
+    console.model = fake_model(STORY)
+    assert console.run("complete", "-p", "Once", "--raw") == (0, " upon a time\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "text"),
+    [
+        ([], b"Once", " upon a time\n"),
+        ([], b"Once\n", " upon a time\n"),
+        (["-p", "-"], b"Once", " upon a time\n"),
+        (["-"], b"Once", " upon a time\n"),
+        (["story", "-"], b"Once", " upon a time\n"),
+        (["-p", "Once"], b"Twice", " more\n"),
+        (["-p", "Once"], b"Twice\n", " more\n"),
+        (["-p", "b"], b"a\n", " c\n"),
+    ],
+)
+def test_the_prompt_comes_from_stdin_the_flag_or_both(console, arguments, stdin, text):
+    assert console.run("complete", *arguments, stdin=stdin) == (0, text, "")
+
+
+def test_json_is_one_object(console):
+    code, out, err = console.run(
+        "complete", "-p", "Once", "--json", "--seed", "5", "--temperature", "0", "--max-tokens", "5"
+    )
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    report = json.loads(out)
+    assert report.pop("prefill_tokens_per_second") > 0
+    assert report.pop("decode_tokens_per_second") > 0
+    assert report.pop("first_token_seconds") > 0
+    assert report == {
+        "model": "fake",
+        "text": " upon",
+        "token_ids": list(b" upon"),
+        "finish_reason": "length",
+        "truncated": True,
+        "prompt_tokens": 5,
+        "new_tokens": 5,
+        "seed": 5,
+    }
+
+
+def test_flags_reach_the_loader_and_the_sampler(console):
+    flags = ["--context", "99", "--threads", "1", "--kv", "f32", "--stop", "time", "--stop", "upon"]
+    assert console.run("complete", "m", "-p", "Once", *flags) == (0, " \n", "")
+    assert console.loaded == [("m", LoadOptions(context=99, threads=1, kv="f32"))]
+
+
+def test_chat_answers_the_lines_of_a_pipe(console):
+    console.model = fake_model(Replies("Hello!", "Fine."))
+    assert console.run("chat", "m", stdin=b"hi\nhow are you?\n") == (0, "Hello!\nFine.\n", "")
+
+
+def test_without_a_command_the_demo_model_chats(console):
+    console.model = fake_model(Replies("Hello!"))
+    assert console.run(stdin=b"hi\n") == (0, "Hello!\n", "")
+    assert console.loaded == [(None, LoadOptions())]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["complete"], "there is no prompt: give one with -p TEXT"),
+        (["complete", "-p", "x", "--raw", "--system", "y"], "--system needs the chat template"),
+        (["complete", "-p", "x", "--temperature", "-1"], "--temperature (temperature) must be between"),
+        (["complete", "-p", "x", "--max-tokens", "0"], "--max-tokens (max_tokens) must be 1 or more"),
+        (["complete", "-p", "x", "--stop", ""], "--stop (stop) must not be empty"),
+        (["complete", "-p", "x", "--top-k", "many"], "Invalid value for '--top-k'"),
+        (["chat", "--threads", "0"], "Invalid value for '--threads'"),
+        (["chat", "--frobnicate"], "No such option"),
+        (["frobnicate"], "No such command"),
+        (["convert", "only-one"], "Missing argument 'DST'"),
+        (["convert", "a", "b", "--group-size", "48"], "Invalid value for '--group-size'"),
+        (["rm"], "Missing argument 'NAME...'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(console, arguments, message):
+    code, out, err = console.run(*arguments)
+    assert (code, out, console.loaded) == (2, "", [])
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["complete", "-p", "x" * 300], b"", "the prompt has 301 tokens but the context holds 256"),
+        (["chat"], b"y" * 300, "tokens but the context holds 256"),
+        (["chat"], b"/bye\n", "there is no command /bye"),
+        (["complete"], b"caf\xe9", "stdin is not valid UTF-8 at byte 3"),
+        (["complete", "-p", "caf\udce9"], b"", "--prompt is not valid UTF-8"),
+        (["rm", "nothing"], b"", "the store holds no model 'nothing'"),
+        (["pull", "nothing"], b"", "nothing is no repo id"),
+        (["convert", "no-such-folder", "x"], b"", "'no-such-folder' is no folder"),
+    ],
+)
+def test_an_error_is_one_line_and_1(console, arguments, stdin, message):
+    code, out, err = console.run(*arguments, stdin=stdin)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_in_mid_reply_keeps_the_text_before_it(console):
+    def fail(count):
+        if count == 3:
+            raise ModelFolderError("the model's output is not a number")
+
+    console.model = fake_model(STORY, has_template=False, before_step=fail)
+    expected = (1, " up\n", "error: the model's output is not a number\n")
+    assert console.run("complete", "-p", "Once") == expected
+
+
+def test_a_missing_file_names_itself(console, monkeypatch):
+    def load(name, options):
+        Path("no-such-file").read_text()
+
+    monkeypatch.setattr(console, "load", load)
+    assert console.run("chat", "m") == (1, "", "error: No such file or directory: no-such-file\n")
+
+
+def test_a_bug_is_one_line_too_unless_a_traceback_is_wanted(console, monkeypatch):
+    def load(name, options):
+        raise KeyError("x\ny")
+
+    monkeypatch.setattr(console, "load", load)
+    code, _, err = console.run("chat", "m")
+    assert code == 1
+    assert err.startswith("error: internal error, KeyError: ")
+    assert err.count("\n") == 1
+    monkeypatch.setenv("TINYCHAT_TRACEBACK", "1")
+    code, _, err = console.run("chat", "m")
+    assert code == 1
+    assert "Traceback (most recent call last)" in err
+
+
+def test_ctrl_c_is_130_and_keeps_the_text_before_it(console):
+    def interrupt(count):
+        if count == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    assert console.run("complete", "-p", "Once") == (130, " up\n", "")
+
+
+def test_closing_stdout_early_is_no_error():
+    # More text than a pipe holds, so that writing fails while the program runs.
+    process = subprocess.Popen(
+        [sys.executable, APP, "complete", "-p", "flood"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.read(5) == b"flood"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=30) == 0
+
+
+def test_models_lists_the_store_and_rm_empties_it(console):
+    assert console.run("models") == (0, "", "the store is empty: tinychat pull REPO_ID fills it\n")
+    add_stored_model("story", source="owner/story")
+    add_stored_model("b")
+    code, out, err = console.run("models")
+    assert (code, err) == (0, "")
+    assert out == "b      int4    0.00 GB  owner/name\nstory  int4    0.00 GB  owner/story\n"
+    assert console.run("rm", "story", "b") == (0, "", "removed story\nremoved b\n")
+    assert list(store_folder().iterdir()) == []
+
+
+def test_pull_of_what_is_stored_says_its_name(console):
+    add_stored_model("owner--name")
+    assert console.run("pull", "owner/name") == (0, "", "stored as owner--name\n")
+
+
+def test_a_converted_folder_is_not_converted_again(console, tmp_path):
+    folder = add_stored_model("story")
+    for source in (str(folder), "story"):
+        code, _, err = console.run("convert", source, str(tmp_path / "new"))
+        assert code == 1
+        assert "convert" in err
+
+
+def test_no_model_means_the_demo_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(locate, "_DEMO_FOLDERS", (tmp_path / "none", tmp_path / "demo"))
+    with pytest.raises(locate.StoreError, match="no demo model"):
+        locate.locate(None)
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "tinychat.json").write_text("{}")
+    assert locate.locate(None) == tmp_path / "demo"
+
+
+def test_version_and_help(console):
+    code, out, err = console.run("--version")
+    assert (code, err) == (0, "")
+    assert out.startswith("tinychat 0.")
+    for arguments in (["--help"], ["chat", "-h"], ["complete", "--help"], ["convert", "--help"]):
+        code, out, err = console.run(*arguments)
+        assert (code, err) == (0, "")
+        assert "Usage: tinychat" in out
+
+
+def test_light_commands_do_not_load_the_heavy_libraries():
+    program = (
+        "import sys; from tinychat.cli import main\n"
+        "assert [main([name]) for name in ('--help', '--version', 'models')] == [0, 0, 0]\n"
+        "main(['rm', 'nothing'])\n"
+        "heavy = {'numba', 'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'prompt_toolkit', 'rich'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
+        0,
+        ["error: the store holds no model 'nothing'"],
+    )

@@ -1,0 +1,47 @@
+"""Chat with a language model on your CPU: pure Python, int4, compiled by Numba for this very processor.
+
+import tinychat
+
+tinychat.convert("path/of/checkpoint", "path/of/model", quant="int4")
+model = tinychat.load("path/of/model")
+for piece in model.stream("Once upon a time"):
+    print(piece.text, end="")
+print(tinychat.Chat(model).say("Hello!"))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tinychat import errors
+from tinychat.errors import TinychatError
+
+if TYPE_CHECKING:
+    from tinychat.chat.session import Chat
+    from tinychat.conversion.convert import convert
+    from tinychat.generate.model import Model
+    from tinychat.locate import load
+
+__version__ = "0.1.0"
+__all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
+
+_HOMES = {
+    "Chat": "tinychat.chat.session",
+    "Model": "tinychat.generate.model",
+    "convert": "tinychat.conversion.convert",
+    "load": "tinychat.locate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `import tinychat` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

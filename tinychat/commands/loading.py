@@ -1,0 +1,35 @@
+"""Loading the model that a command names, with progress bars for what takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tinychat.commands.options import LoadOptions
+from tinychat.commands.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+Loader = Callable[[str | None, LoadOptions], "Model"]
+"""Makes the model that the command line names, None being the demo model."""
+
+
+def load_model(model: str | None, options: LoadOptions) -> Model:
+    """Load `model`, converting it and compiling the kernels the first time.
+
+    Raises
+    ------
+    TinychatError
+        If there is no such model, it is damaged, or a setting is out of range.
+    """
+    # Imported here: `tinychat --help` shall not wait for any of it.
+    from tinychat.generate.model import load_folder
+    from tinychat.locate import locate
+
+    with progress_bar(f"converting {model} to int4 (once)") as converting:
+        folder = locate(model, converting)
+    with progress_bar("compiling kernels for this CPU (once)") as compiling:
+        return load_folder(
+            folder, context=options.context, threads=options.threads, kv=options.kv, progress=compiling
+        )

@@ -1,0 +1,122 @@
+"""Flags that several commands share, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar, cast
+
+import click
+
+from tinychat.errors import SettingError
+from tinychat.generate.settings import SamplingOptions, SamplingSettings
+from tinychat.generate.stopping import StopConditions
+
+KV_TYPES = ("f16", "f32")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is loaded: see `tinychat.load`."""
+
+    context: int | None = None
+    threads: int | None = None
+    kv: str | None = None
+
+
+@dataclass(frozen=True)
+class ReplyOptions:
+    """How replies are written: see `tinychat.Chat`."""
+
+    sampling: SamplingOptions
+    max_tokens: int | None
+    stop: tuple[str, ...]
+
+
+_DEFAULTS = SamplingSettings()
+
+_LOAD_OPTIONS = (
+    click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context"),
+    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to compute with"),
+    click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache"),
+)
+
+_REPLY_OPTIONS = (
+    click.option("--max-tokens", type=int, metavar="TOKENS", help="Most tokens of a reply"),
+    click.option(
+        "--temperature",
+        type=float,
+        default=_DEFAULTS.temperature,
+        show_default=True,
+        help="Randomness; 0 takes the most likely token",
+    ),
+    click.option(
+        "--top-k",
+        type=int,
+        default=_DEFAULTS.top_k,
+        show_default=True,
+        metavar="TOKENS",
+        help="Choose among this many most likely tokens; 0 for all",
+    ),
+    click.option(
+        "--top-p",
+        type=float,
+        default=_DEFAULTS.top_p,
+        show_default=True,
+        help="Choose among the fewest tokens whose probabilities reach this sum",
+    ),
+    click.option(
+        "--min-p",
+        type=float,
+        default=_DEFAULTS.min_p,
+        show_default=True,
+        help="Drop tokens below this share of the most likely one's probability",
+    ),
+    click.option(
+        "--repeat-penalty",
+        type=float,
+        default=_DEFAULTS.repeat_penalty,
+        show_default=True,
+        help="Make recent tokens less likely; 1 is off",
+    ),
+    click.option("--seed", type=int, help="Make the choices repeatable"),
+    click.option("--stop", multiple=True, metavar="TEXT", help="End a reply at this text; repeatable"),
+)
+
+
+def load_flags(command: _Function) -> _Function:
+    """Give `command` the flags of `LoadOptions`."""
+    return _with_options(command, _LOAD_OPTIONS)
+
+
+def reply_flags(command: _Function) -> _Function:
+    """Give `command` the flags of `ReplyOptions`."""
+    return _with_options(command, _REPLY_OPTIONS)
+
+
+def _with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
+    decorated: Callable[..., Any] = command
+    # A decorator applied last is listed first in the help.
+    for option in reversed(options):
+        decorated = option(decorated)
+    return cast(_Function, decorated)
+
+
+def split_flags(flags: dict[str, Any]) -> tuple[LoadOptions, ReplyOptions]:
+    """Sort the values of all shared flags.
+
+    Raises
+    ------
+    click.UsageError
+        If a value is out of range.
+    """
+    loading = {name: flags.pop(name) for name in ("context", "threads", "kv")}
+    max_tokens, stop = flags.pop("max_tokens"), flags.pop("stop")
+    try:
+        sampling = SamplingSettings(**flags)
+        StopConditions(strings=stop, max_tokens=max_tokens)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    return LoadOptions(**loading), ReplyOptions(cast(SamplingOptions, asdict(sampling)), max_tokens, stop)

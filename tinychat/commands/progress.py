@@ -1,0 +1,44 @@
+"""A progress bar on stderr, drawn only when there is something to wait for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) of any unit."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Yield a callback that shows `title` and how far the work is.
+
+    Without a terminal on stderr the title is written once, as a line. Nothing is drawn, or
+    imported for drawing, before the first call.
+    """
+    with ExitStack() as stack:
+        show: Progress | None = None
+
+        def report(done: int, total: int) -> None:
+            nonlocal show
+            if show is None:
+                show = _rich_bar(title, stack) if sys.stderr.isatty() else _one_line(title)
+            show(done, total)
+
+        yield report
+
+
+def _one_line(title: str) -> Progress:
+    print(title, file=sys.stderr, flush=True)
+    return lambda _done, _total: None
+
+
+def _rich_bar(title: str, stack: ExitStack) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = bar.add_task(title)
+    return lambda done, total: bar.update(task, completed=done, total=total)

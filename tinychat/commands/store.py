@@ -1,0 +1,52 @@
+"""tinychat pull, models, rm: the local store of converted models."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tinychat.commands.progress import progress_bar
+from tinychat.errors import StoreError
+
+
+@click.command()
+@click.argument("repo_id")
+def pull(repo_id: str) -> None:
+    """Download and convert a model.
+
+    REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store.
+    """
+    from tinychat.locate import locate
+
+    if "/" not in repo_id:
+        raise StoreError(f"{repo_id} is no repo id: give one of the form owner/name")
+    with progress_bar(f"converting {repo_id} to int4") as progress:
+        folder = locate(repo_id, progress)
+    print(f"stored as {folder.name}", file=sys.stderr)
+
+
+@click.command("models")
+def list_models() -> None:
+    """List the stored models."""
+    from tinychat.checkpoint import store
+
+    models = store.list_models()
+    if not models:
+        print("the store is empty: tinychat pull REPO_ID fills it", file=sys.stderr)
+        return
+    width = max(len(model.name) for model in models)
+    for model in models:
+        size = f"{model.bytes / 1e9:.2f} GB"
+        print(f"{model.name:<{width}}  {model.quantization:<4}  {size:>9}  {model.source}".rstrip())
+
+
+@click.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+def rm(names: tuple[str, ...]) -> None:
+    """Remove stored models."""
+    from tinychat.checkpoint.store import remove
+
+    for name in names:
+        remove(name)
+        print(f"removed {name}", file=sys.stderr)

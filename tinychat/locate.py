@@ -1,0 +1,116 @@
+"""From what a person calls a model to its folder on disk, converted if need be, and to the loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tinychat.checkpoint.store import MANIFEST, resolve
+from tinychat.errors import ConversionError, StoreError
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+# Beside the package in a source tree, inside it when installed from a wheel.
+_PACKAGE = Path(__file__).parent
+_DEMO_FOLDERS = (_PACKAGE / "weights" / "demo", _PACKAGE.parent / "weights" / "demo")
+
+
+def locate(model: str | None, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the model folder of `model`, downloading and converting it on first use.
+
+    Parameters
+    ----------
+    model : str, optional
+        A model folder, a Hugging Face checkpoint folder or repo id, or a name in the store;
+        None for the demo model.
+    progress : callable, optional
+        Called with (done, total) while a checkpoint is converted into the store.
+
+    Raises
+    ------
+    StoreError
+        If `model` is none of these, or there is no demo model.
+    TinychatError
+        If the download or the conversion fails.
+    """
+    if model is None:
+        return demo_model()
+    reference = resolve(model)
+    if reference.kind in ("folder", "stored"):
+        return reference.path
+    source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
+    # Imported here: only a conversion needs Numba.
+    from tinychat.conversion.convert import convert
+
+    reference.path.parent.mkdir(parents=True, exist_ok=True)
+    convert(source, reference.path, progress=progress)
+    return reference.path
+
+
+def demo_model() -> Path:
+    """Return the folder of the bundled demo model.
+
+    Raises
+    ------
+    StoreError
+        If this installation has none.
+    """
+    for folder in _DEMO_FOLDERS:
+        if (folder / MANIFEST).is_file():
+            return folder
+    raise StoreError("no demo model is installed: name a model folder, a Hugging Face folder or a repo id")
+
+
+def checkpoint_folder(source: str) -> Path:
+    """Return the checkpoint folder that `source`, a folder or a repo id, stands for.
+
+    Raises
+    ------
+    ConversionError
+        If it is a model that is converted already.
+    StoreError, HubError
+        If there is no such folder or repository.
+    """
+    folder = Path(source).expanduser()
+    if (folder / MANIFEST).is_file():
+        raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
+    if folder.exists():
+        return folder
+    reference = resolve(source)
+    if reference.source == reference.path.name:
+        raise ConversionError(f"{source} is a converted model of the store: give a checkpoint")
+    return _fetch(reference.source)
+
+
+def load(
+    path_or_name: str | PathLike[str],
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    kv: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Model:
+    """Load a model by its folder, its name in the store, or its repo id.
+
+    A checkpoint is converted to int4 into the store on first use. The other parameters are
+    those of `tinychat.generate.model.load_folder`.
+
+    Raises
+    ------
+    TinychatError
+        If there is no such model, it is damaged, or a setting is out of range.
+    """
+    from tinychat.generate.model import load_folder
+
+    folder = locate(fspath(path_or_name))
+    return load_folder(folder, context=context, threads=threads, kv=kv, progress=progress)
+
+
+def _fetch(repo_id: str) -> Path:
+    # Imported here: the hub's client takes a while, and offline use never needs it.
+    from tinychat.checkpoint.hub import fetch
+
+    return fetch(repo_id)
