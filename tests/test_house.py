@@ -28,7 +28,7 @@ ARROWS = {
     "kernels": [],
     "model": ["kernels"],
     "checkpoint": ["model.config", "model.json_file", "model.rope_scaling"],
-    "convert": ["checkpoint", "model", "kernels"],
+    "conversion": ["checkpoint", "model", "kernels"],
     "text": ["model.json_file"],
     "generate": ["model", "text"],
     "chat": ["generate", "text"],
