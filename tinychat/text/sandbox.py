@@ -1,0 +1,188 @@
+"""The Jinja environment for chat templates, which are programs by strangers.
+
+Jinja's immutable sandbox keeps a template away from Python's internals. Three more bounds keep it from
+hanging the program or filling the memory, without threads, signals or another process:
+
+- only the filters and methods listed here exist, and those that can build large values look at the
+  size first;
+- every loop step, call, filter, operator and output is reported to a `Budget`;
+- nothing is computed while compiling, where Jinja would fold ``10 ** 10 ** 10``.
+
+Not covered: a bug in Jinja itself, and its lexer and parser, whose work the limit on the source bounds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.utils import Namespace
+
+from tinychat.errors import TextError
+from tinychat.text import template_filters
+from tinychat.text.budget import Budget
+from tinychat.text.template_metering import CONCAT, LOOP, NEW, meter
+
+_FILTERS = (
+    "abs capitalize count d default dictsort first float groupby int items last length list lower map max "
+    "min reject rejectattr reverse select selectattr sort string title trim unique upper"
+).split()
+_STRING_METHODS = frozenset(
+    "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower "
+    "isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind "
+    "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper".split()
+)
+_METHODS: dict[type, frozenset[str]] = {
+    str: _STRING_METHODS,
+    dict: frozenset({"get", "items", "keys", "values"}),
+    list: frozenset({"count", "index"}),
+    tuple: frozenset({"count", "index"}),
+    int: frozenset(),
+    float: frozenset(),
+}
+_POWER_BITS = 4096
+_LONGEST_DATE_FORMAT = 100
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Compiles and runs chat templates with transformers' settings and names, within `budget`."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,
+            finalize=_report_output,
+            extensions=[_GenerationTag, loopcontrols],
+        )
+        self.budget = Budget()
+        filters = {name: self.filters[name] for name in _FILTERS}
+        filters |= {"safe": str, NEW: _same, CONCAT: template_filters.concat}
+        filters |= {name: getattr(template_filters, name) for name in ("indent", "join", "replace", "tojson")}
+        self.filters = {name: self._metered(function) for name, function in filters.items()}
+        self.filters[LOOP] = lambda items: self.budget.counted(items)
+        self.globals = {
+            "range": self.globals["range"],
+            "dict": _new_dict,
+            "namespace": _new_namespace,
+            "raise_exception": _raise_exception,
+            "strftime_now": _strftime_now,
+        }
+
+    def compile_metered(self, source: str) -> jinja2.Template:
+        """Compile a template whose loops, literals and outputs report to the budget."""
+        return self.from_string(meter(self.parse(source)))
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Allow the methods listed in this file, and what Jinja's own objects offer."""
+        for kind, allowed in _METHODS.items():
+            if isinstance(obj, kind):
+                return attr in allowed
+        return super().is_safe_attribute(obj, attr, value)
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
+        """Fail at once: Jinja would wait until the value is used, and print nothing."""
+        raise SecurityError(f"access to {attribute!r} of a {type(obj).__name__} is not allowed")
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Leave `str.format` to `is_safe_attribute`, which refuses it: its widths are unbounded."""
+        return None
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method, macro or global."""
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str) and __obj.__name__ == "join" and args:
+            return template_filters.join_texts(__self, owner, list(args[0]))
+        if isinstance(owner, str) and __obj.__name__ == "replace" and len(args) > 1:
+            __self.budget.take(template_filters.replaced_size(owner, args[0], args[1]))
+        result = super().call(__context, __obj, *args, **kwargs)
+        __self.budget.measure(result)
+        return result
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Apply an operator, once its result is known to be small enough."""
+        if operator == "%" and isinstance(left, str):
+            raise TextError("it formats text with %, which is not supported")
+        if operator == "*":
+            self.budget.take(_repeated_size(left, right) + _repeated_size(right, left))
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            if left.bit_length() * right > _POWER_BITS:
+                raise TextError("it computes with numbers that are too large")
+        result = super().call_binop(context, operator, left, right)
+        self.budget.measure(result)
+        return result
+
+    def _metered(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a filter report what it returns, and finish what it would return lazily."""
+
+        @functools.wraps(function)
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if isinstance(result, list | Iterator):
+                result = self.budget.counted(result)
+            self.budget.measure(result)
+            return result
+
+        return metered
+
+
+class _GenerationTag(Extension):
+    """``{% generation %}`` marks the assistant's text for training; here it means nothing."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _TemplateNamespace(Namespace):
+    """Jinja's namespace, printed without its contents: they may hold one another over and over."""
+
+    def __repr__(self) -> str:
+        return "<namespace>"
+
+
+@jinja2.pass_context
+def _report_output(context: Context, value: Any) -> str:
+    text = str(value)
+    context.environment.budget.take(len(text))  # type: ignore[attr-defined]
+    return text
+
+
+def _repeated_size(sequence: Any, times: Any) -> int:
+    if isinstance(sequence, str | list | tuple) and isinstance(times, int):
+        return len(sequence) * max(times, 0)
+    return 0
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    return dict(*args, **kwargs)
+
+
+def _new_namespace(*args: Any, **kwargs: Any) -> Namespace:
+    return _TemplateNamespace(*args, **kwargs)
+
+
+def _raise_exception(message: Any) -> None:
+    raise jinja2.TemplateError(str(message))
+
+
+def _strftime_now(format: str) -> str:
+    if len(format) > _LONGEST_DATE_FORMAT:
+        raise TextError("it uses a date format that is too long")
+    return datetime.now().strftime(format)

@@ -1,0 +1,50 @@
+"""The ids that end a reply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tinychat.errors import TextError
+from tinychat.text.guard import spelling_pattern
+from tinychat.text.json_file import read_json_object
+from tinychat.text.template import ChatTemplate
+from tinychat.text.tokenizer import Tokenizer
+
+_PROBE = "tinychat"
+
+
+def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> frozenset[int]:
+    """Unite what every source calls the end.
+
+    That is ``eos_token_id`` of config.json and of generation_config.json, the tokenizer's end token,
+    and the token that the chat template writes after a reply. Checkpoints often name only some.
+
+    Parameters
+    ----------
+    folder : Path
+        Checkpoint or model folder.
+    tokenizer, template
+        Of the same folder.
+
+    Raises
+    ------
+    TextError
+        One of the two files is no JSON object.
+    """
+    found = {tokenizer.eos_id, end_of_turn_id(tokenizer, template)}
+    for name in ("config.json", "generation_config.json"):
+        ids = read_json_object(folder / name).get("eos_token_id")
+        found.update(number for number in (ids if isinstance(ids, list) else [ids]) if type(number) is int)
+    return frozenset(number for number in found if number is not None and number >= 0)
+
+
+def end_of_turn_id(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:
+    """Id of the added token that the template writes right after a reply, or None."""
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": _PROBE}]
+    try:
+        text = template.render(turns, add_generation_prompt=False)
+    except TextError:
+        return None
+    _, reply, after = text.rpartition(_PROBE)
+    match = spelling_pattern(tokenizer.added_tokens).match(after.lstrip()) if reply else None
+    return tokenizer.added_tokens[match[0]] if match else None

@@ -1,0 +1,212 @@
+"""Chat templates: a conversation to the text, and the ids, that a model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tinychat.errors import TextError
+from tinychat.text.guard import guard, spelling_pattern
+from tinychat.text.json_file import read_json_object
+from tinychat.text.tokenizer import Tokenizer
+
+Message = Mapping[str, object]
+"""One turn: "role" ("system", "user", "assistant", ...) and "content"."""
+
+_LONGEST_SOURCE = 256 * 1024
+_DEEPEST_MESSAGE = 50
+
+_PLAIN_TEMPLATE = """\
+{%- for message in messages %}
+{%- if message.role == 'system' %}
+{{- message.content | trim }}
+
+{% else %}
+{{- 'User' if message.role == 'user' else 'Assistant' }}: {{ message.content | trim }}
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}Assistant:{% endif %}
+"""
+
+
+class ChatTemplate:
+    """A compiled chat template and the tokenizer that reads what it writes.
+
+    Parameters
+    ----------
+    source : str
+        The Jinja program.
+    tokenizer : Tokenizer
+        Names the special tokens and encodes the result.
+    origin : str
+        File that the program is from, for error messages.
+    is_fallback : bool
+        Whether this is the plain template for models that have none.
+
+    Attributes
+    ----------
+    is_fallback : bool
+        As given; whoever starts a chat should say so.
+    stop_strings : tuple of str
+        Texts that end a reply, where no token does.
+
+    Raises
+    ------
+    TextError
+        The program is too long or does not compile.
+    """
+
+    def __init__(self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False) -> None:
+        from tinychat.text.sandbox import ChatEnvironment
+
+        self.is_fallback = is_fallback
+        self.stop_strings = ("\nUser:",) if is_fallback else ()
+        self._tokenizer = tokenizer
+        self._origin = origin
+        if len(source) > _LONGEST_SOURCE:
+            raise TextError(f"{origin}: chat template is longer than {_LONGEST_SOURCE // 1024} KiB")
+        self._environment = ChatEnvironment()
+        try:
+            self._program = self._environment.compile_metered(source)
+        except Exception as error:
+            raise self._failure("does not compile", error) from error
+        special = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]
+        written = [text for text in tokenizer.added_tokens if text in source and not text.isspace()]
+        self._special_spellings = spelling_pattern(special)
+        self._control_spellings = spelling_pattern({*special, *written})
+
+    def render(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
+    ) -> str:
+        """Write a conversation as the model expects it.
+
+        Spellings of control tokens inside the messages come back between the marks of
+        `tinychat.text.guard`, for `Tokenizer.encode_rendered`; `guard.unguard` removes them for display.
+
+        Parameters
+        ----------
+        messages : sequence of mapping
+            Turns with "role" and "content".
+        add_generation_prompt : bool
+            Whether to end with the beginning of the assistant's turn.
+        **variables
+            What else the template may ask for, such as ``enable_thinking=False``.
+
+        Raises
+        ------
+        TextError
+            The template fails, refuses the conversation, or exceeds its time or size.
+        """
+        from tinychat.text.budget import Budget
+
+        turns = [self._guarded_turn(message) for message in messages]
+        given = {
+            **self._tokenizer.special_tokens,
+            "tools": None,
+            "documents": None,
+            **{name: guard(_plain(value), self._control_spellings) for name, value in variables.items()},
+            "messages": turns,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        self._environment.budget = Budget(_text_length(turns))
+        try:
+            return self._program.render(given)
+        except (Exception, MemoryError) as error:
+            raise self._failure("cannot write this conversation", error) from error
+
+    def render_ids(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
+    ) -> list[int]:
+        """Write a conversation and encode it: the prompt for the model.
+
+        Raises
+        ------
+        TextError
+            As `render`.
+        """
+        return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
+
+    def _guarded_turn(self, message: Message) -> dict[str, object]:
+        plain = _plain(message)
+        if not isinstance(plain, dict) or not isinstance(plain.get("role"), str):
+            raise TextError("a chat message must be a mapping with a role and a content")
+        # The model's own words may hold tokens like <think>, which it did write as such.
+        spellings = self._special_spellings if plain["role"] == "assistant" else self._control_spellings
+        return {key: guard(value, spellings) for key, value in plain.items() if value is not None}
+
+    def _failure(self, what: str, error: BaseException) -> TextError:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        if isinstance(error, RecursionError | MemoryError):
+            reason = "it nests too deep or needs too much memory"
+        return TextError(f"{self._origin}: chat template {what}: {reason}")
+
+
+def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
+    """Load the chat template of a checkpoint or model folder, or the plain one if it has none.
+
+    Parameters
+    ----------
+    folder : Path
+        May hold ``chat_template.jinja``, or ``tokenizer_config.json`` or ``chat_template.json`` with an
+        entry "chat_template", looked for in this order.
+    tokenizer : Tokenizer
+        Of the same folder.
+
+    Raises
+    ------
+    TextError
+        There is a template, but it cannot be read or does not compile.
+    """
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return ChatTemplate(_read_source(path), tokenizer, str(path))
+    for path in (folder / "tokenizer_config.json", folder / "chat_template.json"):
+        source = _default_template(read_json_object(path).get("chat_template"), path)
+        if source is not None:
+            return ChatTemplate(source, tokenizer, str(path))
+    begin = "{{ bos_token }}" if tokenizer.adds_bos else ""
+    return ChatTemplate(begin + _PLAIN_TEMPLATE, tokenizer, "plain template", is_fallback=True)
+
+
+def _read_source(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(_LONGEST_SOURCE + 1)
+    except (OSError, ValueError) as error:
+        raise TextError(f"{path}: cannot be read as text; fetch the file again") from error
+
+
+def _default_template(entry: object, path: Path) -> str | None:
+    """Pick the template named "default" where there are several, each with a name."""
+    if entry is None or isinstance(entry, str):
+        return entry
+    if isinstance(entry, list):
+        entry = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
+    source = entry.get("default") if isinstance(entry, dict) else None
+    if not isinstance(source, str):
+        raise TextError(f'{path}: "chat_template" is no text and has none named "default"')
+    return source
+
+
+def _plain(value: object, depth: int = 0) -> Any:
+    """Copy messages into plain data, so that templates meet no object with methods of its own."""
+    if depth > _DEEPEST_MESSAGE:
+        raise TextError("a chat message is nested too deep")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    kind = type(value).__name__
+    raise TextError(f"a chat message holds a {kind}; only text, numbers, lists and mappings can be written")
+
+
+def _text_length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(_text_length, children))

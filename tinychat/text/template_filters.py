@@ -1,0 +1,88 @@
+"""Filters of chat templates whose results may be far larger than what they are given."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import pass_environment
+from jinja2.filters import make_attrgetter
+
+from tinychat.errors import TextError
+
+if TYPE_CHECKING:
+    from tinychat.text.sandbox import ChatEnvironment
+
+_WIDEST_INDENT = 100
+
+
+@pass_environment
+def join(environment: ChatEnvironment, value: Any, d: str = "", attribute: str | int | None = None) -> str:
+    """Join items, or one attribute of each, with `d` between them."""
+    attribute_of = make_attrgetter(environment, attribute) if attribute is not None else None
+    items = list(value)
+    return join_texts(environment, str(d), [attribute_of(item) for item in items] if attribute_of else items)
+
+
+@pass_environment
+def concat(environment: ChatEnvironment, values: list[Any]) -> str:
+    """Join the operands of ``~``."""
+    return join_texts(environment, "", values)
+
+
+def join_texts(environment: ChatEnvironment, separator: str, items: list[Any]) -> str:
+    """Join after a look at how long the result will be."""
+    texts = [str(item) for item in items]
+    environment.budget.take(sum(map(len, texts)) + len(separator) * len(texts))
+    return separator.join(texts)
+
+
+@pass_environment
+def replace(environment: ChatEnvironment, s: Any, old: Any, new: Any, count: int | None = None) -> str:
+    """Replace `old` by `new`, in the first `count` places or everywhere."""
+    text, old, new = str(s), str(old), str(new)
+    environment.budget.take(replaced_size(text, old, new))
+    return text.replace(old, new, -1 if count is None else count)
+
+
+def replaced_size(text: str, old: str, new: str) -> int:
+    """Return the characters of a text after replacing everywhere, or more."""
+    return len(text) + text.count(old) * len(new)
+
+
+@pass_environment
+def indent(
+    environment: ChatEnvironment, s: Any, width: int | str = 4, first: bool = False, blank: bool = False
+) -> str:
+    """Indent all lines but the first, and blank ones, by spaces or a given text."""
+    space = width if isinstance(width, str) else " " * min(width, _WIDEST_INDENT + 1)
+    if len(space) > _WIDEST_INDENT:
+        raise TextError(f"it indents by more than {_WIDEST_INDENT} characters")
+    lines = str(s).splitlines() or [""]
+    if str(s).endswith("\n"):
+        lines.append("")
+    environment.budget.take(len(str(s)) + len(space) * len(lines))
+    indented = [space + line if line or blank else line for line in lines]
+    return "\n".join(indented if first else [lines[0], *indented[1:]])
+
+
+@pass_environment
+def tojson(
+    environment: ChatEnvironment,
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write JSON as transformers does: readable Unicode, nothing escaped for HTML."""
+    if indent is not None and (len(indent) if isinstance(indent, str) else indent) > _WIDEST_INDENT:
+        raise TextError(f"it indents by more than {_WIDEST_INDENT} characters")
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    chunks: list[str] = []
+    for chunk in encoder.iterencode(value):
+        environment.budget.take(len(chunk))
+        chunks.append(chunk)
+    return "".join(chunks)
