@@ -1,0 +1,136 @@
+"""Ids and texts of both tokenizer formats against transformers."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from text.tokenizer_folders import DATA, STYLES, write_tokenizer
+
+from tinychat.text.tokenizer import load_tokenizer
+
+pytestmark = pytest.mark.live
+
+TEXTS = [
+    "",
+    " ",
+    "\n",
+    "Once upon a time, there was",
+    " leading space",
+    "trailing space ",
+    "tabs\tand\nlines\r\n\n and a\u00a0hard space",
+    "def f(x):\n\treturn {x: 'y'}",
+    "日本語 and 你好, Привет, żółć, 🎉👩‍👩‍👧",
+    "<0x0A> is a byte's name, \u2581 a sign for space",
+    "e\u0301 combining, ﬁ ligature, ＡＢＣ wide",
+    "nul \x00 and control \x1b[31m",
+]
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+)
+
+
+def load_both(folder):
+    transformers = pytest.importorskip("transformers")
+    return load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def sentencepiece_folder(folder, name, **config):
+    pytest.importorskip("google.protobuf", reason="transformers reads tokenizer.model with protobuf")
+    if not (DATA / name).is_file():
+        pytest.skip(f"third-party data is missing: {name}")
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(DATA / name, folder / "tokenizer.model")
+    config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, **config}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("name", ["stories260K/tokenizer.model", "llama2-tokenizer.model"])
+class TestSentencePiece:
+    def test_ids_and_text_are_transformers(self, tmp_path, name, legacy):
+        ours, theirs = load_both(sentencepiece_folder(tmp_path / "t", name, legacy=legacy))
+        for text in TEXTS:
+            ids = theirs(text).input_ids
+            assert ours.encode(text) == ids, text
+            assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+            assert ours.decode(ids, skip_special=False) == theirs.decode(ids)
+
+    def test_rendered_special_tokens_are_transformers(self, tmp_path, name, legacy):
+        ours, theirs = load_both(sentencepiece_folder(tmp_path / "t", name, legacy=legacy))
+        for text in ["<s>[INST] hi [/INST] yes </s><s> x", "</s>\n<|user|>\nhi</s>\n", "a<unk>b", "<s>", "x<s>"]:
+            assert ours.encode_rendered(text) == theirs(text, add_special_tokens=False).input_ids, text
+
+    def test_any_text(self, tmp_path_factory, name, legacy):
+        folder = sentencepiece_folder(tmp_path_factory.mktemp("t"), name, legacy=legacy)
+        ours, theirs = load_both(folder)
+
+        # Runs of spaces are left out: see test_sentencepiece_tokenizer.
+        @QUICK
+        @given(st.text(max_size=40).filter(lambda text: "  " not in text.replace("\u2581", " ")))
+        def check(text):
+            assert ours.encode(text) == theirs(text).input_ids
+
+        check()
+
+
+@pytest.mark.parametrize("style", ["llama3", "zephyr", "gemma", "qwen3"])
+class TestTokenizerJson:
+    def test_ids_and_text_are_transformers(self, tmp_path, style):
+        kind, special, added = STYLES[style]
+        ours, theirs = load_both(write_tokenizer(tmp_path / "t", kind, special, added))
+        for text in [*TEXTS, "plain <think> token"]:
+            ids = theirs(text).input_ids
+            assert ours.encode(text) == ids, text
+            assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+    def test_special_tokens(self, tmp_path, style):
+        kind, special, added = STYLES[style]
+        ours, theirs = load_both(write_tokenizer(tmp_path / "t", kind, special, added))
+        text = f"{special[0]}a {special[1]} b\n{special[1]}{special[0]} "
+        assert ours.encode_rendered(text) == theirs(text, add_special_tokens=False).input_ids
+        assert ours.special_ids == set(theirs.all_special_ids) | {
+            number for number, token in theirs.added_tokens_decoder.items() if token.special
+        }
+        assert (ours.bos_id, ours.eos_id) == (theirs.bos_token_id, theirs.eos_token_id)
+        assert ours.vocab_size == len(theirs)
+
+    def test_any_text(self, tmp_path_factory, style):
+        kind, special, added = STYLES[style]
+        ours, theirs = load_both(write_tokenizer(tmp_path_factory.mktemp("t"), kind, special, added))
+
+        @QUICK
+        @given(st.text(max_size=40))
+        def check(text):
+            ids = theirs(text, add_special_tokens=False).input_ids
+            assert ours.encode(text, add_bos=False) == ids
+            assert ours.decode(ids) == theirs.decode(ids)
+
+        check()
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("tokenizer_class", ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer"])
+def test_llama_classes_replace_the_pipeline_of_the_file(tmp_path, tokenizer_class, legacy):
+    folder = write_tokenizer(
+        tmp_path / "t", "sentencepiece", ["<s>", "</s>"], tokenizer_class=tokenizer_class, legacy=legacy
+    )
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    ours, theirs = load_both(folder)
+    for text in [*TEXTS, "x</s>\ny</s> z"]:
+        ids = theirs(text, add_special_tokens=False).input_ids
+        assert ours.encode_rendered(text) == ids, text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_mistral_keeps_the_pipeline_of_the_file(tmp_path):
+    folder = write_tokenizer(
+        tmp_path / "t", "sentencepiece", ["<s>", "</s>"], tokenizer_class="LlamaTokenizer", legacy=False
+    )
+    (folder / "config.json").write_text('{"model_type": "mistral"}')
+    ours, theirs = load_both(folder)
+    for text in [*TEXTS, "x</s>\ny</s> z"]:
+        assert ours.encode_rendered(text) == theirs(text, add_special_tokens=False).input_ids, text
