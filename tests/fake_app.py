@@ -7,23 +7,27 @@ from fake_model import Replies, fake_model
 
 from tinychat.cli import main
 
-REPLIES = (
-    "Hello 😀!",
-    "I think that wait",
-    "Red \x1b[31malert\x1b[0m.",
-    "The end.",
-)
-FLOOD = "flood " * 20_000
+REPLIES = {
+    "chatty": ("Hello 😀!", "I think that wait...", "Good."),
+    "colourful": ("Red \x1b[31malert\x1b[0m.",),
+    "endless": ("flood " * 20_000,),
+    "slow": ("Please wait...",),
+}
 
 
 def load(name, options):
-    """Return the model; where its reply says "wait" it waits for Ctrl-C."""
-    replies = (FLOOD,) if "flood" in sys.argv else REPLIES
-    model = fake_model(Replies(*replies), context_size=2**20)
+    """Return the model of this name; where its reply says "wait" it waits for Ctrl-C."""
+    model = fake_model(Replies(*REPLIES[name]), name=name, context_size=2**20)
 
     def wait_where_told(_count):
-        if bytes(token_id for token_id in model.engine.cached_ids[-4:] if token_id < 256) == b"wait":
-            signal.pause()
+        written = bytes(token_id for token_id in model.engine.cached_ids[-4:] if token_id < 256)
+        if written.endswith(b"wa"):
+            # From before the word is shown: a Ctrl-C that is quicker than sigwait must not get lost.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        elif written == b"wait":
+            signal.sigwait({signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.raise_signal(signal.SIGINT)
 
     model.engine._before_step = wait_where_told
     return model

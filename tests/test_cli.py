@@ -213,7 +213,7 @@ def test_ctrl_c_is_130_and_keeps_the_text_before_it(console):
 def test_closing_stdout_early_is_no_error():
     # More text than a pipe holds, so that writing fails while the program runs.
     process = subprocess.Popen(
-        [sys.executable, APP, "complete", "-p", "flood"],
+        [sys.executable, APP, "complete", "endless", "-p", "go"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -26,4 +26,12 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("stdin", "stdout"), [(io.StringIO, Terminal), (Terminal, io.StringIO)])
 def test_one_side_without_terminal_is_never_interactive(stdin, stdout):
-    assert not open_input(stdin(), stdout(), Terminal()).interactive
+    assert not open_input(stdin(), stdout(), Terminal(), {}).interactive
+
+
+def test_a_dumb_terminal_gets_a_plain_prompt():
+    err = Terminal()
+    lines = open_input(Terminal("hi\n"), Terminal(), err, {"TERM": "dumb"})
+    assert lines.interactive
+    assert lines.read() == "hi"
+    assert err.getvalue() == "> "

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from tinychat.errors import SettingError
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+
+
+_PROMPT = "> "
 
 
 class LineInput(Protocol):
@@ -55,6 +59,22 @@ class PlainInput:
         return line.rstrip("\r\n")
 
 
+class DumbTerminalInput(PlainInput):
+    """A prompt without line editing, for terminals that know no escape codes."""
+
+    interactive = True
+
+    def __init__(self, stream: TextIO, terminal: TextIO) -> None:
+        super().__init__(stream)
+        self._terminal = terminal
+
+    def read(self) -> str:
+        """Return the next line; see `LineInput`."""
+        self._terminal.write(_PROMPT)
+        self._terminal.flush()
+        return super().read()
+
+
 class TerminalInput:
     """A prompt with line editing and the history of this conversation."""
 
@@ -65,18 +85,21 @@ class TerminalInput:
 
     def read(self) -> str:
         """Return the edited line; see `LineInput`."""
-        return self._session.prompt("> ")
+        return self._session.prompt(_PROMPT)
 
 
-def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO) -> LineInput:
-    """Return line editing when stdin and stdout are terminals, else plain lines.
+def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]) -> LineInput:
+    """Return a prompt when stdin and stdout are terminals, else plain lines.
 
     The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
-    text only.
+    text only. TERM=dumb in `environment` means a prompt without line editing.
     """
     if not (stdin.isatty() and stdout.isatty()):
         return PlainInput(stdin)
-    return TerminalInput(stderr if stderr.isatty() else stdout)
+    terminal = stderr if stderr.isatty() else stdout
+    if environment.get("TERM") == "dumb":
+        return DumbTerminalInput(stdin, terminal)
+    return TerminalInput(terminal)
 
 
 def _prompt_session(terminal: TextIO) -> PromptSession[str]:

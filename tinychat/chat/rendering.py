@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -32,12 +31,11 @@ class Renderer:
         Gets the model's text and nothing else.
     err : text stream
         Gets status lines, notices and errors.
-    environment : mapping, optional
-        Read for NO_COLOR and TERM; the process's own when omitted.
+    environment : mapping
+        Environment variables; NO_COLOR and TERM are read.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str] | None = None) -> None:
-        environment = os.environ if environment is None else environment
+    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str]) -> None:
         dumb = environment.get("TERM", "") == "dumb"
         self._out, self._err = out, err
         self._out_is_terminal = out.isatty()

@@ -30,7 +30,7 @@ from tinychat.commands.options import LoadOptions, load_flags
 )
 @load_flags
 @click.pass_obj
-def bench(load: Loader, model: str | None, prompt_tokens: int, new_tokens: int, **flags: Any) -> None:
+def bench(load: Loader, /, model: str | None, prompt_tokens: int, new_tokens: int, **flags: Any) -> None:
     """Measure how fast MODEL runs.
 
     Prints the rates of prefill and decode; the last line of stdout is one JSON object.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -17,7 +18,7 @@ from tinychat.commands.options import load_flags, reply_flags, split_flags
 @reply_flags
 @load_flags
 @click.pass_obj
-def chat(load: Loader, model: str | None, system: str | None, **flags: Any) -> None:
+def chat(load: Loader, /, model: str | None, system: str | None, **flags: Any) -> None:
     """Chat with MODEL in the terminal.
 
     MODEL is a model folder, a Hugging Face checkpoint folder or repo id (converted once), or the
@@ -34,5 +35,5 @@ def chat(load: Loader, model: str | None, system: str | None, **flags: Any) -> N
     conversation = Chat(
         load(model, loading), system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling
     )
-    lines = open_input(sys.stdin, sys.stdout, sys.stderr)
-    Repl(conversation, lines, Renderer(sys.stdout, sys.stderr)).run()
+    lines = open_input(sys.stdin, sys.stdout, sys.stderr, os.environ)
+    Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ)).run()

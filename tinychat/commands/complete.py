@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def complete(
     load: Loader,
+    /,
     model: str | None,
     source: str | None,
     prompt: str | None,
@@ -69,7 +71,7 @@ def _chat_ids(model: Model, system: str | None, text: str) -> list[int]:
 def _write_text(model: Model, ids: list[int], reply: ReplyOptions, joins_prompt: bool) -> None:
     from tinychat.chat.rendering import Renderer
 
-    renderer = Renderer(sys.stdout, sys.stderr)
+    renderer = Renderer(sys.stdout, sys.stderr, os.environ)
     try:
         run = model.stream(
             ids,

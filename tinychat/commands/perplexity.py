@@ -17,7 +17,7 @@ from tinychat.commands.options import LoadOptions, load_flags
 @click.option("--against", metavar="OTHER", help="Compare with this model: KL divergence, top-1 agreement")
 @load_flags
 @click.pass_obj
-def perplexity(load: Loader, model: str, file: Path, against: str | None, **flags: Any) -> None:
+def perplexity(load: Loader, /, model: str, file: Path, against: str | None, **flags: Any) -> None:
     """Measure how well MODEL predicts FILE.
 
     Prints the perplexity of the text.

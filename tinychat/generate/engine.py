@@ -39,8 +39,10 @@ class Engine(Protocol):
         """Keep only the first `length` positions of the cache."""
         ...
 
-    def step(self, ids: Sequence[int]) -> Logits:
+    def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
         """Run `ids` after the cached ones and return the last one's logits.
+
+        `sequence_length` is that of the whole prompt of which `ids` may be a part.
 
         Returns
         -------

@@ -70,7 +70,7 @@ def prefill(
             on_progress(start - reused, total)
         if cancelled is not None and cancelled():
             return None, reused
-        logits = engine.step(ids[start : start + engine.chunk_size])
+        logits = engine.step(ids[start : start + engine.chunk_size], len(ids))
     if on_progress is not None:
         on_progress(total, total)
     return logits, reused
