@@ -91,7 +91,8 @@ class FakeEngine:
         assert 0 <= length <= len(self.cached_ids)
         del self.cached_ids[length:]
 
-    def step(self, ids):
+    def step(self, ids, sequence_length=None):
+        assert sequence_length is None or sequence_length >= len(self.cached_ids) + len(ids)
         assert 1 <= len(ids) <= self.chunk_size
         assert len(self.cached_ids) + len(ids) <= self.context_size
         self._before_step(len(self.steps))

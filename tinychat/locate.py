@@ -45,8 +45,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     # Imported here: only a conversion needs Numba.
     from tinychat.conversion.convert import convert
 
-    reference.path.parent.mkdir(parents=True, exist_ok=True)
-    convert(source, reference.path, progress=progress)
+    convert(source, reference.path, progress=progress, source=reference.source)
     return reference.path
 
 

@@ -38,4 +38,4 @@ def convert(source: str, target: Path, quant: str, group_size: int) -> None:
     from tinychat.conversion.convert import convert as convert_checkpoint
 
     with progress_bar(f"converting to {quant}") as progress:
-        convert_checkpoint(folder, target, quant=quant, group_size=group_size, progress=progress)
+        convert_checkpoint(folder, target, quant, group_size, progress, source)

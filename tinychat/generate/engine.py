@@ -26,10 +26,14 @@ class Engine(Protocol):
         Token ids whose keys and values the cache holds; read-only for callers.
     """
 
-    vocab_size: int
-    context_size: int
-    chunk_size: int
-    cached_ids: list[int]
+    @property
+    def vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def context_size(self) -> int: ...  # noqa: D102
+    @property
+    def chunk_size(self) -> int: ...  # noqa: D102
+    @property
+    def cached_ids(self) -> list[int]: ...  # noqa: D102
 
     def reusable_prefix(self, ids: Sequence[int]) -> int:
         """Return how many leading ids of `ids` the cache holds and may use again."""

@@ -1,0 +1,36 @@
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tinychat
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def test_every_public_name_can_be_had():
+    missing = object()
+    assert [name for name in tinychat.__all__ if getattr(tinychat, name, missing) is missing] == []
+    assert set(tinychat.__all__) <= set(dir(tinychat))
+    assert callable(tinychat.convert)
+    assert callable(tinychat.load)
+
+
+def test_other_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        _ = tinychat.lode
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    program = (
+        "import sys, tinychat; heavy = {'numba', 'numpy', 'tokenizers', 'click'} & set(sys.modules);"
+        "sys.exit(repr(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_version_is_the_one_of_the_project():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert tinychat.__version__ == project["version"]
