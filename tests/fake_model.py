@@ -54,6 +54,7 @@ class MarkerTemplate:
 
     def __init__(self, is_fallback=False):
         self.is_fallback = is_fallback
+        self.stop_strings = ("\nUser:",) if is_fallback else ()
 
     def render(self, messages, add_generation_prompt=True, **_variables):
         ids = self.render_ids(messages, add_generation_prompt)

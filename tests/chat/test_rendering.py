@@ -60,9 +60,7 @@ def test_the_status_is_erased_before_the_text():
     drawn.text("Hi")
     drawn.text(" you")
     assert err.getvalue() == (
-        "\r\x1b[K\x1b[2mreading the prompt 0 %\x1b[0m"
-        "\r\x1b[K\x1b[2mreading the prompt 33 %\x1b[0m"
-        "\r\x1b[KHi you"
+        "\r\x1b[K\x1b[2mreading the prompt 0 %\x1b[0m\r\x1b[K\x1b[2mreading the prompt 33 %\x1b[0m\r\x1b[KHi you"
     )
 
 

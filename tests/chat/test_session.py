@@ -136,7 +136,12 @@ def test_clear_keeps_the_system_prompt():
 def test_limits_reach_the_model():
     model = fake_model(Replies("one, two, three", "one, two, three"))
     assert Chat(model, temperature=0.0, max_tokens=5).say("count") == "one, "
-    assert Chat(model, temperature=0.0, stop=[", "]).say("count") == "one"
+    assert Chat(model, temperature=0.0, stop=", ").say("count") == "one"
+
+
+def test_a_model_without_template_stops_where_it_would_speak_for_the_user():
+    model = fake_model(Replies("Yes.\nUser: and you?"), has_template=False)
+    assert Chat(model, temperature=0.0).say("Do you?") == "Yes."
 
 
 def test_a_seeded_conversation_repeats_but_regenerates_differently():

@@ -11,6 +11,7 @@ from tinychat.generate.loop import Piece
 from tinychat.generate.model import Model
 from tinychat.generate.prefill import PrefillProgress
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
+from tinychat.generate.stopping import as_strings
 
 
 @dataclass
@@ -78,7 +79,8 @@ class Chat:
         self.messages: list[Message] = []
         self.sampling = SamplingSettings(**sampling)
         self._max_tokens = max_tokens
-        self._stop = stop
+        # A model without chat template ends its turn in words, not by a token.
+        self._stop = (*as_strings(stop), *model.template.stop_strings)
         self._replies = 0
 
     def say(self, text: str) -> str:

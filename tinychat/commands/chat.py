@@ -32,8 +32,6 @@ def chat(load: Loader, /, model: str | None, system: str | None, **flags: Any) -
     from tinychat.chat.repl import Repl
     from tinychat.chat.session import Chat
 
-    conversation = Chat(
-        load(model, loading), system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling
-    )
+    conversation = Chat(load(model, loading), system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling)
     lines = open_input(sys.stdin, sys.stdout, sys.stderr, os.environ)
     Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ)).run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +16,12 @@ from tinychat.commands.options import ReplyOptions, load_flags, reply_flags, spl
 from tinychat.commands.prompt_text import prompt_text
 
 if TYPE_CHECKING:
-    from tinychat.generate.loop import Generation
+    from tinychat.generate.loop import Piece
     from tinychat.generate.model import Model
+    from tinychat.generate.summary import Summary
+
+Starter = Callable[..., "Iterable[Piece]"]
+"""Begins the reply to a text; takes `on_prefill` too."""
 
 
 @click.command()
@@ -58,51 +64,48 @@ def complete(
     loaded = load(model, loading)
     if as_chat is None:
         as_chat = system is not None or not loaded.template.is_fallback
-    ids = _chat_ids(loaded, system, text) if as_chat else loaded.encode(text)
-    write = _write_json if as_json else _write_text
-    write(loaded, ids, reply, joins_prompt=not as_chat)
+    start = _chat_starter(loaded, system, reply) if as_chat else _raw_starter(loaded, reply)
+    if as_json:
+        _write_json(loaded, start(text))
+    else:
+        _write_text(loaded, start, text)
 
 
-def _chat_ids(model: Model, system: str | None, text: str) -> list[int]:
-    standing = [{"role": "system", "content": system}] if system else []
-    return model.render_ids([*standing, {"role": "user", "content": text}])
+def _chat_starter(model: Model, system: str | None, reply: ReplyOptions) -> Starter:
+    from tinychat.chat.session import Chat
+
+    return Chat(model, system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling).stream
 
 
-def _write_text(model: Model, ids: list[int], reply: ReplyOptions, joins_prompt: bool) -> None:
+def _raw_starter(model: Model, reply: ReplyOptions) -> Starter:
+    return partial(model.stream, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling)
+
+
+def _write_text(model: Model, start: Starter, text: str) -> None:
     from tinychat.chat.rendering import Renderer
 
     renderer = Renderer(sys.stdout, sys.stderr, os.environ)
     try:
-        run = model.stream(
-            ids,
-            max_tokens=reply.max_tokens,
-            stop=reply.stop,
-            on_prefill=renderer.prefill_progress,
-            joins_prompt=joins_prompt,
-            **reply.sampling,
-        )
-        for piece in run:
+        for piece in start(text, on_prefill=renderer.prefill_progress):
             renderer.text(piece.text)
     finally:
         renderer.end_reply()
-    renderer.summary(run.summary)
+    if model.summary is not None:
+        renderer.summary(model.summary)
 
 
-def _write_json(model: Model, ids: list[int], reply: ReplyOptions, joins_prompt: bool) -> None:
-    run = model.stream(
-        ids, max_tokens=reply.max_tokens, stop=reply.stop, joins_prompt=joins_prompt, **reply.sampling
-    )
-    text = "".join(piece.text for piece in run)
-    json.dump(_report(model.name, text, run), sys.stdout)
-    sys.stdout.write("\n")
+def _write_json(model: Model, pieces: Iterable[Piece]) -> None:
+    written = list(pieces)
+    if model.summary is not None:
+        json.dump(_report(model.name, written, model.summary), sys.stdout)
+        sys.stdout.write("\n")
 
 
-def _report(model: str, text: str, run: Generation) -> dict[str, object]:
-    summary = run.summary
+def _report(model: str, pieces: Sequence[Piece], summary: Summary) -> dict[str, object]:
     return {
         "model": model,
-        "text": text,
-        "token_ids": run.token_ids,
+        "text": "".join(piece.text for piece in pieces),
+        "token_ids": [token_id for piece in pieces for token_id in piece.ids],
         "finish_reason": summary.finish_reason,
         "truncated": summary.finish_reason in ("length", "context"),
         "prompt_tokens": summary.prompt_tokens,

@@ -30,6 +30,4 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     with progress_bar(f"converting {model} to int4 (once)") as converting:
         folder = locate(model, converting)
     with progress_bar("compiling kernels for this CPU (once)") as compiling:
-        return load_folder(
-            folder, context=options.context, threads=options.threads, kv=options.kv, progress=compiling
-        )
+        return load_folder(folder, context=options.context, threads=options.threads, kv=options.kv, progress=compiling)

@@ -37,8 +37,8 @@ def list_models() -> None:
         return
     width = max(len(model.name) for model in models)
     for model in models:
-        size = f"{model.bytes / 1e9:.2f} GB"
-        print(f"{model.name:<{width}}  {model.quantization:<4}  {size:>9}  {model.source}".rstrip())
+        size = f"{model.bytes / 1e6:,.0f} MB"
+        print(f"{model.name:<{width}}  {model.quantization:<4}  {size:>10}  {model.source}".rstrip())
 
 
 @click.command()

@@ -11,6 +11,7 @@ from tinychat.generate.engine import Engine, Logits
 from tinychat.generate.loop import Generation, generate
 from tinychat.generate.prefill import PrefillProgress, check_prompt
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
+from tinychat.generate.stopping import as_strings
 from tinychat.generate.summary import Summary
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ class Model:
         """Return the text that the chat template makes of messages with `role` and `content`."""
         return self.template.render(messages, add_generation_prompt=add_generation_prompt)
 
-    def render_ids(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
-    ) -> list[int]:
+    def render_ids(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of the rendered messages; their contents never become special tokens."""
         return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt)
 
@@ -136,7 +135,7 @@ class Model:
             ids,
             SamplingSettings(**sampling),
             self.stop_ids,
-            _as_strings(stop),
+            as_strings(stop),
             max_tokens,
             on_prefill,
             ignore_eos,
@@ -207,8 +206,3 @@ def load_folder(
     template = load_template(folder, tokenizer)
     config = ModelConfig.from_file(folder / "config.json")
     return Model(engine, tokenizer, template, stop_ids(folder, tokenizer, template), config, folder)
-
-
-def _as_strings(stop: Sequence[str]) -> tuple[str, ...]:
-    """Return `stop` as a tuple; one text alone means itself, not its letters."""
-    return (stop,) if isinstance(stop, str) else tuple(stop)

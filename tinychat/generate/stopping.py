@@ -38,6 +38,11 @@ class StopConditions:
             raise SettingError("--stop (stop) must not be empty: an empty text would end every reply at once")
 
 
+def as_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
+    """Return stop strings as a tuple; one text alone means itself, not its letters."""
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
 class StopStringFilter:
     """Passes text through up to the first stop string, wherever the pieces are cut.
 
