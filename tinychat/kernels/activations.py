@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.simd import (
     I8,
@@ -18,19 +19,16 @@ from tinychat.kernels.simd import (
     absolute,
     add_i32,
     divide,
-    element_pointer,
     exp2,
     fma,
     i32x16,
     keep_lanes,
-    load_f32,
     max_lanes,
     maximum,
     multiply,
     nearest,
     splat_f32,
     splat_i32,
-    store_f32,
     sum_lanes,
     sum_lanes_i32,
     to_i32,
@@ -167,7 +165,7 @@ def write_plain(thread, threads, T, values, weight, x, tokens, rows):
 
 @kernel
 def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
-    """Write ``silu(gate) * up`` for `weight`; gate_up : float32 [>= T, >= 2 * size + 16], gate first (Shazeer, 2020)."""
+    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 * size + 16], gate first."""
     count, width = activation_groups(weight)
     first, last = share(thread, threads, T * count)
     row = rows[thread]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
@@ -27,12 +28,10 @@ from tinychat.kernels.simd import (
     fill_outside,
     fma,
     keep_lanes,
-    load_f32,
     max_lanes,
     maximum,
     multiply,
     splat_f32,
-    store_f32,
     subtract,
     sum_lanes,
 )
@@ -176,7 +175,9 @@ def attend_chunk(queries, scores, state, keys, values, g, group, row0, rows, sta
     oldest = max(0, start + row0 // group + 1 - window)
     newest = start + min(row0 + ITEM_ROWS, rows) // group
     per_chunk = CHUNK // BLOCK
-    for block in range(max(chunk * per_chunk, oldest // BLOCK), min((chunk + 1) * per_chunk, newest // BLOCK + 1)):
+    for block in range(
+        max(chunk * per_chunk, oldest // BLOCK), min((chunk + 1) * per_chunk, newest // BLOCK + 1)
+    ):
         for tile in range(tiles):
             row = row0 + tile * ROWS
             low = max(0, start + row // group + 1 - window) - block * BLOCK

@@ -6,8 +6,9 @@ A row is a lane of the packed lines, so this reads one lane of K/8 lines: a few 
 import numpy as np
 from numba.extending import overload
 
+from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.policy import FLAGS, kernel
-from tinychat.kernels.simd import LANES, load_f32, store_f32
+from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
 from tinychat.kernels.weights import INT4_ZERO, INT8_ZERO, Float32Weight, Int4Weight, columns, is_weight
 

@@ -13,9 +13,10 @@ are bound by the dot products. Reference: ``tests/reference.py``.
 
 from numba.extending import overload
 
+from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import LANES, add, load_f32, prefetch, store_f32
+from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.threads import share
 from tinychat.kernels.tile import (
     add_outer,
@@ -112,7 +113,9 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
             for g in range(a * per_scale, (a + 1) * per_scale):
                 position = tile * groups + g
                 sums = seed_tile(x.seeds, position * T, rows, tokens)
-                sums = dot_group(weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens)
+                sums = dot_group(
+                    weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens
+                )
                 row = (block * groups + g) * LANES
                 row_scales = load_rows(weight.scales, row, stride * groups * LANES, rows)
                 part = add_scaled_by_row(part, sums, row_scales)

@@ -13,8 +13,9 @@ since attention works in powers of two. Keys and values go to the front buffers 
 import numpy as np
 
 from tinychat.kernels.activations import inverse_rms
+from tinychat.kernels.memory import load_f32, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
-from tinychat.kernels.simd import LANES, keep_lanes, load_f32, store_f32, store_one
+from tinychat.kernels.simd import LANES, keep_lanes
 from tinychat.kernels.threads import share
 
 

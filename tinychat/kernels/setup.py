@@ -38,7 +38,9 @@ def choose_isa(wanted: str | None) -> str:
     if wanted in available:
         return wanted
     if wanted:
-        say(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
+        say(
+            f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}"
+        )
     return available[0]
 
 
@@ -60,7 +62,9 @@ def cache_key() -> str:
     for path in source_files():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
-    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
+    settings = [
+        f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN
+    ]
     digest.update("|".join([platform.python_version(), ISA, *versions, *settings]).encode())
     return digest.hexdigest()[:16]
 

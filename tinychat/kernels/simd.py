@@ -3,8 +3,6 @@
 Each operation is a few lines of LLVM IR. All vectors are 512 bits wide on every processor: where
 registers are narrower LLVM splits them, so one kernel source and one weight layout serve all. A lane is an
 output row, a key or a channel; lanes meet only in `sum_lanes` and `max_lanes`, in a fixed order.
-
-``f32`` arrays are float32, or uint16 standing for float16: Numba has no float16 on CPUs.
 """
 
 import inspect
@@ -16,13 +14,10 @@ from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 from tinychat.kernels.policy import inlined
-from tinychat.kernels.setup import ISA
 
 LANES = 16
-HAS_F16C = ISA != "generic"
 
 F32 = ir.FloatType()
 F16 = ir.HalfType()
@@ -88,120 +83,6 @@ def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int = LANES) -> ir.Valu
 def constant(value: float, element: ir.Type = F32, lanes: int = LANES) -> ir.Constant:
     """Emit a vector constant."""
     return ir.Constant(ir.VectorType(element, lanes), [value] * lanes)
-
-
-def element_pointer(context, builder, array_type, array, index, pointee: ir.Type) -> ir.Value:
-    """Emit the address of the flat element `index` of a C-contiguous array."""
-    data = arrayobj.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
-
-
-# --- memory -----------------------------------------------------------------------------------
-
-
-@intrinsic
-def load_f32(typingctx, array, index):
-    """Load 16 consecutive floats, from flat element `index`."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        stored = ir.VectorType(I16 if half else F32, LANES)
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
-        vector = builder.load(pointer, align=2 if half else 4)
-        return extend_half(builder, vector) if half else vector
-
-    return f32x16(array, types.intp), codegen
-
-
-@intrinsic
-def store_f32(typingctx, array, index, vector):
-    """Store 16 consecutive floats, from flat element `index`."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        container, position, value = arguments
-        stored = truncate_half(builder, value) if half else value
-        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
-        builder.store(stored, pointer, align=2 if half else 4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, f32x16), codegen
-
-
-@intrinsic
-def store_one(typingctx, array, index, value):
-    """Store a single float at flat element `index`, rounded as a vector would be."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        container, position, stored = arguments
-        if half:
-            stored = builder.extract_element(truncate_half(builder, splat(builder, stored)), I32(0))
-        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
-        builder.store(stored, pointer, align=2 if half else 4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.float32), codegen
-
-
-@intrinsic
-def load_u8x64(typingctx, array, index):
-    """Load the 64-byte line that begins at flat element `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.load(element_pointer(context, builder, signature.args[0], *arguments, U8X64), align=1)
-
-    return u8x64(array, types.intp), codegen
-
-
-@intrinsic
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, I8)
-        read, locality, data = I32(0), I32(3), I32(1)
-        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        builder.call(function, [pointer, read, locality, data])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), codegen
-
-
-def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    """Emit float16 -> float32, exactly."""
-    if HAS_F16C:
-        return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
-    # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
-    # the multiplication is exact and handles subnormal numbers.
-    wide = builder.zext(bits, I32X16)
-    sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))
-    magnitude = builder.shl(builder.and_(wide, constant(0x7FFF, I32)), constant(13, I32))
-    scaled = builder.fmul(builder.bitcast(magnitude, F32X16), constant(2.0**112))
-    return builder.bitcast(builder.or_(builder.bitcast(scaled, I32X16), sign), F32X16)
-
-
-def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-    """Emit float32 -> float16, rounded half to even; values are known to be below 65520."""
-    if HAS_F16C:
-        return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))
-    bits = builder.bitcast(vector, I32X16)
-    sign = builder.and_(builder.lshr(bits, constant(16, I32)), constant(0x8000, I32))
-    magnitude = builder.and_(bits, constant(0x7FFFFFFF, I32))
-    # Normal: rebase the exponent, add half an ulp (less one when even), drop 13 bits.
-    odd = builder.and_(builder.lshr(magnitude, constant(13, I32)), constant(1, I32))
-    rebased = builder.add(magnitude, constant((-112 << 23) + 0xFFF, I32))
-    normal = builder.lshr(builder.add(rebased, odd), constant(13, I32))
-    # Subnormal: adding 0.5 puts the 10 bits that remain at the mantissa's end, rounded by the hardware.
-    shifted = builder.fadd(builder.bitcast(magnitude, F32X16), constant(0.5))
-    subnormal = builder.sub(builder.bitcast(shifted, I32X16), constant(0x3F000000, I32))
-    small = builder.icmp_unsigned("<", magnitude, constant(0x38800000, I32))
-    rounded = builder.or_(builder.select(small, subnormal, normal), sign)
-    return builder.trunc(rounded, ir.VectorType(I16, LANES))
-
-
-# --- arithmetic -------------------------------------------------------------------------------
 
 
 @operation(f32x16, types.float32)

@@ -5,8 +5,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.policy import inlined, kernel
-from tinychat.kernels.simd import element_pointer
 
 SPINS_BEFORE_YIELD = 4096
 

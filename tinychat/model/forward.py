@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, prange
 
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
-from tinychat.kernels.attention import AttentionScratch, attend
+from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.policy import FLAGS, kernel
@@ -81,7 +81,12 @@ def forward(thread, threads, parameters, sizes, cache, x, attention, scratch, id
     logits : float32 [<= T, V padded to 16].
     """
     p, s, T = parameters, scratch, ids.shape[0]
-    heads, D, F, eps = sizes.num_attention_heads, sizes.hidden_size, sizes.intermediate_size, sizes.rms_norm_eps
+    heads, D, F, eps = (
+        sizes.num_attention_heads,
+        sizes.hidden_size,
+        sizes.intermediate_size,
+        sizes.rms_norm_eps,
+    )
     tokens = tokens_per_tile(T)
 
     embed(thread, threads, p.embed_tokens, ids, s.hidden, s.rows)
@@ -97,9 +102,13 @@ def forward(thread, threads, parameters, sizes, cache, x, attention, scratch, id
         linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, False)
         barrier(s.arrivals, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
-        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
+        rope_append(
+            thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows
+        )
         barrier(s.arrivals, threads)
-        attend(thread, threads, s.arrivals, T, s.qkv, heads, start, window, keys, values, attention, s.attended)
+        attend(
+            thread, threads, s.arrivals, T, s.qkv, heads, start, window, keys, values, attention, s.attended
+        )
         barrier(s.arrivals, threads)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         barrier(s.arrivals, threads)
@@ -136,5 +145,16 @@ def run(
     for thread in prange(threads):
         parameters = Parameters(embed_tokens, qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, norms)
         forward(
-            np.int64(thread), threads, parameters, sizes, cache, x, attention, scratch, ids, cos_sin, start, logits
+            np.int64(thread),
+            threads,
+            parameters,
+            sizes,
+            cache,
+            x,
+            attention,
+            scratch,
+            ids,
+            cos_sin,
+            start,
+            logits,
         )

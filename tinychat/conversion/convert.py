@@ -1,0 +1,175 @@
+"""Stream a checkpoint through the quantizer into a model folder, tensor by tensor.
+
+Peak memory is one layer's largest linear, in and out, whatever the size of the model.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from tinychat.conversion.pack import Packer, check_finite
+from tinychat.errors import CheckpointError, ConversionError
+from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.model.layout import Norm, Quantization, linears, norms, padded, tensor_specs
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all) of the model's weights."""
+
+
+def convert(
+    src: str | Path,
+    dst: str | Path,
+    quant: str = "int4",
+    group_size: int = 32,
+    progress: Progress | None = None,
+    source: str | None = None,
+) -> Path:
+    """Convert a Hugging Face checkpoint folder into a model folder.
+
+    Parameters
+    ----------
+    src, dst : path
+        `dst` must not exist yet. It is written aside and renamed: an interrupted conversion leaves nothing.
+    quant : {"int4", "int8", "f32"}
+    group_size : {32, 64, 128}
+        Columns that share one scale.
+    progress : callable, optional
+        Called with (bytes done, bytes in all).
+    source : str, optional
+        What to note down as the model's origin; the checkpoint folder's name when omitted.
+
+    Returns
+    -------
+    Path
+        `dst`.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If the checkpoint is damaged or not supported.
+    ConversionError
+        If a weight is not finite, or `dst` exists or cannot be written.
+    """
+    quantization = Quantization(quant, group_size)
+    checkpoint = open_checkpoint(Path(src))
+    with written_aside(Path(dst)) as folder:
+        errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress)
+        for file in checkpoint.text_files():
+            shutil.copyfile(file, folder / file.name)
+        description = {
+            "format": FORMAT,
+            "quantization": {"method": quant, "group_size": group_size},
+            "source": source or checkpoint.path.resolve().name,
+            "relative_rms_error": errors,
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+    return Path(dst)
+
+
+@contextmanager
+def written_aside(dst: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `dst` that becomes `dst` at the end, or vanishes if anything fails."""
+    if dst.exists() or dst.is_symlink():
+        raise ConversionError(f"{dst} exists already: remove it, or choose another target")
+    try:
+        dst.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
+    except OSError as error:
+        raise ConversionError(f"{dst} cannot be written ({error.strerror}): choose another target") from None
+    try:
+        yield aside
+        aside.chmod(0o755)
+        os.replace(aside, dst)
+    except OSError as error:
+        raise ConversionError(f"{dst} cannot be written ({error.strerror or error})") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_weights(
+    checkpoint: Checkpoint, quantization: Quantization, file: Path, progress: Progress | None
+) -> dict[str, float]:
+    """Write the weight file; return the relative root-mean-square error of each quantized linear."""
+    specs = tensor_specs(checkpoint.config, quantization)
+    check_tensors(checkpoint)
+    header, offsets = header_of(specs)
+    packer = Packer(quantization)
+    total, done = sum(spec.bytes for spec in specs.values()), 0
+    errors = {}
+    with file.open("wb") as stream:
+        stream.write(header)
+        stream.truncate(len(header) + total)
+        for linear in linears(checkpoint.config):
+            for layer in range(linear.layers or 1):
+                for name, data in packer.pack(checkpoint.tensors, linear, layer).items():
+                    stream.seek(offsets[f"{linear.name}.{name}"] + layer * data.nbytes)
+                    stream.write(data.data)
+                    done += data.nbytes
+                if progress:
+                    progress(done, total)
+            if quantization.method != "f32":
+                errors[linear.name] = packer.relative_error()
+        for norm in norms(checkpoint.config):
+            data = read_norm(checkpoint, norm, quantization)
+            stream.seek(offsets[norm.name])
+            stream.write(data.data)
+            done += data.nbytes
+        if progress:
+            progress(done, total)
+    return errors
+
+
+def check_tensors(checkpoint: Checkpoint) -> None:
+    """Check that every tensor which the configuration asks for is there, in the right shape.
+
+    Raises
+    ------
+    CheckpointError
+        Naming the first tensor that is missing or has another shape.
+    """
+    for name, shape in expected_tensors(checkpoint):
+        if name not in checkpoint.tensors.names():
+            raise CheckpointError(f"{checkpoint.path} has no tensor {name}: the checkpoint is incomplete")
+        found = checkpoint.tensors.shape(name)
+        if found != shape:
+            raise CheckpointError(
+                f"{checkpoint.path}: {name} has shape {list(found)}, config.json asks for {list(shape)}"
+            )
+
+
+def expected_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of each tensor that the configuration asks for."""
+    for linear in linears(checkpoint.config):
+        for layer in range(linear.layers or 1):
+            for part, rows in zip(linear.sources, linear.rows):
+                yield f"{part.format(layer)}.weight", (rows, linear.columns)
+                if linear.bias:
+                    yield f"{part.format(layer)}.bias", (rows,)
+    for norm in norms(checkpoint.config):
+        for layer in range(norm.layers or 1):
+            yield f"{norm.source.format(layer)}.weight", (norm.size,)
+
+
+def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> NDArray[np.float32]:
+    """Return the gains of one stack of norms, float32 [layers, size padded with zeros].
+
+    Raises
+    ------
+    ConversionError
+        If one is not finite.
+    """
+    size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
+    gains = np.zeros((norm.layers or 1, size), np.float32)
+    for layer, row in enumerate(gains):
+        name = f"{norm.source.format(layer)}.weight"
+        row[: norm.size] = checkpoint.tensors.read(name).astype(np.float32)
+        check_finite(row, name)
+    return gains

@@ -1,0 +1,112 @@
+"""One linear layer of a checkpoint, packed: which rows go where, in pieces that fit into memory."""
+
+from collections.abc import Iterator
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.tensors import Tensors
+from tinychat.conversion.quantize import INT4_ENDS, arrange_rows, quantize_rows
+from tinychat.errors import ConversionError
+from tinychat.model.layout import LANES, Linear, Quantization, padded
+
+SLAB_ROWS = 4096
+Array = NDArray[np.generic]
+
+
+class Packer:
+    """Packs linear layers and keeps account of what quantization loses."""
+
+    def __init__(self, quantization: Quantization) -> None:
+        self.quantization = quantization
+        self._lost = self._square = 0.0
+
+    def pack(self, tensors: Tensors, linear: Linear, layer: int) -> dict[str, Array]:
+        """Return the arrays of one layer: packed and scales, or values; and bias.
+
+        Raises
+        ------
+        ConversionError
+            If a weight is not finite, or too large for a float16 scale.
+        """
+        N = padded(sum(linear.rows), LANES)
+        K = padded(linear.columns, self.quantization.column_multiple)
+        arrays = (
+            self._values(tensors, linear, layer, N, K)
+            if self.quantization.method == "f32"
+            else (self._codes(tensors, linear, layer, N, K))
+        )
+        if linear.bias:
+            bias = np.zeros(N, np.float32)
+            parts = [tensors.read(f"{source.format(layer)}.bias") for source in linear.sources]
+            bias[: sum(linear.rows)] = np.concatenate(parts).astype(np.float32)
+            check_finite(bias, f"{linear.sources[0].format(layer)}.bias")
+            arrays["bias"] = bias
+        return arrays
+
+    def relative_error(self) -> float:
+        """Return the relative root-mean-square error of the weights packed since the last call."""
+        error = (self._lost / self._square) ** 0.5 if self._square else 0.0
+        self._lost = self._square = 0.0
+        return round(error, 5)
+
+    def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
+        bits = 4 if self.quantization.method == "int4" else 8
+        packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
+        scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.uint16)
+        threads = numba.get_num_threads()
+        for name, block, rows in slabs(tensors, linear, layer):
+            sums = np.zeros((threads, 2))
+            part = slice(block, block + padded(len(rows), LANES) // LANES)
+            group_size = self.quantization.group_size
+            quantize_rows(threads, rows, bits, group_size, INT4_ENDS, packed[part], scales[part], sums)
+            check_finite(sums, name)
+            self._lost += float(sums[:, 0].sum())
+            self._square += float(sums[:, 1].sum())
+        return {"packed": packed, "scales": scales}
+
+    def _values(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
+        values = np.empty((N // LANES, K, LANES), np.float32)
+        for name, block, rows in slabs(tensors, linear, layer):
+            part = values[block : block + padded(len(rows), LANES) // LANES]
+            arrange_rows(rows, part)
+            check_finite(part, name)
+        return {"values": values}
+
+
+def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, int, Array]]:
+    """Yield (weight name, row block it begins at, rows) for a linear, top to bottom.
+
+    Rows are float32, or uint16 that stands for bfloat16. Stacked weights that do not end on a row block are
+    joined first.
+    """
+    names = [f"{source.format(layer)}.weight" for source in linear.sources]
+    if any(rows % LANES for rows in linear.rows[:-1]):
+        yield " + ".join(names), 0, np.concatenate([as_rows(tensors.read(name)) for name in names])
+        return
+    block = 0
+    for name, count in zip(names, linear.rows):
+        for start in range(0, count, SLAB_ROWS):
+            rows = as_rows(tensors.read(name, start, min(start + SLAB_ROWS, count)))
+            yield name, block, rows
+            block += padded(len(rows), LANES) // LANES
+
+
+def as_rows(rows: Array) -> Array:
+    """Return bfloat16 as its bits, anything else as float32."""
+    return rows.view(np.uint16) if rows.dtype.name == "bfloat16" else rows.astype(np.float32, copy=False)
+
+
+def check_finite(values: Array, name: str) -> None:
+    """Raise if a value is NaN or infinite.
+
+    Raises
+    ------
+    ConversionError
+        Naming the tensor.
+    """
+    if not np.isfinite(values).all():
+        raise ConversionError(
+            f"{name} holds values that are not finite, or too large to quantize: the checkpoint is damaged"
+        )

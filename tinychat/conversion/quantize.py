@@ -1,0 +1,208 @@
+"""Quantize and pack: rows of floats in, codes and scales in the layout of `tinychat.kernels.weights` out.
+
+A group of weights x with codes q and one scale s loses ``sum (x - s q)**2``. For given codes the best scale is
+``s = sum(x q) / sum(q q)``, which takes ``sum(x q)**2 / sum(q q)`` off the error. So: try a row of scales around
+the one that puts the largest weight on the end of the range, keep the best at its codes' own optimum, round it to
+float16 and code again. A negative scale gives positive weights the longer side of -8..7.
+
+A lane is a row, as in the linears: the codes of a lane's columns are the bytes of its part of a line.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.extending import intrinsic, overload
+
+from tinychat.kernels.memory import element_pointer, extend_half, load_f32, store_f32, truncate_half
+from tinychat.kernels.policy import FLAGS, inlined, kernel
+from tinychat.kernels.simd import (
+    F32,
+    I32X16,
+    LANES,
+    absolute,
+    add,
+    divide,
+    f32x16,
+    fma,
+    i32x16,
+    maximum,
+    minimum,
+    multiply,
+    nearest,
+    operation,
+    splat,
+    splat_f32,
+    splat_i32,
+    sum_lanes,
+    to_i32,
+)
+from tinychat.kernels.threads import share
+from tinychat.kernels.weights import INT4_ZERO, INT8_ZERO
+
+# Where the largest weight of a group may be put: on the end of the range (8), inside it, or clipped by it.
+INT4_ENDS = np.array([8.0, 7.7, 7.4, 7.1, 6.8, 6.5, 8.3, 8.6, 8.9, 9.2, 9.6, 10.0], np.float32)
+
+
+@operation(f32x16, f32x16, f32x16, f32x16, f32x16)
+def where_greater(builder, a, b, then, otherwise):
+    """Return `then` in the lanes where ``a > b``, else `otherwise`."""
+    return builder.select(builder.fcmp_ordered(">", a, b), then, otherwise)
+
+
+@operation(i32x16, i32x16, i32x16, types.int32)
+def put_code(builder, line, code, shift):
+    """Return `line` with `code` written from bit `shift` of each lane."""
+    return builder.or_(line, builder.shl(code, splat(builder, shift)))
+
+
+@operation(f32x16, f32x16)
+def rounded_to_half(builder, a):
+    """Return the value of the nearest float16."""
+    return extend_half(builder, truncate_half(builder, a))
+
+
+@intrinsic
+def store_line(typingctx, packed, index, line):
+    """Store 16 lanes of 4 bytes at flat byte `index`."""
+
+    def codegen(context, builder, signature, arguments):
+        container, first, vector = arguments
+        pointer = element_pointer(context, builder, signature.args[0], container, first, I32X16)
+        builder.store(vector, pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(packed, types.intp, i32x16), codegen
+
+
+@intrinsic
+def bfloat16_value(typingctx, bits):
+    """Return the float32 that begins with these 16 bits."""
+
+    def codegen(context, builder, signature, arguments):
+        wide = builder.zext(arguments[0], ir.IntType(32))
+        return builder.bitcast(builder.shl(wide, ir.IntType(32)(16)), F32)
+
+    return types.float32(types.uint16), codegen
+
+
+def value_at(rows, n, k):
+    """Return an element of a float32 array, or of a uint16 array that stands for bfloat16."""
+    raise TypeError("only for compiled code")
+
+
+@overload(value_at, jit_options=FLAGS)
+def overload_value_at(rows, n, k):
+    """Choose by the array's type."""
+    if rows.dtype == types.uint16:
+        return lambda rows, n, k: bfloat16_value(rows[n, k])
+    return lambda rows, n, k: rows[n, k]
+
+
+@inlined
+def load_block(rows, first, x):
+    """Write 16 rows as columns, x[k, r]; rows and columns that do not exist are zero."""
+    x[:] = np.float32(0)
+    for r in range(min(LANES, rows.shape[0] - first)):
+        for k in range(rows.shape[1]):
+            x[k, r] = value_at(rows, first + r, k)
+
+
+@inlined
+def inverse(a):
+    """Return ``1 / a``, 0 where a is 0."""
+    zero = splat_f32(0.0)
+    return where_greater(absolute(a), zero, divide(splat_f32(1.0), a), zero)
+
+
+@inlined
+def code(x, to_code, lowest, highest):
+    """Return the codes of 16 weights as whole floats."""
+    return minimum(maximum(nearest(multiply(x, to_code)), splat_f32(lowest)), splat_f32(highest))
+
+
+@inlined
+def int4_scale(x, first, size, ends):
+    """Return the scale of least squared error for 16 rows of one group."""
+    extreme = splat_f32(0.0)
+    for k in range(first, first + size):
+        v = load_f32(x, k * LANES)
+        extreme = where_greater(absolute(v), absolute(extreme), v, extreme)
+    to_end = inverse(extreme)
+    best, scale = splat_f32(0.0), splat_f32(0.0)
+    for e in range(ends.shape[0]):
+        to_code = multiply(to_end, splat_f32(-ends[e]))
+        xq, qq = splat_f32(0.0), splat_f32(0.0)
+        for k in range(first, first + size):
+            v = load_f32(x, k * LANES)
+            q = code(v, to_code, np.float32(-8), np.float32(7))
+            xq, qq = fma(v, q, xq), fma(q, q, qq)
+        optimum = multiply(xq, inverse(qq))
+        gain = multiply(xq, optimum)
+        scale, best = where_greater(gain, best, optimum, scale), maximum(gain, best)
+    return rounded_to_half(scale)
+
+
+@inlined
+def int8_scale(x, first, size):
+    """Return ``max|x| / 127`` for 16 rows of one group: with 255 codes no search is worth its time."""
+    peak = splat_f32(0.0)
+    for k in range(first, first + size):
+        peak = maximum(peak, absolute(load_f32(x, k * LANES)))
+    return rounded_to_half(multiply(peak, splat_f32(1 / 127)))
+
+
+@inlined
+def pack_group(x, first, size, scale, bits, packed, line):
+    """Code and pack one group of 16 rows from byte `line` on; return its squared error and its square."""
+    per_line = 32 // bits
+    limit = np.float32(7 if bits == 4 else 127)
+    lowest = np.float32(-8) if bits == 4 else -limit
+    zero = splat_f32(np.float32(INT4_ZERO if bits == 4 else INT8_ZERO))
+    to_code = inverse(scale)
+    lost, square = splat_f32(0.0), splat_f32(0.0)
+    for j in range(size // per_line):
+        bytes_ = splat_i32(0)
+        for i in range(per_line):
+            v = load_f32(x, (first + j * per_line + i) * LANES)
+            q = code(v, to_code, lowest, limit)
+            difference = fma(q, multiply(scale, splat_f32(-1.0)), v)
+            lost, square = fma(difference, difference, lost), fma(v, v, square)
+            bytes_ = put_code(bytes_, to_i32(add(q, zero)), 8 * (i % 4) + 4 * (i // 4))
+        store_line(packed, line + j * 64, bytes_)
+    return sum_lanes(lost), sum_lanes(square)
+
+
+@kernel
+def quantize_share(thread, threads, rows, bits, group_size, ends, packed, scales, sums):
+    """Quantize thread `thread`'s share of the row blocks; add (squared error, square) to ``sums[thread]``."""
+    groups = scales.shape[1]
+    block_bytes = packed.shape[1] * 64
+    x = np.empty((groups * group_size, LANES), np.float32)
+    first, last = share(thread, threads, packed.shape[0])
+    for block in range(first, last):
+        load_block(rows, block * LANES, x)
+        for g in range(groups):
+            k = g * group_size
+            if bits == 4:
+                scale = int4_scale(x, k, group_size, ends)
+            else:
+                scale = int8_scale(x, k, group_size)
+            store_f32(scales, (block * groups + g) * LANES, scale)
+            line = block * block_bytes + g * (block_bytes // groups)
+            lost, square = pack_group(x, k, group_size, scale, bits, packed, line)
+            sums[thread, 0] += lost
+            sums[thread, 1] += square
+
+
+@njit(parallel=True, **FLAGS)
+def quantize_rows(threads, rows, bits, group_size, ends, packed, scales, sums):
+    """Quantize all rows, [N, K] float32 or uint16 for bfloat16, into ``packed`` and ``scales`` (uint16)."""
+    for thread in prange(threads):
+        quantize_share(np.int64(thread), threads, rows, bits, group_size, ends, packed, scales, sums)
+
+
+@kernel
+def arrange_rows(rows, values):
+    """Arrange [N, K] rows as float32 [N/16, K, 16], unquantized."""
+    for block in range(values.shape[0]):
+        load_block(rows, block * LANES, values[block])

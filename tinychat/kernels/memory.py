@@ -1,0 +1,140 @@
+"""Loads and stores of vectors, by flat element of a C-contiguous array.
+
+Float arrays are float32, or uint16 standing for float16, which Numba does not have on CPUs: values widen when
+loaded and are rounded half to even when stored.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.simd import (
+    F16,
+    F32,
+    F32X16,
+    I8,
+    I16,
+    I32,
+    I32X16,
+    LANES,
+    constant,
+    f32x16,
+    splat,
+)
+
+HAS_F16C = ISA != "generic"
+
+
+def element_pointer(context, builder, array_type, array, index, pointee: ir.Type) -> ir.Value:
+    """Emit the address of the flat element `index` of a C-contiguous array."""
+    data = arrayobj.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
+
+
+@intrinsic
+def load_f32(typingctx, array, index):
+    """Load 16 consecutive floats, from flat element `index`."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        stored = ir.VectorType(I16 if half else F32, LANES)
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
+        vector = builder.load(pointer, align=2 if half else 4)
+        return extend_half(builder, vector) if half else vector
+
+    return f32x16(array, types.intp), codegen
+
+
+@intrinsic
+def store_f32(typingctx, array, index, vector):
+    """Store 16 consecutive floats, from flat element `index`."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        container, position, value = arguments
+        stored = truncate_half(builder, value) if half else value
+        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
+        builder.store(stored, pointer, align=2 if half else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, f32x16), codegen
+
+
+@intrinsic
+def store_one(typingctx, array, index, value):
+    """Store a single float at flat element `index`, rounded as a vector would be."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        container, position, stored = arguments
+        if half:
+            stored = builder.extract_element(truncate_half(builder, splat(builder, stored)), I32(0))
+        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
+        builder.store(stored, pointer, align=2 if half else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), codegen
+
+
+@intrinsic
+def load_one(typingctx, array, index):
+    """Load a single float from flat element `index`."""
+    half = array.dtype == types.uint16
+
+    def codegen(context, builder, signature, arguments):
+        stored = I16 if half else F32
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
+        value = builder.load(pointer, align=2 if half else 4)
+        return builder.extract_element(extend_half(builder, splat(builder, value)), I32(0)) if half else value
+
+    return types.float32(array, types.intp), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, I8)
+        read, locality, data = I32(0), I32(3), I32(1)
+        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+        builder.call(function, [pointer, read, locality, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """Emit float16 -> float32, exactly."""
+    if HAS_F16C:
+        return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
+    # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
+    # the multiplication is exact and handles subnormal numbers.
+    wide = builder.zext(bits, I32X16)
+    sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))
+    magnitude = builder.shl(builder.and_(wide, constant(0x7FFF, I32)), constant(13, I32))
+    scaled = builder.fmul(builder.bitcast(magnitude, F32X16), constant(2.0**112))
+    return builder.bitcast(builder.or_(builder.bitcast(scaled, I32X16), sign), F32X16)
+
+
+def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+    """Emit float32 -> float16, rounded half to even; values are known to be below 65520."""
+    if HAS_F16C:
+        return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))
+    bits = builder.bitcast(vector, I32X16)
+    sign = builder.and_(builder.lshr(bits, constant(16, I32)), constant(0x8000, I32))
+    magnitude = builder.and_(bits, constant(0x7FFFFFFF, I32))
+    # Normal: rebase the exponent, add half an ulp (less one when even), drop 13 bits.
+    odd = builder.and_(builder.lshr(magnitude, constant(13, I32)), constant(1, I32))
+    rebased = builder.add(magnitude, constant((-112 << 23) + 0xFFF, I32))
+    normal = builder.lshr(builder.add(rebased, odd), constant(13, I32))
+    # Subnormal: adding 0.5 puts the 10 bits that remain at the mantissa's end, rounded by the hardware.
+    shifted = builder.fadd(builder.bitcast(magnitude, F32X16), constant(0.5))
+    subnormal = builder.sub(builder.bitcast(shifted, I32X16), constant(0x3F000000, I32))
+    small = builder.icmp_unsigned("<", magnitude, constant(0x38800000, I32))
+    rounded = builder.or_(builder.select(small, subnormal, normal), sign)
+    return builder.trunc(rounded, ir.VectorType(I16, LANES))

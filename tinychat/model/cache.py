@@ -1,0 +1,116 @@
+"""The KV cache: per layer a front and a back buffer of keys and values.
+
+A step appends to the front in place: no copy. Whatever rewrites the past reads the front, writes the back, and flips: a
+rewrite that is interrupted leaves the old cache as it was.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import SettingError
+from tinychat.kernels.attention import BLOCK
+from tinychat.kernels.kv import rewrite
+from tinychat.kernels.simd import LANES
+from tinychat.model.config import ModelConfig
+from tinychat.model.forward import CacheBuffers
+from tinychat.model.layout import padded
+from tinychat.model.rope import inverse_frequencies
+
+# float16 is carried as uint16.
+STORAGE = {"f16": np.dtype(np.uint16), "f32": np.dtype(np.float32)}
+
+
+class KVCache:
+    """Keys and values of the tokens in context.
+
+    Invariant: ``0 <= len(ids) <= context_size``, and the front buffers hold the positions of `ids`; whatever they
+    hold beyond is never read. `ids` grows only after the compiled call that wrote the positions has returned.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    context_size : int
+        Capacity in positions; buffers are rounded up to whole blocks of 64. Memory is taken as it is written.
+    kv : {"f16", "f32"}
+    """
+
+    def __init__(self, config: ModelConfig, context_size: int, kv: str = "f16") -> None:
+        if kv not in STORAGE:
+            raise SettingError(f"--kv {kv} is unknown: choose one of {', '.join(STORAGE)}")
+        self.config = config
+        self.context_size = context_size
+        self.kv = kv
+        self.ids: list[int] = []
+        self.front = self._allocate(context_size, kv)
+
+    @property
+    def length(self) -> int:
+        """Positions stored."""
+        return len(self.ids)
+
+    @property
+    def bytes_per_position(self) -> int:
+        """Bytes that one token takes, over all layers."""
+        buffers = (self.front.keys, self.front.values)
+        return sum(buffer.nbytes // padded(self.context_size, BLOCK) for buffer in buffers)
+
+    def common_prefix(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids are those in the cache."""
+        count = 0
+        for held, wanted in zip(self.ids, ids):
+            if held != wanted:
+                break
+            count += 1
+        return count
+
+    def rewind(self, length: int) -> None:
+        """Keep only the first `length` positions."""
+        del self.ids[length:]
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Note the ids whose keys and values have been written after the last position."""
+        self.ids += ids
+
+    def drop(self, start: int, stop: int) -> None:
+        """Take positions ``start..stop`` out; later ones move down, their keys re-rotated to where they now stand."""
+        kept = [*range(start), *range(stop, self.length)]
+        self._rewrite(np.array(kept, np.int64), self.context_size, self.kv)
+
+    def resize(self, context_size: int, kv: str | None = None) -> None:
+        """Move everything to buffers of another capacity or type.
+
+        Raises
+        ------
+        SettingError
+            If `context_size` is less than what is stored.
+        """
+        if context_size < self.length:
+            raise SettingError(
+                f"context {context_size} is less than the {self.length} tokens in use: clear first"
+            )
+        self._rewrite(np.arange(self.length), context_size, kv or self.kv)
+
+    def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:
+        back = self._allocate(context_size, kv)
+        rows = np.empty((1, self.config.head_dim), np.float32)
+        front = self.front
+        rewrite(0, 1, front.keys, front.values, back.keys, back.values, sources, self._turns(sources), rows)
+        self.ids = [self.ids[source] for source in sources]
+        self.front, self.context_size, self.kv = back, context_size, kv
+
+    def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return cosines and sines of the angles from each key's old position to its new one."""
+        moves = np.arange(len(sources)) - sources
+        angles = moves[:, None] * inverse_frequencies(self.config, self.length)
+        return np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
+
+    def _allocate(self, context_size: int, kv: str) -> CacheBuffers:
+        config, capacity = self.config, padded(context_size, BLOCK)
+        heads, d = (config.num_hidden_layers, config.num_key_value_heads), config.head_dim
+        # Zeros from the system: pages come into being when they are written.
+        return CacheBuffers(
+            np.zeros((*heads, capacity // LANES, d, LANES), STORAGE[kv]),
+            np.zeros((*heads, capacity, padded(d, LANES)), STORAGE[kv]),
+        )

@@ -1,0 +1,157 @@
+"""The decoder as an engine: token ids in, logits out, with a cache that can be rewound."""
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import ContextError
+from tinychat.kernels.simd import LANES
+from tinychat.model.cache import KVCache
+from tinychat.model.config import ModelConfig
+from tinychat.model.folder import ModelFolder
+from tinychat.model.forward import Sizes, run
+from tinychat.model.layout import padded
+from tinychat.model.parameters import bind_parameters
+from tinychat.model.rope import rope_tables
+from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_scratch
+
+CHUNK_SIZE = 256
+NO_WINDOW = 2**31
+Logits = NDArray[np.float32]
+
+
+class Decoder:
+    """A model folder's decoder and its KV cache.
+
+    Parameters
+    ----------
+    folder : ModelFolder
+    context_size : int
+        Capacity of the cache in positions.
+    threads : int
+        Threads of a parallel region; the result does not depend on it.
+    kv : {"f16", "f32"}
+        Type of the cache.
+    """
+
+    def __init__(self, folder: ModelFolder, context_size: int, threads: int, kv: str) -> None:
+        config = folder.config
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.chunk_size = min(CHUNK_SIZE, context_size)
+        self.threads = threads
+        numba.set_num_threads(threads)
+        self.cache = KVCache(config, context_size, kv)
+        self._parameters = bind_parameters(folder)
+        self._sizes = sizes_of(config)
+        self._scratch = allocate_scratch(config, folder.quantization, self.chunk_size, threads)
+        self._x = allocate_activations(config, folder.quantization, self.chunk_size)
+        self._attention = allocate_attention(config, context_size, threads)
+        self._last_logits = np.zeros((1, padded(config.vocab_size, LANES)), np.float32)
+        self._table = rope_tables(config, 0, context_size, config.max_position_embeddings)
+
+    @property
+    def context_size(self) -> int:
+        """Capacity of the cache in positions."""
+        return self.cache.context_size
+
+    @property
+    def cached_ids(self) -> list[int]:
+        """Token ids whose keys and values the cache holds."""
+        return self.cache.ids
+
+    def reusable_prefix(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids the cache holds and may use again.
+
+        None under dynamic RoPE past the trained length, where every key depends on the length of the whole.
+        """
+        if self._angles_depend_on(max(len(ids), self.cache.length)):
+            return 0
+        return self.cache.common_prefix(ids)
+
+    def rewind(self, length: int) -> None:
+        """Keep only the first `length` positions of the cache."""
+        self.cache.rewind(length)
+
+    def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
+        """Run up to `chunk_size` ids after the cached ones.
+
+        Parameters
+        ----------
+        ids : sequence of int
+        sequence_length : int, optional
+            Positions that the whole prompt will take, of which `ids` may be a part; dynamic RoPE asks.
+
+        Returns
+        -------
+        float32 [vocab_size]
+            Logits after the last id: a view that the next step overwrites.
+
+        Raises
+        ------
+        ContextError
+            If the ids do not fit into the context.
+        """
+        self._run(ids, sequence_length, self._last_logits)
+        return self._last_logits[0, : self.vocab_size]
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """Run `ids` from an empty context and return the logits after each, float32 [T, vocab_size].
+
+        Raises
+        ------
+        ContextError
+            If the ids do not fit into the context.
+        """
+        self.rewind(0)
+        rows = np.empty((len(ids), self._last_logits.shape[1]), np.float32)
+        for start in range(0, len(ids), self.chunk_size):
+            part = slice(start, start + self.chunk_size)
+            self._run(ids[part], len(ids), rows[part])
+        return rows[:, : self.vocab_size]
+
+    def _run(self, ids: Sequence[int], sequence_length: int | None, logits: Logits) -> None:
+        start, stop = self.cache.length, self.cache.length + len(ids)
+        if stop > self.context_size:
+            raise ContextError(
+                f"{stop} tokens do not fit into a context of {self.context_size}: shorten the text or raise --context"
+            )
+        self._call(self.threads, np.array(ids, np.int64), self._cos_sin(start, stop, sequence_length), logits)
+        self.cache.append(ids)
+
+    def compile(self) -> None:
+        """Compile the forward pass, or load it from the kernel cache: a parallel region of no threads."""
+        self._call(0, np.zeros(1, np.int64), self._table[:1], self._last_logits)
+
+    def _call(
+        self, threads: int, ids: NDArray[np.int64], cos_sin: NDArray[np.float32], logits: Logits
+    ) -> None:
+        run(
+            threads, *self._parameters, self._sizes, self.cache.front, self._x, self._attention,
+            self._scratch, ids, cos_sin, self.cache.length, logits,
+        )  # fmt: skip
+
+    def _cos_sin(self, start: int, stop: int, sequence_length: int | None) -> NDArray[np.float32]:
+        total = max(stop, sequence_length or 0)
+        if self._angles_depend_on(total):
+            return rope_tables(self.config, start, stop, total)
+        return self._table[start:stop]
+
+    def _angles_depend_on(self, sequence_length: int) -> bool:
+        """Say whether the rotary angles of a sequence depend on its length."""
+        scaling = self.config.rope_scaling
+        dynamic = scaling is not None and scaling.rope_type == "dynamic"
+        return dynamic and sequence_length > self.config.max_position_embeddings
+
+
+def sizes_of(config: ModelConfig) -> Sizes:
+    """Return the numbers that the compiled forward pass takes."""
+    return Sizes(
+        config.num_attention_heads,
+        config.hidden_size,
+        config.intermediate_size,
+        np.float32(config.rms_norm_eps),
+        np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
+    )

@@ -1,0 +1,128 @@
+"""The model folder: a checkpoint's text files, ``tinychat.json``, and ``model.safetensors`` mapped as it is.
+
+``tinychat.json`` says what the folder is::
+
+    {"format": 1, "quantization": {"method": "int4", "group_size": 32}, "source": "owner/name", ...}
+
+``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
+tensors of `layout.tensor_specs`, in the very order that the kernels read; loading is a memory map.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import CheckpointError, ModelFolderError, SettingError
+from tinychat.model.config import ModelConfig
+from tinychat.model.json_file import read_json_object
+from tinychat.model.layout import LINE, Quantization, TensorSpec, tensor_specs
+
+FORMAT = 1
+DESCRIPTION = "tinychat.json"
+WEIGHTS = "model.safetensors"
+# float16 travels as uint16: Numba has no float16 on CPUs.
+MAPPED_AS = {"U8": np.dtype("<u1"), "F16": np.dtype("<u2"), "F32": np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """An opened model folder; the tensors are views of the mapped file."""
+
+    path: Path
+    config: ModelConfig
+    quantization: Quantization
+    tensors: dict[str, NDArray[np.generic]]
+
+
+def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
+    """Return the head of a weight file and the offset in the file of each tensor's data."""
+    entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
+    begin, starts = 0, {}
+    for name, spec in specs.items():
+        starts[name], end = begin, begin + spec.bytes
+        entries[name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % LINE)
+    base = 8 + len(text)
+    return len(text).to_bytes(8, "little") + text, {name: base + start for name, start in starts.items()}
+
+
+def open_model_folder(path: Path) -> ModelFolder:
+    """Open a model folder, checking its description, configuration and the shape of the weight file.
+
+    Raises
+    ------
+    ModelFolderError
+        If something is missing, damaged, or of a newer format.
+    """
+    try:
+        quantization = read_description(path)
+        config = ModelConfig.from_file(path / "config.json")
+    except CheckpointError as error:
+        raise ModelFolderError(str(error)) from None
+    return ModelFolder(
+        path, config, quantization, map_weights(path / WEIGHTS, tensor_specs(config, quantization))
+    )
+
+
+def read_description(path: Path) -> Quantization:
+    """Read what ``tinychat.json`` says of the weights.
+
+    Raises
+    ------
+    ModelFolderError, CheckpointError
+        If it is missing, damaged, or of a newer format.
+    """
+    if not (path / DESCRIPTION).is_file():
+        raise ModelFolderError(
+            f"{path} is no model folder (no {DESCRIPTION}): make one with `tinychat convert`"
+        )
+    description = read_json_object(path / DESCRIPTION)
+    if description.get("format") != FORMAT:
+        raise ModelFolderError(
+            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT}: "
+            "convert the model again, or update tinychat"
+        )
+    stored = description.get("quantization")
+    if not isinstance(stored, dict) or stored.keys() != {"method", "group_size"}:
+        raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again')
+    try:
+        return Quantization(**stored)
+    except SettingError as error:
+        raise ModelFolderError(f"{path / DESCRIPTION}: {error}") from None
+
+
+def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:
+    """Map a weight file that must hold exactly the tensors of `specs`.
+
+    Mode "c" (private, copy on write) since a read-only array is another type to Numba; nothing ever writes.
+
+    Raises
+    ------
+    ModelFolderError
+        If the file is missing, too short, or has other tensors.
+    """
+    header, offsets = header_of(specs)
+    size = len(header) + sum(spec.bytes for spec in specs.values())
+    try:
+        with file.open("rb") as stream:
+            found = stream.read(len(header))
+        actual = file.stat().st_size
+        if found != header or actual != size:
+            what = (
+                f"{actual} bytes where {size} are due"
+                if actual != size
+                else "other tensors than config.json asks for"
+            )
+            raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
+        data = np.memmap(file, np.uint8, mode="c").view(np.ndarray)
+    except OSError as error:
+        raise ModelFolderError(f"{file} cannot be read ({error.strerror}): convert the model again") from None
+    return {
+        name: data[offsets[name] :][: spec.bytes].view(MAPPED_AS[spec.dtype]).reshape(spec.shape)
+        for name, spec in specs.items()
+    }

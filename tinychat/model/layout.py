@@ -1,0 +1,144 @@
+"""Which tensors a model folder holds, in which shape: the one description that writer and reader share.
+
+See `tinychat.kernels.weights` for the order of the bytes. Linear layers of one kind are stacked over the decoder's
+layers; query, key and value projections are one linear, gate and up projections another.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinychat.errors import SettingError
+from tinychat.model.config import ModelConfig
+
+METHODS = ("int4", "int8", "f32")
+GROUP_SIZES = (32, 64, 128)
+LANES = 16
+LINE = 64  # bytes
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, or "f32"."""
+
+    method: str = "int4"
+    group_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise SettingError(f"quantization {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
+        if self.group_size not in GROUP_SIZES:
+            raise SettingError(f"group size {self.group_size} is not supported: choose 32, 64 or 128")
+
+    @property
+    def column_multiple(self) -> int:
+        """What the columns of a weight are padded to."""
+        return LANES if self.method == "f32" else self.group_size
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One stack of linear layers: the checkpoint's weights that make up its rows, top to bottom."""
+
+    name: str
+    sources: tuple[str, ...]
+    rows: tuple[int, ...]
+    columns: int
+    layers: int | None  # None: outside the decoder layers
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Gains of one stack of RMS norms; padded like the columns of the linear that follows, heads not at all."""
+
+    name: str
+    source: str
+    size: int
+    layers: int | None
+    padded: bool = True
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of ``model.safetensors``; dtype in the format's own letters."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * {"U8": 1, "F16": 2, "F32": 4}[self.dtype]
+
+
+def padded(size: int, multiple: int) -> int:
+    """Round `size` up to a multiple."""
+    return -(-size // multiple) * multiple
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers; an embedding counts as one, tied models have no ``lm_head``."""
+    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    layer = "model.layers.{}."
+    attention, mlp = layer + "self_attn.", layer + "mlp."
+    qkv = tuple(attention + f"{name}_proj" for name in "qkv")
+    gate_up = (mlp + "gate_proj", mlp + "up_proj")
+    found = [
+        Linear("embed_tokens", ("model.embed_tokens",), (V,), D, None),
+        Linear("qkv_proj", qkv, (queries, keys, keys), D, L, config.qkv_bias),
+        Linear("o_proj", (attention + "o_proj",), (D,), queries, L, config.o_bias),
+        Linear("gate_up_proj", gate_up, (F, F), D, L, config.mlp_bias),
+        Linear("down_proj", (mlp + "down_proj",), (D,), F, L, config.mlp_bias),
+    ]
+    if not config.tie_word_embeddings:
+        found.append(Linear("lm_head", ("lm_head",), (V,), D, None))
+    return found
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List the norms."""
+    D, d, L = config.hidden_size, config.head_dim, config.num_hidden_layers
+    layer = "model.layers.{}."
+    found = [
+        Norm("input_layernorm", layer + "input_layernorm", D, L),
+        Norm("post_attention_layernorm", layer + "post_attention_layernorm", D, L),
+        Norm("norm", "model.norm", D, None),
+    ]
+    if config.qk_norm:
+        found += [Norm(f"{x}_norm", layer + f"self_attn.{x}_norm", d, L, padded=False) for x in "qk"]
+    return found
+
+
+def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, TensorSpec]:
+    """Return name, dtype and shape of every tensor, in the order of the file.
+
+    The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line.
+    """
+    specs: dict[str, TensorSpec] = {}
+    for linear in linears(config):
+        stack = () if linear.layers is None else (linear.layers,)
+        specs.update(_linear_specs(linear, quantization, stack))
+    for norm in norms(config):
+        stack = () if norm.layers is None else (norm.layers,)
+        size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
+        specs[norm.name] = TensorSpec("F32", (*stack, size))
+    return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
+
+
+def _linear_specs(
+    linear: Linear, quantization: Quantization, stack: tuple[int, ...]
+) -> Iterator[tuple[str, TensorSpec]]:
+    N = padded(sum(linear.rows), LANES)
+    K = padded(linear.columns, quantization.column_multiple)
+    if quantization.method == "f32":
+        yield f"{linear.name}.values", TensorSpec("F32", (*stack, N // LANES, K, LANES))
+    else:
+        per_line = 8 if quantization.method == "int4" else 4
+        yield f"{linear.name}.packed", TensorSpec("U8", (*stack, N // LANES, K // per_line, LANES, 4))
+        groups = K // quantization.group_size
+        yield f"{linear.name}.scales", TensorSpec("F16", (*stack, N // LANES, groups, LANES))
+    if linear.bias:
+        yield f"{linear.name}.bias", TensorSpec("F32", (*stack, N))

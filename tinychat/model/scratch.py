@@ -1,0 +1,69 @@
+"""The decoder's working memory, allocated once: sizes follow from the configuration and the chunk size."""
+
+import numpy as np
+
+from tinychat.kernels.attention import BLOCK, CHUNK, ITEM_ROWS, TILES, AttentionScratch
+from tinychat.kernels.attention import ROWS as QUERY_ROWS
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.simd import LANES
+from tinychat.kernels.weights import FloatActivations, QuantizedActivations
+from tinychat.model.config import ModelConfig
+from tinychat.model.forward import Scratch
+from tinychat.model.layout import Quantization, padded
+
+
+def widest_input(config: ModelConfig, quantization: Quantization) -> int:
+    """Return the largest padded K of any linear."""
+    attended = config.num_attention_heads * config.head_dim
+    widths = (config.hidden_size, config.intermediate_size, attended)
+    return padded(max(widths), quantization.column_multiple)
+
+
+def allocate_scratch(
+    config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int
+) -> Scratch:
+    """Return scratch for chunks of up to `chunk_size` tokens."""
+    multiple = quantization.column_multiple
+    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+
+    def floats(columns: int) -> np.ndarray:
+        return np.zeros((chunk_size, columns), np.float32)
+
+    # Vector loads may reach past a row's end by less than a weight group.
+    return Scratch(
+        hidden=floats(padded(config.hidden_size, multiple)),
+        qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
+        attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
+        gate_up=floats(padded(2 * config.intermediate_size, LANES) + LANES),
+        rows=np.zeros((threads, widest_input(config, quantization) + LANES), np.float32),
+        tiles=np.zeros((threads, TILE_FLOATS), np.float32),
+        arrivals=np.zeros(8, np.int64),
+    )
+
+
+def allocate_activations(
+    config: ModelConfig, quantization: Quantization, chunk_size: int
+) -> QuantizedActivations | FloatActivations:
+    """Return the linears' input for up to `chunk_size` tokens."""
+    size = padded(chunk_size, len(TOKENS)) * widest_input(config, quantization)
+    if quantization.method == "f32":
+        return FloatActivations(np.zeros(size, np.float32))
+    groups = size // quantization.group_size
+    return QuantizedActivations(
+        np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32)
+    )
+
+
+def allocate_attention(config: ModelConfig, context_size: int, threads: int) -> AttentionScratch:
+    """Return attention's state: one for each thread, and one for each part of a single token's past."""
+    d = config.head_dim
+    state = TILES * (2 * LANES + padded(d, LANES) * QUERY_ROWS)
+    group = config.num_attention_heads // config.num_key_value_heads
+    items = config.num_key_value_heads * -(-group // ITEM_ROWS)
+    slots = max(threads, items * (context_size // CHUNK + 1))
+    return AttentionScratch(
+        queries=np.zeros((threads, TILES * d * QUERY_ROWS), np.float32),
+        scores=np.zeros((threads, BLOCK * QUERY_ROWS + 2 * LANES), np.float32),
+        totals=np.zeros((threads, state), np.float32),
+        partials=np.zeros((slots, state), np.float32),
+    )
