@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_model import Continuation, Replies, fake_model
 
-from tinychat import cli, locate
+from tinychat import cli
 from tinychat.checkpoint.store import store_folder
 from tinychat.commands.options import LoadOptions
 from tinychat.errors import ModelFolderError
@@ -186,6 +186,14 @@ def test_a_missing_file_names_itself(console, monkeypatch):
     assert console.run("chat", "m") == (1, "", "error: No such file or directory: no-such-file\n")
 
 
+def test_an_error_cannot_send_escape_codes(console, monkeypatch):
+    def load(name, options):
+        raise ModelFolderError("config.json: unknown key '\x1b[2J'")
+
+    monkeypatch.setattr(console, "load", load)
+    assert console.run("chat", "m") == (1, "", "error: config.json: unknown key '␛[2J'\n")
+
+
 def test_a_bug_is_one_line_too_unless_a_traceback_is_wanted(console, monkeypatch):
     def load(name, options):
         raise KeyError("x\ny")
@@ -247,15 +255,6 @@ def test_a_converted_folder_is_not_converted_again(console, tmp_path):
         code, _, err = console.run("convert", source, str(tmp_path / "new"))
         assert code == 1
         assert "convert" in err
-
-
-def test_no_model_means_the_demo_model(tmp_path, monkeypatch):
-    monkeypatch.setattr(locate, "_DEMO_FOLDERS", (tmp_path / "none", tmp_path / "demo"))
-    with pytest.raises(locate.StoreError, match="no demo model"):
-        locate.locate(None)
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "tinychat.json").write_text("{}")
-    assert locate.locate(None) == tmp_path / "demo"
 
 
 def test_version_and_help(console):

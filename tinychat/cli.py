@@ -9,11 +9,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import click
 
 import tinychat
+from tinychat.chat.safe_text import safe_text
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
@@ -86,7 +86,7 @@ def _report(error: BaseException) -> int:
 
 
 def _write_error(text: str) -> None:
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    print(f"error: {safe_text(' '.join(text.split()))}", file=sys.stderr)
 
 
 def _help_hint(error: click.UsageError) -> str:
@@ -112,6 +112,9 @@ def _discard_stdout() -> None:
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
+    # Imported here: every start would pay for it, and few ask.
+    from importlib.metadata import version
+
     parts = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))
     click.echo(f"tinychat {tinychat.__version__} (Python {platform.python_version()}, {parts})")
     context.exit()
