@@ -23,7 +23,7 @@ TEXTS = [
     "def f(x):\n\treturn {x: 'y'}",
     "日本語 and 你好, Привет, żółć, 🎉👩‍👩‍👧",
     "<0x0A> is a byte's name, \u2581 a sign for space",
-    "e\u0301 combining, ﬁ ligature, ＡＢＣ wide",
+    "e\u0301 combining, ﬁ ligature, \uff21\uff22\uff23 wide",
     "nul \x00 and control \x1b[31m",
 ]
 QUICK = settings(

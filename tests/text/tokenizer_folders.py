@@ -42,8 +42,8 @@ STYLES = {
     ),
     "deepseek": (
         "byte-level",
-        ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"],
-        ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"],
+        ["<\uff5cbegin▁of▁sentence\uff5c>", "<\uff5cend▁of▁sentence\uff5c>"],
+        ["<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<think>", "</think>"],
     ),
 }
 """Template style -> kind of tokenizer, control tokens (begin and end first), other added tokens."""
@@ -106,16 +106,12 @@ def _sentencepiece(special):
     prefix = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     scratch = Tokenizer(models.BPE())
     scratch.normalizer = normalizers.Sequence(prefix)
-    scratch.train_from_iterator(
-        CORPUS, trainers.BpeTrainer(vocab_size=500, max_token_length=8, show_progress=False)
-    )
+    scratch.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=500, max_token_length=8, show_progress=False))
     trained = json.loads(scratch.to_str())["model"]
     pieces = _byte_pieces(special)
     vocab = {piece: index for index, piece in enumerate([*pieces, *(p for p in trained["vocab"])])}
     merges = [tuple(merge) for merge in trained["merges"]]
-    tokenizer = Tokenizer(
-        models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = scratch.normalizer
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

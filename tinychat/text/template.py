@@ -76,9 +76,7 @@ class ChatTemplate:
         self._special_spellings = spelling_pattern(special)
         self._control_spellings = spelling_pattern({*special, *written})
 
-    def render(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
-    ) -> str:
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object) -> str:
         """Write a conversation as the model expects it.
 
         Spellings of control tokens inside the messages come back between the marks of

@@ -51,9 +51,7 @@ def replaced_size(text: str, old: str, new: str) -> int:
 
 
 @pass_environment
-def indent(
-    environment: ChatEnvironment, s: Any, width: int | str = 4, first: bool = False, blank: bool = False
-) -> str:
+def indent(environment: ChatEnvironment, s: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """Indent all lines but the first, and blank ones, by spaces or a given text."""
     space = width if isinstance(width, str) else " " * min(width, _WIDEST_INDENT + 1)
     if len(space) > _WIDEST_INDENT:
@@ -78,9 +76,7 @@ def tojson(
     """Write JSON as transformers does: readable Unicode, nothing escaped for HTML."""
     if indent is not None and (len(indent) if isinstance(indent, str) else indent) > _WIDEST_INDENT:
         raise TextError(f"it indents by more than {_WIDEST_INDENT} characters")
-    encoder = json.JSONEncoder(
-        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     chunks: list[str] = []
     for chunk in encoder.iterencode(value):
         environment.budget.take(len(chunk))

@@ -48,15 +48,11 @@ class TokenSpelling:
         kinds = {str(step.get("type")) for step in steps}
         if not kinds or kinds - _SUPPORTED:
             unknown = ", ".join(sorted(kinds - _SUPPORTED)) or "none"
-            raise TextError(
-                f"{source}: decoder not supported: {unknown}; known are {', '.join(sorted(_SUPPORTED))}"
-            )
+            raise TextError(f"{source}: decoder not supported: {unknown}; known are {', '.join(sorted(_SUPPORTED))}")
         if "ByteLevel" in kinds:
             return cls(byte_level=True)
         signs = [step.get("replacement") for step in steps if step["type"] == "Metaspace"]
-        signs += [
-            _replaced(step) for step in steps if step["type"] == "Replace" and step.get("content") == " "
-        ]
+        signs += [_replaced(step) for step in steps if step["type"] == "Replace" and step.get("content") == " "]
         return cls(
             space=next((sign for sign in signs if isinstance(sign, str) and sign), "\u2581"),
             byte_fallback="ByteFallback" in kinds,

@@ -1,0 +1,179 @@
+"""Templates that want to hang, to fill the memory, or to get out."""
+
+import time
+
+import pytest
+from text.tokenizer_folders import write_style
+
+from tinychat.errors import TextError
+from tinychat.text import budget
+from tinychat.text.template import ChatTemplate
+from tinychat.text.tokenizer import load_tokenizer
+
+MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}]
+
+ENDLESS = {
+    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loop over a filter": (
+        "{% for a in range(99999)|list %}{% for b in range(99999)|map('upper') %}{% endfor %}{% endfor %}"
+    ),
+    "comparisons": (
+        "{% set r = range(9999)|list %}{% for a in r %}{% for b in r %}"
+        "{% if r == r|list %}{% endif %}{% endfor %}{% endfor %}"
+    ),
+    "macro calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
+    "selection": "{% for a in range(99999) %}{% set x = range(99999)|select('odd')|list %}{% endfor %}",
+}
+HUGE = {
+    "repeated text": "{{ 'a' * 10 ** 9 }}",
+    "repeated list": "{{ [1] * 10 ** 9 }}",
+    "repeated tuple": "{{ 10 ** 9 * (1, 2) }}",
+    "power": "{{ 10 ** (10 ** 10) }}",
+    "folded power": "{{ 2 ** 9999999999 }}",
+    "products": "{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+    "range": "{% for i in range(10 ** 9) %}{% endfor %}",
+    "concatenation": "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "addition": "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "lists of lists": (
+        "{% set ns = namespace(x=['a']) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+    ),
+    "dicts of dicts": (
+        "{% set ns = namespace(x={}) %}{% for i in range(99) %}{% set ns.x = dict(a=ns.x, b=ns.x) %}{% endfor %}"
+    ),
+    "replace filter": "{{ ('a' * 99999)|replace('a', 'b' * 99999) }}",
+    "replace method": "{{ ('a' * 99999).replace('', 'b' * 99999) }}",
+    "join filter": "{{ range(99999)|join('b' * 99999) }}",
+    "join method": "{{ ('b' * 99999).join('a' * 99999) }}",
+    "map": "{% set x = range(99999)|map('replace', '', 'b' * 99999)|list %}",
+    "indent": "{{ 'x'|indent(10 ** 9) }}",
+    "indent by text": "{{ ('\\n' * 99999)|indent('b' * 99999, true) }}",
+    "tojson indent": "{{ messages|tojson(indent=10 ** 9) }}",
+    "tojson separators": "{{ range(99999)|list|tojson(separators=('b' * 99999, ':')) }}",
+    "output": "{% for i in range(99999) %}" + "x" * 9999 + "{% endfor %}",
+    "captured output": "{% set x %}{% for i in range(99999) %}" + "x" * 9999 + "{% endfor %}{% endset %}",
+    "many values": "{% for i in range(99999) %}{% set x = ('a,' * 99999).split(',') %}{% endfor %}",
+    "date": "{{ strftime_now('%Y' * 99999) }}",
+    "printf": "{{ '%1000000000d' % 1 }}",
+    "format": "{{ '{:>1000000000}'.format(1) }}",
+    "format_map": "{{ '{x:>1000000000}'.format_map({'x': 1}) }}",
+    "justify": "{{ 'x'.ljust(10 ** 9) }}",
+    "expandtabs": "{{ '\\t'.expandtabs(10 ** 9) }}",
+    "center": "{{ 'x'|center(10 ** 9) }}",
+    "batch": "{{ [1]|batch(10 ** 9, 0)|list }}",
+    "round": "{{ 1|round(10 ** 9, 'ceil') }}",
+}
+CHECKED_AFTERWARDS = {"lists of lists", "dicts of dicts", "many values", "range", "products"}
+"""Bounded by the sum of many small steps; slow to trace."""
+
+ESCAPES = {
+    "class": "{{ ''.__class__ }}",
+    "class as item": "{{ ''['__class__'] }}",
+    "class of messages": "{{ messages.__class__.__mro__ }}",
+    "attr filter": "{{ ''|attr('__class__') }}",
+    "map attribute": "{{ messages|map(attribute='__class__')|list }}",
+    "sort attribute": "{{ messages|sort(attribute='__init__') }}",
+    "globals": "{{ raise_exception.__globals__ }}",
+    "global's type": "{{ namespace.__init__ }}",
+    "self": "{{ self.__init__.__globals__ }}",
+    "macro": "{% macro f() %}{% endmacro %}{{ f._func }}",
+    "loop": "{% for m in messages %}{{ loop._iterable }}{% endfor %}",
+    "change a list": "{% set _ = messages.append(1) %}",
+    "change a dict": "{% set _ = messages[0].update({'role': 'x'}) %}",
+    "clear": "{{ messages.clear() }}",
+    "format": "{{ '{0.__class__}'.format(1) }}",
+    "encode": "{{ 'x'.encode() }}",
+    "include": "{% include 'passwd' %}",
+    "import": "{% import 'passwd' as x %}",
+    "from": "{% from 'passwd' import x %}",
+    "extends": "{% extends 'passwd' %}",
+    "lipsum": "{{ lipsum.__globals__ }}",
+    "cycler": "{{ cycler('a').next }}{{ cycler.__init__() }}",
+}
+BROKEN = {
+    "syntax": "{% if %}",
+    "unknown filter": "{{ 'x'|nothing }}",
+    "unknown test": "{{ 'x' is nothing }}",
+    "undefined": "{{ nothing.more }}",
+    "type": "{{ 'a' + 1 }}",
+    "division": "{{ 1 / 0 }}",
+    "endless macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "brackets": "{{ " + "(" * 9999 + "1" + ")" * 9999 + " }}",
+    "attributes": "{{ messages" + ".x" * 9999 + " }}",
+    "nested ifs": "{% if 1 %}" * 999 + "{% endif %}" * 999,
+    "recursive loop": "{% for m in messages recursive %}{{ loop(m) }}{% endfor %}",
+    "break outside": "{% break %}",
+    "long": "x" * 300_000,
+    "huge number": "{{ " + "9" * 9999 + " }}",
+    "refused": "{{ raise_exception('only\nusers') }}",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return load_tokenizer(write_style(tmp_path_factory.mktemp("t"), "chatml"))
+
+
+def assert_refused(source, tokenizer):
+    started = time.monotonic()
+    with pytest.raises(TextError, match=r"^a\.jinja: chat template ") as error:
+        ChatTemplate(source, tokenizer, "a.jinja").render(MESSAGES)
+    assert time.monotonic() - started < budget.TIME_LIMIT + 3
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless(monkeypatch, tokenizer, name):
+    monkeypatch.setattr(budget, "TIME_LIMIT", 0.2)
+    assert_refused(ENDLESS[name], tokenizer)
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge(tokenizer, name):
+    assert_refused(HUGE[name], tokenizer)
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_escape(tokenizer, name):
+    assert_refused(ESCAPES[name], tokenizer)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(tokenizer, name):
+    assert_refused(BROKEN[name], tokenizer)
+
+
+def test_huge_values_are_refused_before_they_exist(tokenizer):
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        for name in HUGE.keys() - CHECKED_AFTERWARDS:
+            assert_refused(HUGE[name], tokenizer)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+def test_printing_a_namespace_does_not_follow_its_contents(tokenizer):
+    chain = "{% set n0 = namespace() %}"
+    chain += "".join(f"{{% set n{i + 1} = namespace(a=n{i}, b=n{i}) %}}" for i in range(60))
+    template = ChatTemplate(chain + "{{ n60 }}{{ [n60, n60] }}", tokenizer, "a.jinja")
+    assert template.render(MESSAGES) == "<namespace>[<namespace>, <namespace>]"
+
+
+def test_a_failed_run_leaves_nothing_behind(tokenizer):
+    template = ChatTemplate("{{ 'x' * messages[0].content|int }}", tokenizer, "a.jinja")
+    with pytest.raises(TextError):
+        template.render([{"role": "user", "content": "9999999999"}])
+    assert template.render([{"role": "user", "content": "3"}]) == "xxx"
+
+
+def test_long_conversations_are_within_the_bounds(tokenizer):
+    source = (
+        "{% for m in messages %}{% for n in messages %}{% if n == m %}"
+        "{{ n.content|trim }}{% endif %}{% endfor %}{% endfor %}"
+    )
+    messages = [{"role": "user", "content": f"{i} " + "word " * 400} for i in range(200)]
+    text = ChatTemplate(source, tokenizer, "a.jinja").render(messages)
+    assert len(text) == sum(len(message["content"].strip()) for message in messages)

@@ -1,0 +1,99 @@
+import json
+import shutil
+
+import pytest
+from text.tokenizer_folders import DATA
+
+from tinychat.errors import TextError
+from tinychat.text.tokenizer import load_tokenizer
+
+LLAMA2 = DATA / "llama2-tokenizer.model"
+
+needs_data = pytest.mark.skipif(not LLAMA2.is_file(), reason="third-party data is missing")
+
+
+def write_llama2(folder, config=None, **files):
+    folder.mkdir()
+    shutil.copyfile(LLAMA2, folder / "tokenizer.model")
+    for name, value in {"tokenizer_config": config or {}, **files}.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+@needs_data
+class TestLlama2:
+    def test_words(self, tmp_path):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
+        assert tokenizer.encode("Hello this is a test") == [1, 15043, 445, 338, 263, 1243]
+        assert tokenizer.encode("Hello this is a test", add_bos=False) == [15043, 445, 338, 263, 1243]
+        assert (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_id) == (32000, 1, 2)
+        assert (tokenizer.piece(15043), tokenizer.token_id("▁Hello")) == ("▁Hello", 15043)
+
+    def test_runs_of_spaces_join_by_score(self, tmp_path):
+        """As SentencePiece trained it; transformers 5 orders merges by id here, and writes "▁▁" first."""
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
+        pieces = [tokenizer.piece(number) for number in tokenizer.encode("hello  world", add_bos=False)]
+        assert pieces == ["▁hello", "▁", "▁world"]
+
+    def test_special_tokens_in_plain_text_stay_text(self, tmp_path):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
+        for text in ["</s>", "a<s>b", "<unk> </s>\n<s>", "[INST] <<SYS>>", "\ufdd0</s>\ufdd1"]:
+            ids = tokenizer.encode(text, add_bos=False)
+            assert not set(ids) & tokenizer.special_ids, text
+            assert tokenizer.decode(ids) == text.strip("\ufdd0\ufdd1")
+
+    def test_added_tokens_of_a_chat_finetune(self, tmp_path):
+        added = {"<|im_start|>": 32000, "<|im_end|>": 32001}
+        folder = write_llama2(tmp_path / "t", {"eos_token": "<|im_end|>"}, added_tokens=added)
+        tokenizer = load_tokenizer(folder)
+        assert tokenizer.eos_id == 32001
+        assert tokenizer.vocab_size == 32002
+        assert tokenizer.special_ids == {0, 1, 2, 32001}
+        assert tokenizer.encode_rendered("<|im_start|>user\n")[0] == 32000
+        assert 32001 not in tokenizer.encode("<|im_end|>")
+        assert tokenizer.decode([15043, 32001]) == "Hello"
+        assert tokenizer.decode([15043, 32001], skip_special=False) == "Hello<|im_end|>"
+
+    def test_added_tokens_may_swallow_spaces(self, tmp_path):
+        token = {"content": "<|sep|>", "special": True, "lstrip": True, "rstrip": True}
+        folder = write_llama2(tmp_path / "t", {"added_tokens_decoder": {"32000": token}})
+        tokenizer = load_tokenizer(folder)
+        assert tokenizer.encode_rendered("Hello \n<|sep|>  \n") == [15043, 32000]
+
+    def test_no_begin_token_where_the_settings_say_so(self, tmp_path):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t", {"add_bos_token": False}))
+        assert tokenizer.encode("Hello") == [15043]
+
+    def test_lone_surrogates_become_replacement_characters(self, tmp_path):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
+        assert tokenizer.decode(tokenizer.encode("a\udcffb")) == "a\ufffdb"
+
+    @pytest.mark.parametrize("number", [-1, 32000, 2**40])
+    def test_ids_without_a_token_vanish(self, tmp_path, number):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
+        assert tokenizer.decode([15043, number]) == "Hello"
+        assert tokenizer.piece(number) == ""
+
+    @pytest.mark.parametrize("token", [5, {"content": ""}, {"content": 3}, None])
+    def test_malformed_added_token(self, tmp_path, token):
+        folder = write_llama2(tmp_path / "t", {"added_tokens_decoder": {"32000": token}})
+        with pytest.raises(TextError, match=r"tokenizer_config\.json: added token '32000' is malformed"):
+            load_tokenizer(folder)
+
+    def test_truncated_file(self, tmp_path):
+        folder = write_llama2(tmp_path / "t")
+        (folder / "tokenizer.model").write_bytes(LLAMA2.read_bytes()[:100_001])
+        with pytest.raises(TextError, match=r"tokenizer\.model: no SentencePiece model"):
+            load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model" * 9, b"\x00" * 64])
+def test_no_model(tmp_path, data):
+    (tmp_path / "tokenizer.model").write_bytes(data)
+    with pytest.raises(TextError, match=r"tokenizer\.model: .*; fetch the file again"):
+        load_tokenizer(tmp_path)
+
+
+def test_no_tokenizer_at_all(tmp_path):
+    with pytest.raises(TextError, match=r"neither tokenizer\.json nor tokenizer\.model"):
+        load_tokenizer(tmp_path)
