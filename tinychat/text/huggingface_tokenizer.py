@@ -39,6 +39,7 @@ class HuggingFaceTokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer, special_tokens: dict[str, str], source: str) -> None:
         self._backend = backend
+        self._source = source
         self._spelling = TokenSpelling.from_decoder(_state(backend.decoder), source)
         tokens = [
             AddedToken(token.content, token_id, token.special, token.lstrip, token.rstrip)
@@ -138,7 +139,11 @@ class HuggingFaceTokenizer:
         from tokenizers import AddedToken as BackendToken
         from tokenizers import Tokenizer as Backend
 
-        plain = Backend.from_str(self._backend.to_str())
+        try:
+            plain = Backend.from_str(self._backend.to_str())
+        except Exception as error:  # the binding raises a bare Exception
+            message = "its vocabulary contradicts itself; fetch the file again"
+            raise TextError(f"{self._source}: {message}") from error
         plain.add_special_tokens(
             [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
         )

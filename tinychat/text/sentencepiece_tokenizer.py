@@ -41,7 +41,7 @@ class SentencePieceTokenizer:
 
     def __init__(self, processor: SentencePieceProcessor, settings: TokenizerSettings) -> None:
         self._processor = processor
-        self._pieces = processor.get_piece_size()
+        self._pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
         # Models say these in practice; where one does not, Llama's habits hold.
         self.adds_bos = settings.add_bos_token is not False
         self.strips_first_space = settings.add_prefix_space is not False
@@ -50,7 +50,7 @@ class SentencePieceTokenizer:
         tokens = self._collect_added_tokens(settings)
         self.added_tokens = {token.content: token.id for token in tokens}
         self.special_ids = frozenset(token.id for token in tokens if token.special)
-        self.vocab_size = max([self._pieces, *(token.id + 1 for token in tokens)])
+        self.vocab_size = max([len(self._pieces), *(token.id + 1 for token in tokens)])
         self._added_pieces = {token.id: token.content for token in tokens}
         self._splitter = AddedTokenSplitter(tokens)
         self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
@@ -98,10 +98,8 @@ class SentencePieceTokenizer:
         """UTF-8 bytes that a token adds to running text."""
         if token_id in self._added_pieces:
             return self._added_pieces[token_id].encode()
-        if not 0 <= token_id < self._pieces:
-            return b""
-        piece: str = self._processor.id_to_piece(token_id)
-        if self._processor.is_byte(token_id):
+        piece = self.piece(token_id)
+        if piece and self._processor.is_byte(token_id):
             return bytes([int(piece[3:5], 16)])
         return piece.replace(_SPACE, " ").encode()
 
@@ -109,14 +107,14 @@ class SentencePieceTokenizer:
         """Show one token as the vocabulary spells it."""
         if token_id in self._added_pieces:
             return self._added_pieces[token_id]
-        return str(self._processor.id_to_piece(token_id)) if 0 <= token_id < self._pieces else ""
+        return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else ""
 
     def token_id(self, text: str) -> int | None:
         """Id of the token spelled exactly so, or None."""
         if text in self.added_tokens:
             return self.added_tokens[text]
         token_id: int = self._processor.piece_to_id(text)
-        return token_id if text and self._processor.id_to_piece(token_id) == text else None
+        return token_id if text and self.piece(token_id) == text else None
 
     def _encode_stretch(self, text: str, first: bool) -> list[int]:
         prefixed = self.strips_first_space and (first or self._prefix_every_stretch)
@@ -128,15 +126,14 @@ class SentencePieceTokenizer:
     def _named_tokens(self, settings: TokenizerSettings) -> dict[str, str]:
         ids = {"bos_token": self._processor.bos_id(), "eos_token": self._processor.eos_id()}
         ids["unk_token"] = self._processor.unk_id()
-        own = {name: self._processor.id_to_piece(token_id) for name, token_id in ids.items() if token_id >= 0}
+        own = {name: self._pieces[token_id] for name, token_id in ids.items() if token_id >= 0}
         return {**own, **settings.special_tokens}
 
     def _collect_added_tokens(self, settings: TokenizerSettings) -> list[AddedToken]:
         processor = self._processor
         tokens: dict[str, AddedToken] = {}
-        for token_id in range(self._pieces):
+        for token_id, content in enumerate(self._pieces):
             if processor.is_control(token_id) or processor.is_unknown(token_id):
-                content = processor.id_to_piece(token_id)
                 tokens[content] = AddedToken(content, token_id, special=True)
         named = set(self.special_tokens.values())
         for token in settings.declared_tokens:
@@ -144,7 +141,7 @@ class SentencePieceTokenizer:
             tokens[token.content] = AddedToken(token.content, token.id, special, token.lstrip, token.rstrip)
         for content in named - tokens.keys():
             token_id = processor.piece_to_id(content)
-            if processor.id_to_piece(token_id) == content:
+            if self.piece(token_id) == content:
                 tokens[content] = AddedToken(content, token_id, special=True)
         return list(tokens.values())
 
@@ -163,8 +160,12 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     try:
         model = path.read_bytes()
         processor = SentencePieceProcessor(model_proto=model + _IDENTITY_NORMALIZER) if model else None
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
         raise TextError(f"{path}: no SentencePiece model; fetch the file again") from error
     if processor is None or processor.get_piece_size() == 0:
         raise TextError(f"{path}: holds no vocabulary; fetch the file again")
-    return SentencePieceTokenizer(processor, TokenizerSettings.from_folder(folder))
+    settings = TokenizerSettings.from_folder(folder)
+    try:
+        return SentencePieceTokenizer(processor, settings)
+    except UnicodeDecodeError as error:
+        raise TextError(f"{path}: holds pieces that are no UTF-8; fetch the file again") from error
