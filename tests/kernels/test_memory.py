@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+from kernels.kernel_inputs import compiled
+
+from tinychat.kernels import memory
+from tinychat.kernels.memory import load_f32, load_one, prefetch, store_f32, store_one
+
+LANES = 16
+
+
+def make_copy(one_by_one):
+    """Return a compiled function that copies between arrays of either float type."""
+
+    def vectors(source, target):
+        for i in range(0, source.size, LANES):
+            store_f32(target, i, load_f32(source, i))
+
+    def elements(source, target):
+        for i in range(source.size):
+            store_one(target, i, load_one(source, i))
+
+    return compiled(elements if one_by_one else vectors)
+
+
+@pytest.fixture(params=["by instructions", "by hand"])
+def copy(request, monkeypatch):
+    """Return the copy function, compiled with the processor's conversions or with our own."""
+    if request.param == "by instructions" and not memory.HAS_F16C:
+        pytest.skip("this instruction set converts by hand")
+    monkeypatch.setattr(memory, "HAS_F16C", request.param == "by instructions")
+    return make_copy(one_by_one=False)
+
+
+def finite_halves():
+    every = np.arange(65536, dtype=np.uint16)
+    return every[np.isfinite(every.view(np.float16))]
+
+
+def test_every_finite_float16_widens_exactly(copy):
+    bits = finite_halves()
+    wide = np.empty(bits.size, np.float32)
+    copy(bits, wide)
+    np.testing.assert_array_equal(wide.view(np.uint32), bits.view(np.float16).astype(np.float32).view(np.uint32))
+
+
+def test_every_finite_float16_survives_the_round_trip(copy):
+    bits = finite_halves()
+    back = np.empty_like(bits)
+    copy(bits, back)
+    np.testing.assert_array_equal(back, bits)
+
+
+def test_float32_is_rounded_half_to_even(copy, rng):
+    exact = finite_halves().view(np.float16).astype(np.float32)
+    exact = np.sort(exact[exact >= 0])
+    ties = (exact[:-1] + exact[1:]) / 2  # exact in float32
+    values = np.concatenate(
+        [ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(1e9)), [1e-9, 65504, 65519]]
+    )
+    spread = np.exp2(rng.uniform(-27, 15, 100_000)) * rng.choice([-1, 1], 100_000)
+    values = np.concatenate([values, -values, spread]).astype(np.float32)
+    values = values[: values.size // LANES * LANES]
+    rounded = np.empty(values.size, np.uint16)
+    copy(values, rounded)
+    np.testing.assert_array_equal(rounded, values.astype(np.float16).view(np.uint16))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+def test_single_elements_convert_like_vectors(dtype, rng):
+    values = rng.standard_normal(64).astype(np.float32)
+    stored, back = np.zeros(64, dtype), np.zeros(64, np.float32)
+    elements, vectors = make_copy(one_by_one=True), make_copy(one_by_one=False)
+    elements(values, stored)
+    expected = np.zeros(64, dtype)
+    vectors(values, expected)
+    np.testing.assert_array_equal(stored, expected)
+    elements(stored, back)
+    np.testing.assert_array_equal(back, values if dtype == np.float32 else values.astype(np.float16))
+
+
+def test_vectors_may_begin_anywhere_and_touch_sixteen_elements_only(rng):
+    @compiled
+    def move(source, start, target, place):
+        store_f32(target, place, load_f32(source, start))
+
+    values, target = rng.standard_normal(40).astype(np.float32), np.zeros((4, 10), np.float32)
+    move(values, 3, target, 7)
+    expected = np.zeros(40, np.float32)
+    expected[7:23] = values[3:19]
+    np.testing.assert_array_equal(target.ravel(), expected)
+
+
+def test_prefetch_past_the_end_is_harmless():
+    @compiled
+    def fetch(array, index):
+        prefetch(array, index)
+
+    fetch(np.zeros(8, np.uint8), 1 << 40)

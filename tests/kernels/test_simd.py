@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+from kernels.kernel_inputs import EPS, compiled
+
+from tinychat.kernels import simd
+from tinychat.kernels.memory import load_f32, store_f32
+
+LANES = simd.LANES
+
+
+@compiled
+def binary(a, b, out):
+    """Write each lane-wise operation of two vectors to a row of `out`."""
+    x, y = load_f32(a, 0), load_f32(b, 0)
+    rows = (
+        simd.add(x, y),
+        simd.subtract(x, y),
+        simd.multiply(x, y),
+        simd.divide(x, y),
+        simd.maximum(x, y),
+        simd.minimum(x, y),
+        simd.fma(x, y, x),
+    )
+    for i in range(len(rows)):
+        store_f32(out, i * LANES, rows[i])
+
+
+@compiled
+def unary(a, out):
+    """Write each operation of one vector to a row of `out`."""
+    x = load_f32(a, 0)
+    whole = simd.to_i32(simd.nearest(x))
+    rows = (
+        simd.absolute(x),
+        simd.nearest(x),
+        simd.to_f32(whole),
+        simd.to_f32(simd.add_i32(whole, simd.splat_i32(3))),
+        simd.power_of_two(whole),
+        simd.splat_f32(x_first(a)),
+    )
+    for i in range(len(rows)):
+        store_f32(out, i * LANES, rows[i])
+
+
+@compiled
+def x_first(a):
+    """Return the first element: a scalar that is no literal."""
+    return a[0]
+
+
+@compiled
+def across(a):
+    """Return the operations that bring lanes together."""
+    x = load_f32(a, 0)
+    return simd.sum_lanes(x), simd.max_lanes(x), simd.sum_lanes_i32(simd.to_i32(simd.nearest(x)))
+
+
+@compiled
+def masked(a, start, stop, value, out):
+    """Write both ways of masking lanes."""
+    store_f32(out, 0, simd.keep_lanes(load_f32(a, 0), start, stop))
+    store_f32(out, LANES, simd.fill_outside(load_f32(a, 0), start, stop, value))
+
+
+@compiled
+def exp2_of(x, out):
+    """Apply exp2 to a whole array."""
+    for i in range(0, x.size, LANES):
+        store_f32(out, i, simd.exp2(load_f32(x, i)))
+
+
+def vector(rng, spread=10.0):
+    return (spread * rng.standard_normal(LANES)).astype(np.float32)
+
+
+def test_lane_wise_operations_round_once(rng):
+    a, b = vector(rng), vector(rng)
+    out = np.zeros((7, LANES), np.float32)
+    binary(a, b, out)
+    wide = a.astype(np.float64)
+    fused = (wide * b + wide).astype(np.float32)  # a product of two float32 is exact in float64
+    np.testing.assert_array_equal(out[:6], [a + b, a - b, a * b, a / b, np.maximum(a, b), np.minimum(a, b)])
+    np.testing.assert_allclose(out[6], fused, rtol=EPS / 2, atol=0)
+
+
+def test_fma_does_not_round_the_product():
+    a = np.full(LANES, 1 + EPS, np.float32)
+    out = np.zeros((7, LANES), np.float32)
+    binary(a, -a, out)
+    assert (out[6] == np.float32(float(a[0]) - float(a[0]) ** 2)).all()
+
+
+def test_rounding_is_half_to_even_and_integers_survive():
+    a = np.array(
+        [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 126.5, -126.5, 3, -3, 0, 7.5, 8.5, 1e-20, -7], np.float32
+    )
+    out = np.zeros((6, LANES), np.float32)
+    unary(a, out)
+    whole = np.rint(a)
+    np.testing.assert_array_equal(out, [np.abs(a), whole, whole, whole + 3, np.exp2(whole), np.full(LANES, a[0])])
+
+
+def by_halves(values, combine):
+    """Combine the upper half with the lower until one is left."""
+    while len(values) > 1:
+        values = combine(values[: len(values) // 2], values[len(values) // 2 :])
+    return values[0]
+
+
+def test_lanes_are_summed_by_halves(rng):
+    a = vector(rng, 1000.0)
+    total, largest, integers = across(a)
+    assert np.float32(total) == by_halves(a, np.add)
+    assert np.float32(largest) == a.max()
+    assert integers == np.rint(a).astype(np.int64).sum()
+
+
+@pytest.mark.parametrize("place", range(LANES))
+def test_each_lane_counts(place):
+    a = np.full(LANES, -5, np.float32)
+    a[place] = 4
+    assert across(a) == (-71, 4, -71)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 16), (0, 0), (3, 9), (15, 16), (-5, 4), (10, 99), (20, 30), (9, 3), (-70, -60)]
+)
+def test_lanes_outside_a_range_are_replaced(rng, start, stop):
+    a = vector(rng)
+    out = np.zeros((2, LANES), np.float32)
+    masked(a, start, stop, np.float32(-7.5), out)
+    inside = (np.arange(LANES) >= start) & (np.arange(LANES) < stop)
+    np.testing.assert_array_equal(out, [np.where(inside, a, 0), np.where(inside, a, np.float32(-7.5))])
+
+
+def test_masking_drops_what_is_not_a_number():
+    a = np.full(LANES, np.nan, np.float32)
+    out = np.zeros((2, LANES), np.float32)
+    masked(a, 0, 0, np.float32(2), out)
+    np.testing.assert_array_equal(out, [[0] * LANES, [2] * LANES])
+
+
+def test_exp2_is_within_one_ulp(rng):
+    ends = np.array([-126, 127, -125.5, 126.5, 0, 0.5, -0.5, 0.49999997, -0.49999997, 1e-30], np.float32)
+    x = np.concatenate([ends, rng.uniform(-126, 127, 400_000 - 10).astype(np.float32)])
+    out = np.empty_like(x)
+    exp2_of(x, out)
+    exact = np.exp2(x.astype(np.float64))
+    ulp = np.spacing(exact.astype(np.float32)).astype(np.float64)
+    assert np.max(np.abs(out - exact) / ulp) <= 1
+
+
+def test_exp2_is_exact_for_whole_numbers_and_clamped_beyond():
+    x = np.arange(-160, 160, dtype=np.float32)
+    out = np.empty_like(x)
+    exp2_of(x, out)
+    np.testing.assert_array_equal(out, np.exp2(np.clip(x, -126, 127).astype(np.float64)))
