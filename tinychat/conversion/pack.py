@@ -1,13 +1,14 @@
 """One linear layer of a checkpoint, packed: which rows go where, in pieces that fit into memory."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.quantize import INT4_ENDS, arrange_rows, quantize_rows
+from tinychat.conversion.quantize import INT4_ENDS, arrange_rows, quantize_share
+from tinychat.kernels.setup import available_cores
 from tinychat.errors import ConversionError
 from tinychat.model.layout import LANES, Linear, Quantization, padded
 
@@ -21,6 +22,16 @@ class Packer:
     def __init__(self, quantization: Quantization) -> None:
         self.quantization = quantization
         self._lost = self._square = 0.0
+        self._threads = available_cores()
+        self._pool = ThreadPoolExecutor(self._threads)
+
+    def _run_shares(self, arguments: tuple[object, ...]) -> None:
+        """Run `quantize_share` on every core; compiled code lets go of the interpreter's lock."""
+        shares = [
+            self._pool.submit(quantize_share, thread, self._threads, *arguments) for thread in range(self._threads)
+        ]
+        for share in shares:
+            share.result()
 
     def pack(self, tensors: Tensors, linear: Linear, layer: int) -> dict[str, Array]:
         """Return the arrays of one layer: packed and scales, or values; and bias.
@@ -55,12 +66,12 @@ class Packer:
         bits = 4 if self.quantization.method == "int4" else 8
         packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
         scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.uint16)
-        threads = numba.get_num_threads()
         for name, block, rows in slabs(tensors, linear, layer):
-            sums = np.zeros((threads, 2))
+            sums = np.zeros((self._threads, 2))
             part = slice(block, block + padded(len(rows), LANES) // LANES)
             group_size = self.quantization.group_size
-            quantize_rows(threads, rows, bits, group_size, INT4_ENDS, packed[part], scales[part], sums)
+            shared = (rows, bits, group_size, INT4_ENDS, packed[part], scales[part], sums)
+            self._run_shares(shared)
             check_finite(sums, name)
             self._lost += float(sums[:, 0].sum())
             self._square += float(sums[:, 1].sum())

@@ -10,7 +10,7 @@ A lane is a row, as in the linears: the codes of a lane's columns are the bytes 
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import types
 from numba.extending import intrinsic, overload
 
 from tinychat.kernels.memory import element_pointer, extend_half, load_f32, store_f32, truncate_half
@@ -174,7 +174,11 @@ def pack_group(x, first, size, scale, bits, packed, line):
 
 @kernel
 def quantize_share(thread, threads, rows, bits, group_size, ends, packed, scales, sums):
-    """Quantize thread `thread`'s share of the row blocks; add (squared error, square) to ``sums[thread]``."""
+    """Quantize thread `thread`'s share of the row blocks; add (squared error, square) to ``sums[thread]``.
+
+    rows : [N, K] float32, or uint16 for bfloat16; packed : as in `Int4Weight` or `Int8Weight`, by `bits`; scales :
+    uint16 for float16; sums : float64 [threads, 2].
+    """
     groups = scales.shape[1]
     block_bytes = packed.shape[1] * 64
     x = np.empty((groups * group_size, LANES), np.float32)
@@ -192,13 +196,6 @@ def quantize_share(thread, threads, rows, bits, group_size, ends, packed, scales
             lost, square = pack_group(x, k, group_size, scale, bits, packed, line)
             sums[thread, 0] += lost
             sums[thread, 1] += square
-
-
-@njit(parallel=True, **FLAGS)
-def quantize_rows(threads, rows, bits, group_size, ends, packed, scales, sums):
-    """Quantize all rows, [N, K] float32 or uint16 for bfloat16, into ``packed`` and ``scales`` (uint16)."""
-    for thread in prange(threads):
-        quantize_share(np.int64(thread), threads, rows, bits, group_size, ends, packed, scales, sums)
 
 
 @kernel

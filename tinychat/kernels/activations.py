@@ -165,7 +165,7 @@ def write_plain(thread, threads, T, values, weight, x, tokens, rows):
 
 @kernel
 def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
-    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 * size + 16], gate first."""
+    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 size + 16]."""
     count, width = activation_groups(weight)
     first, last = share(thread, threads, T * count)
     row = rows[thread]

@@ -84,8 +84,9 @@ def clear(state, tiles, padded):
     """Set a state to that of no keys at all."""
     size = tile_floats(padded)
     for tile in range(tiles):
-        state[tile * size : (tile + 1) * size] = np.float32(0)
-        state[tile * size : tile * size + LANES] = NOTHING
+        store_f32(state, tile * size, splat_f32(NOTHING))
+        for i in range(tile * size + LANES, (tile + 1) * size, LANES):
+            store_f32(state, i, splat_f32(0.0))
 
 
 @inlined
@@ -175,9 +176,7 @@ def attend_chunk(queries, scores, state, keys, values, g, group, row0, rows, sta
     oldest = max(0, start + row0 // group + 1 - window)
     newest = start + min(row0 + ITEM_ROWS, rows) // group
     per_chunk = CHUNK // BLOCK
-    for block in range(
-        max(chunk * per_chunk, oldest // BLOCK), min((chunk + 1) * per_chunk, newest // BLOCK + 1)
-    ):
+    for block in range(max(chunk * per_chunk, oldest // BLOCK), min((chunk + 1) * per_chunk, newest // BLOCK + 1)):
         for tile in range(tiles):
             row = row0 + tile * ROWS
             low = max(0, start + row // group + 1 - window) - block * BLOCK
@@ -223,7 +222,7 @@ def finish(total, out, g, group, row0, rows, d, padded):
 
 
 @kernel
-def attend(thread, threads, arrivals, T, qkv, heads, start, window, keys, values, scratch, out):
+def attend(thread, threads, mailbox, T, qkv, heads, start, window, keys, values, scratch, out):
     """Attend from positions ``start..start + T`` to all that the cache holds up to each of them.
 
     qkv : float32 [>= T, >= H d], rotated and scaled queries first; heads : H; window : positions a query sees,
@@ -244,7 +243,7 @@ def attend(thread, threads, arrivals, T, qkv, heads, start, window, keys, values
             load_queries(qkv, queries, g, group, row0, rows, d)
             part = scratch.partials[unit]
             attend_chunk(queries, scores, part, keys, values, g, group, row0, rows, start, window, chunk)
-        barrier(arrivals, threads)
+        barrier(mailbox, threads)
     for item in range(thread, items, threads):
         g, row0 = item // per_head, item % per_head * ITEM_ROWS
         tiles = (min(ITEM_ROWS, rows - row0) + ROWS - 1) // ROWS

@@ -113,9 +113,7 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
             for g in range(a * per_scale, (a + 1) * per_scale):
                 position = tile * groups + g
                 sums = seed_tile(x.seeds, position * T, rows, tokens)
-                sums = dot_group(
-                    weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens
-                )
+                sums = dot_group(weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens)
                 row = (block * groups + g) * LANES
                 row_scales = load_rows(weight.scales, row, stride * groups * LANES, rows)
                 part = add_scaled_by_row(part, sums, row_scales)

@@ -13,7 +13,7 @@ since attention works in powers of two. Keys and values go to the front buffers 
 import numpy as np
 
 from tinychat.kernels.activations import inverse_rms
-from tinychat.kernels.memory import load_f32, store_f32, store_one
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.simd import LANES, keep_lanes
 from tinychat.kernels.threads import share
@@ -24,9 +24,9 @@ def copy_head(qkv, start, gain, eps, row, d):
     """Copy a head to `row`, RMS-normed where the model norms queries and keys (Qwen3)."""
     normed = gain.shape[0] > 0
     scale = inverse_rms(qkv, start, d, eps) if normed else np.float32(1)
-    values = qkv.reshape(-1)
     for i in range(d):
-        row[i] = values[start + i] * scale * gain[i] if normed else values[start + i]
+        value = load_one(qkv, start + i)
+        row[i] = value * scale * gain[i] if normed else value
 
 
 @inlined
@@ -74,7 +74,8 @@ def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, 
         if h < heads:
             copy_head(qkv, place, q_gain, eps, row, d)
             rotate(row, cos_sin[t], d, factor)
-            qkv[t, h * d : (h + 1) * d] = row[:d]
+            for i in range(d):
+                qkv[t, h * d + i] = row[i]
         else:
             copy_head(qkv, place, k_gain, eps, row, d)
             rotate(row, cos_sin[t], d, np.float32(1))

@@ -38,9 +38,7 @@ def choose_isa(wanted: str | None) -> str:
     if wanted in available:
         return wanted
     if wanted:
-        say(
-            f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}"
-        )
+        say(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
     return available[0]
 
 
@@ -62,9 +60,7 @@ def cache_key() -> str:
     for path in source_files():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
-    settings = [
-        f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN
-    ]
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
     digest.update("|".join([platform.python_version(), ISA, *versions, *settings]).encode())
     return digest.hexdigest()[:16]
 
@@ -115,3 +111,6 @@ def prepare() -> None:
     os.environ.setdefault("NUMBA_NUM_THREADS", str(available_cores()))
     os.environ.setdefault("NUMBA_THREADING_LAYER_PRIORITY", "omp workqueue tbb")
     os.environ.setdefault("NUMBA_CACHE_DIR", str(writable_cache_folder()))
+    if "numba" in sys.modules:
+        # Imported before us: it reads its settings again, and has compiled nothing of ours yet.
+        sys.modules["numba"].config.reload_config()

@@ -65,8 +65,7 @@ def load_lines(typingctx, array, index, stride, rows):
     def codegen(context, builder, signature, arguments):
         container, first, step, _ = arguments
         pointers = (
-            address(context, builder, signature.args[0], container, first, step, r, U8X64)
-            for r in range(len(lines))
+            address(context, builder, signature.args[0], container, first, step, r, U8X64) for r in range(len(lines))
         )
         return cgutils.pack_array(builder, [builder.load(pointer, align=1) for pointer in pointers])
 
@@ -125,8 +124,7 @@ def seed_tile(typingctx, seeds, index, rows, tokens):
         container, first, _, _ = arguments
         one = ir.Constant(first.type, 1)
         pointers = [
-            address(context, builder, signature.args[0], container, first, one, t, I32)
-            for t in range(len(tokens))
+            address(context, builder, signature.args[0], container, first, one, t, I32) for t in range(len(tokens))
         ]
         splats = [load_splat(builder, pointer, I32, 4) for pointer in pointers]
         return cgutils.pack_array(builder, splats * len(rows))
@@ -189,8 +187,7 @@ def add_scaled_by_token(typingctx, tile, addend, scales, index, tokens):
         values, addends = unpack(builder, tile, values), unpack(builder, addend, addends)
         one = ir.Constant(first.type, 1)
         pointers = [
-            address(context, builder, signature.args[2], container, first, one, t, F32)
-            for t in range(len(tokens))
+            address(context, builder, signature.args[2], container, first, one, t, F32) for t in range(len(tokens))
         ]
         factors = [load_splat(builder, pointer, F32, 4) for pointer in pointers]
         result = [
@@ -230,8 +227,7 @@ def load_tile(typingctx, array, index, rows, tokens):
         container, first, _, _ = arguments
         step = ir.Constant(first.type, LANES)
         pointers = [
-            address(context, builder, signature.args[0], container, first, step, i, F32X16)
-            for i in range(len(tile))
+            address(context, builder, signature.args[0], container, first, step, i, F32X16) for i in range(len(tile))
         ]
         return cgutils.pack_array(builder, [builder.load(pointer, align=4) for pointer in pointers])
 
@@ -246,13 +242,11 @@ def scale_by_token(typingctx, tile, scales, index, tokens):
         values, container, first, _ = arguments
         one = ir.Constant(first.type, 1)
         pointers = [
-            address(context, builder, signature.args[1], container, first, one, t, F32)
-            for t in range(len(tokens))
+            address(context, builder, signature.args[1], container, first, one, t, F32) for t in range(len(tokens))
         ]
         factors = [load_splat(builder, pointer, F32, 4) for pointer in pointers]
         result = [
-            builder.fmul(value, factors[i % len(tokens)])
-            for i, value in enumerate(unpack(builder, tile, values))
+            builder.fmul(value, factors[i % len(tokens)]) for i, value in enumerate(unpack(builder, tile, values))
         ]
         return cgutils.pack_array(builder, result)
 

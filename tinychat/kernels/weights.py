@@ -74,13 +74,9 @@ def layer_of(weight, layer):
 def overload_layer_of(weight, layer):
     """Choose by the kind of weight."""
     if weight.instance_class is Int4Weight:
-        return lambda weight, layer: Int4Weight(
-            weight.packed[layer], weight.scales[layer], weight.bias[layer]
-        )
+        return lambda weight, layer: Int4Weight(weight.packed[layer], weight.scales[layer], weight.bias[layer])
     if weight.instance_class is Int8Weight:
-        return lambda weight, layer: Int8Weight(
-            weight.packed[layer], weight.scales[layer], weight.bias[layer]
-        )
+        return lambda weight, layer: Int8Weight(weight.packed[layer], weight.scales[layer], weight.bias[layer])
     return lambda weight, layer: Float32Weight(weight.values[layer], weight.bias[layer])
 
 

@@ -87,9 +87,7 @@ class KVCache:
             If `context_size` is less than what is stored.
         """
         if context_size < self.length:
-            raise SettingError(
-                f"context {context_size} is less than the {self.length} tokens in use: clear first"
-            )
+            raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
         self._rewrite(np.arange(self.length), context_size, kv or self.kv)
 
     def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:

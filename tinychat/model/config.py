@@ -170,8 +170,7 @@ def _read_architecture(values: ConfigValues) -> str:
     name = names[0]
     if name not in FAMILIES:
         raise UnsupportedModelError(
-            f"{values.source}: architecture {one_line(name)!r} is not supported;"
-            f" supported are {', '.join(FAMILIES)}"
+            f"{values.source}: architecture {one_line(name)!r} is not supported; supported are {', '.join(FAMILIES)}"
         )
     if model_type not in (None, FAMILIES[name].model_type):
         raise UnsupportedModelError(
@@ -232,9 +231,7 @@ def _read_sliding_windows(values: ConfigValues, model_type: str, layers: int) ->
     return _windows_of_types(values, layer_types, window, layers)
 
 
-def _windows_of_types(
-    values: ConfigValues, layer_types: object, window: int | None, layers: int
-) -> tuple[int, ...]:
+def _windows_of_types(values: ConfigValues, layer_types: object, window: int | None, layers: int) -> tuple[int, ...]:
     if not isinstance(layer_types, list) or len(layer_types) != layers:
         raise values.error("layer_types", f"a list of {layers} names, one per layer")
     for name in layer_types:

@@ -1,21 +1,20 @@
 """The decoder as an engine: token ids in, logits out, with a cache that can be rewound."""
 
 from collections.abc import Sequence
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import ContextError
-from tinychat.kernels.simd import LANES
 from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
 from tinychat.model.folder import ModelFolder
-from tinychat.model.forward import Sizes, run
-from tinychat.model.layout import padded
+from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
 from tinychat.model.rope import rope_tables
-from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_scratch
+from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
+from tinychat.model.team import Team
 
 CHUNK_SIZE = 256
 NO_WINDOW = 2**31
@@ -42,15 +41,18 @@ class Decoder:
         self.vocab_size = config.vocab_size
         self.chunk_size = min(CHUNK_SIZE, context_size)
         self.threads = threads
-        numba.set_num_threads(threads)
         self.cache = KVCache(config, context_size, kv)
-        self._parameters = bind_parameters(folder)
-        self._sizes = sizes_of(config)
-        self._scratch = allocate_scratch(config, folder.quantization, self.chunk_size, threads)
-        self._x = allocate_activations(config, folder.quantization, self.chunk_size)
-        self._attention = allocate_attention(config, context_size, threads)
-        self._last_logits = np.zeros((1, padded(config.vocab_size, LANES)), np.float32)
+        self._job = allocate_job(config, self.chunk_size)
         self._table = rope_tables(config, 0, context_size, config.max_position_embeddings)
+        quantization = folder.quantization
+        self._fixed = (bind_parameters(folder), sizes_of(config))
+        self._working = (
+            allocate_activations(config, quantization, self.chunk_size),
+            allocate_attention(config, context_size, threads),
+            allocate_scratch(config, quantization, self.chunk_size, threads),
+            self._job,
+        )
+        self._team = Team(take_part, threads, self._arguments())
 
     @property
     def context_size(self) -> int:
@@ -94,8 +96,8 @@ class Decoder:
         ContextError
             If the ids do not fit into the context.
         """
-        self._run(ids, sequence_length, self._last_logits)
-        return self._last_logits[0, : self.vocab_size]
+        self._run(ids, sequence_length, outputs=1)
+        return self._job.logits[0, : self.vocab_size]
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """Run `ids` from an empty context and return the logits after each, float32 [T, vocab_size].
@@ -106,32 +108,31 @@ class Decoder:
             If the ids do not fit into the context.
         """
         self.rewind(0)
-        rows = np.empty((len(ids), self._last_logits.shape[1]), np.float32)
+        rows = np.empty((len(ids), self.vocab_size), np.float32)
         for start in range(0, len(ids), self.chunk_size):
-            part = slice(start, start + self.chunk_size)
-            self._run(ids[part], len(ids), rows[part])
-        return rows[:, : self.vocab_size]
+            part = ids[start : start + self.chunk_size]
+            self._run(part, len(ids), outputs=len(part))
+            rows[start : start + len(part)] = self._job.logits[: len(part), : self.vocab_size]
+        return rows
 
-    def _run(self, ids: Sequence[int], sequence_length: int | None, logits: Logits) -> None:
+    def compile(self) -> None:
+        """Compile the forward pass, or load it from the kernel cache."""
+        self._team.compile()
+
+    def _run(self, ids: Sequence[int], sequence_length: int | None, outputs: int) -> None:
         start, stop = self.cache.length, self.cache.length + len(ids)
         if stop > self.context_size:
             raise ContextError(
                 f"{stop} tokens do not fit into a context of {self.context_size}: shorten the text or raise --context"
             )
-        self._call(self.threads, np.array(ids, np.int64), self._cos_sin(start, stop, sequence_length), logits)
+        self._job.numbers[:] = len(ids), start, outputs
+        self._job.ids[: len(ids)] = ids
+        self._job.cos_sin[: len(ids)] = self._cos_sin(start, stop, sequence_length)
+        self._team.run()
         self.cache.append(ids)
 
-    def compile(self) -> None:
-        """Compile the forward pass, or load it from the kernel cache: a parallel region of no threads."""
-        self._call(0, np.zeros(1, np.int64), self._table[:1], self._last_logits)
-
-    def _call(
-        self, threads: int, ids: NDArray[np.int64], cos_sin: NDArray[np.float32], logits: Logits
-    ) -> None:
-        run(
-            threads, *self._parameters, self._sizes, self.cache.front, self._x, self._attention,
-            self._scratch, ids, cos_sin, self.cache.length, logits,
-        )  # fmt: skip
+    def _arguments(self) -> tuple[Any, ...]:
+        return (*self._fixed, self.cache.front, *self._working)
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int | None) -> NDArray[np.float32]:
         total = max(stop, sequence_length or 0)

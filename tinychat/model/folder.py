@@ -64,9 +64,7 @@ def open_model_folder(path: Path) -> ModelFolder:
         config = ModelConfig.from_file(path / "config.json")
     except CheckpointError as error:
         raise ModelFolderError(str(error)) from None
-    return ModelFolder(
-        path, config, quantization, map_weights(path / WEIGHTS, tensor_specs(config, quantization))
-    )
+    return ModelFolder(path, config, quantization, map_weights(path / WEIGHTS, tensor_specs(config, quantization)))
 
 
 def read_description(path: Path) -> Quantization:
@@ -78,9 +76,7 @@ def read_description(path: Path) -> Quantization:
         If it is missing, damaged, or of a newer format.
     """
     if not (path / DESCRIPTION).is_file():
-        raise ModelFolderError(
-            f"{path} is no model folder (no {DESCRIPTION}): make one with `tinychat convert`"
-        )
+        raise ModelFolderError(f"{path} is no model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
     if description.get("format") != FORMAT:
         raise ModelFolderError(
@@ -114,9 +110,7 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
         actual = file.stat().st_size
         if found != header or actual != size:
             what = (
-                f"{actual} bytes where {size} are due"
-                if actual != size
-                else "other tensors than config.json asks for"
+                f"{actual} bytes where {size} are due" if actual != size else "other tensors than config.json asks for"
             )
             raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
         data = np.memmap(file, np.uint8, mode="c").view(np.ndarray)

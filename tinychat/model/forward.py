@@ -10,15 +10,14 @@ written), scratch (allocated once), cache.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
 
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.linear import linear, tokens_per_tile
-from tinychat.kernels.policy import FLAGS, kernel
+from tinychat.kernels.policy import kernel
 from tinychat.kernels.rope import rope_append
-from tinychat.kernels.threads import barrier
+from tinychat.kernels.threads import barrier, begin, release
 from tinychat.kernels.weights import layer_of
 
 
@@ -70,17 +69,25 @@ class Scratch(NamedTuple):
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
-    arrivals: np.ndarray  # int64 [8]: the barrier's counter, on a cache line of its own
+
+
+class Job(NamedTuple):
+    """One call's particulars, for T of up to C tokens."""
+
+    numbers: np.ndarray  # int64 [3]: T, the first position, for how many of the last tokens to give logits
+    ids: np.ndarray  # int64 [C]
+    cos_sin: np.ndarray  # float32 [C, d]
+    logits: np.ndarray  # float32 [C, V padded to 16]
 
 
 @kernel
-def forward(thread, threads, parameters, sizes, cache, x, attention, scratch, ids, cos_sin, start, logits):
-    """Run `ids` at positions ``start..start + T``; leave logits of the last ``logits.shape[0]`` of them.
+def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job):
+    """Run a job's tokens from its first position on, appending to the cache; leave logits of the last ones.
 
-    x : activations in the form that the linears read; ids : int64 [T]; cos_sin : float32 [T, d];
-    logits : float32 [<= T, V padded to 16].
+    x : activations in the form that the linears read.
     """
-    p, s, T = parameters, scratch, ids.shape[0]
+    p, s, cos_sin = parameters, scratch, job.cos_sin
+    T, start, outputs = job.numbers[0], job.numbers[1], job.numbers[2]
     heads, D, F, eps = (
         sizes.num_attention_heads,
         sizes.hidden_size,
@@ -89,72 +96,54 @@ def forward(thread, threads, parameters, sizes, cache, x, attention, scratch, id
     )
     tokens = tokens_per_tile(T)
 
-    embed(thread, threads, p.embed_tokens, ids, s.hidden, s.rows)
+    embed(thread, threads, p.embed_tokens, job.ids[:T], s.hidden, s.rows)
     for layer in range(p.norms.input_layernorm.shape[0]):
         keys, values, window = cache.keys[layer], cache.values[layer], sizes.windows[layer]
         qkv_proj, o_proj = layer_of(p.qkv_proj, layer), layer_of(p.o_proj, layer)
         gate_up_proj, down_proj = layer_of(p.gate_up_proj, layer), layer_of(p.down_proj, layer)
 
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         gain = p.norms.input_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, False)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
-        rope_append(
-            thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows
-        )
-        barrier(s.arrivals, threads)
-        attend(
-            thread, threads, s.arrivals, T, s.qkv, heads, start, window, keys, values, attention, s.attended
-        )
-        barrier(s.arrivals, threads)
+        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
+        barrier(mailbox, threads)
+        attend(thread, threads, mailbox, T, s.qkv, heads, start, window, keys, values, attention, s.attended)
+        barrier(mailbox, threads)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         linear(thread, threads, o_proj, x, T, s.hidden, s.tiles, True)
 
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         gain = p.norms.post_attention_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         linear(thread, threads, gate_up_proj, x, T, s.gate_up, s.tiles, False)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
-        barrier(s.arrivals, threads)
+        barrier(mailbox, threads)
         linear(thread, threads, down_proj, x, T, s.hidden, s.tiles, True)
 
-    barrier(s.arrivals, threads)
-    outputs = logits.shape[0]
+    barrier(mailbox, threads)
     last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
     write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
-    barrier(s.arrivals, threads)
-    linear(thread, threads, p.lm_head, x, outputs, logits, s.tiles, False)
+    barrier(mailbox, threads)
+    linear(thread, threads, p.lm_head, x, outputs, job.logits, s.tiles, False)
+    barrier(mailbox, threads)
 
 
-@njit(parallel=True, **FLAGS)
-def run(
-    threads, embed_tokens, qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, norms,
-    sizes, cache, x, attention, scratch, ids, cos_sin, start, logits,
-):  # fmt: skip
-    """Run `forward` on every thread of one parallel region.
+@kernel
+def take_part(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job):
+    """Do a share of the job that thread 0 posts: see `tinychat.model.team`.
 
-    The barriers inside need each iteration on a thread of its own: the OpenMP and workqueue layers do that.
-    Parallel regions take no nested tuples, so the parameters come one by one.
+    The call to `forward` stands here once, for all threads: a second one would be compiled a second time.
     """
-    for thread in prange(threads):
-        parameters = Parameters(embed_tokens, qkv_proj, o_proj, gate_up_proj, down_proj, lm_head, norms)
-        forward(
-            np.int64(thread),
-            threads,
-            parameters,
-            sizes,
-            cache,
-            x,
-            attention,
-            scratch,
-            ids,
-            cos_sin,
-            start,
-            logits,
-        )
+    while begin(mailbox, thread, threads):
+        forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job)
+        if thread == 0:
+            release(mailbox, threads)
+            return True
+    return False

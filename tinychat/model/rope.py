@@ -14,9 +14,7 @@ from tinychat.model.config import ModelConfig
 from tinychat.model.rope_scaling import RopeScaling
 
 
-def rope_tables(
-    config: ModelConfig, start: int, stop: int, sequence_length: int | None = None
-) -> NDArray[np.float32]:
+def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int | None = None) -> NDArray[np.float32]:
     """Compute cosines and sines for the positions ``start..stop-1``.
 
     Parameters

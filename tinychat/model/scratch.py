@@ -8,7 +8,7 @@ from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import FloatActivations, QuantizedActivations
 from tinychat.model.config import ModelConfig
-from tinychat.model.forward import Scratch
+from tinychat.model.forward import Job, Scratch
 from tinychat.model.layout import Quantization, padded
 
 
@@ -19,9 +19,7 @@ def widest_input(config: ModelConfig, quantization: Quantization) -> int:
     return padded(max(widths), quantization.column_multiple)
 
 
-def allocate_scratch(
-    config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int
-) -> Scratch:
+def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int) -> Scratch:
     """Return scratch for chunks of up to `chunk_size` tokens."""
     multiple = quantization.column_multiple
     heads = config.num_attention_heads + 2 * config.num_key_value_heads
@@ -37,7 +35,6 @@ def allocate_scratch(
         gate_up=floats(padded(2 * config.intermediate_size, LANES) + LANES),
         rows=np.zeros((threads, widest_input(config, quantization) + LANES), np.float32),
         tiles=np.zeros((threads, TILE_FLOATS), np.float32),
-        arrivals=np.zeros(8, np.int64),
     )
 
 
@@ -49,9 +46,7 @@ def allocate_activations(
     if quantization.method == "f32":
         return FloatActivations(np.zeros(size, np.float32))
     groups = size // quantization.group_size
-    return QuantizedActivations(
-        np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32)
-    )
+    return QuantizedActivations(np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32))
 
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int) -> AttentionScratch:
@@ -66,4 +61,14 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int) -> 
         scores=np.zeros((threads, BLOCK * QUERY_ROWS + 2 * LANES), np.float32),
         totals=np.zeros((threads, state), np.float32),
         partials=np.zeros((slots, state), np.float32),
+    )
+
+
+def allocate_job(config: ModelConfig, chunk_size: int) -> Job:
+    """Return the arrays that carry a call's particulars; rows of logits take memory when they are written."""
+    return Job(
+        numbers=np.zeros(3, np.int64),
+        ids=np.zeros(chunk_size, np.int64),
+        cos_sin=np.zeros((chunk_size, config.head_dim), np.float32),
+        logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
     )
