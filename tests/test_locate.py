@@ -6,7 +6,7 @@ from tinychat import locate
 from tinychat.checkpoint import hub
 from tinychat.checkpoint.store import store_folder
 from tinychat.conversion import convert as conversion
-from tinychat.errors import ConversionError, StoreError
+from tinychat.errors import ConversionError, StoreError, TinychatError
 
 
 @pytest.fixture
@@ -79,3 +79,13 @@ def test_a_converted_model_is_no_checkpoint(tmp_path):
     (tmp_path / "tinychat.json").write_text("{}")
     with pytest.raises(ConversionError, match="converted already"):
         locate.checkpoint_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["~no-such-user/x", "x" * 5000, "a\0b"])
+@pytest.mark.parametrize("find", [locate.locate, locate.checkpoint_folder, locate.load])
+def test_impossible_names_are_errors_of_one_line(name, find, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TinychatError) as caught:
+        find(name)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,10 +73,11 @@ def checkpoint_folder(source: str) -> Path:
     StoreError, HubError
         If there is no such folder or repository.
     """
-    folder = Path(source).expanduser()
-    if (folder / MANIFEST).is_file():
+    # os.path, since pathlib raises for names that no file system can have and users that do not exist.
+    folder = Path(os.path.expanduser(source))
+    if os.path.isfile(folder / MANIFEST):
         raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
-    if folder.exists():
+    if os.path.exists(folder):
         return folder
     reference = resolve(source)
     if reference.source == reference.path.name:
@@ -85,7 +86,7 @@ def checkpoint_folder(source: str) -> Path:
 
 
 def load(
-    path_or_name: str | PathLike[str],
+    path_or_name: str | os.PathLike[str],
     *,
     context: int | None = None,
     threads: int | None = None,
@@ -104,7 +105,7 @@ def load(
     """
     from tinychat.generate.model import load_folder
 
-    folder = locate(fspath(path_or_name))
+    folder = locate(os.fspath(path_or_name))
     return load_folder(folder, context=context, threads=threads, kv=kv, progress=progress)
 
 
