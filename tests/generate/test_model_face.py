@@ -5,6 +5,7 @@ import pytest
 from fake_model import BOS, EOS, Continuation, fake_model
 
 from tinychat.errors import ContextError, SettingError
+from tinychat.text.template import ChatTemplate
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
 
@@ -22,6 +23,14 @@ def test_render_and_its_ids_agree():
     assert model.render(messages) == "<bos><user>hi<assistant>"
     assert model.render(messages, add_generation_prompt=False) == "<bos><user>hi"
     assert model.tokenizer.decode(model.render_ids(messages), skip_special=False) == model.render(messages)
+
+
+def test_rendered_text_is_without_the_guard_marks():
+    model = fake_model(STORY)
+    model.template = ChatTemplate("{{ messages[0].content }}", model.tokenizer, "test")
+    messages = [{"role": "user", "content": "a <eos> b"}]
+    assert model.template.render(messages) != "a <eos> b"
+    assert model.render(messages) == "a <eos> b"
 
 
 def test_stream_takes_text_or_ids():

@@ -13,6 +13,7 @@ from tinychat.generate.prefill import PrefillProgress, check_prompt
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
 from tinychat.generate.stopping import as_strings
 from tinychat.generate.summary import Summary
+from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
     from tinychat.model.config import ModelConfig
@@ -68,7 +69,8 @@ class Model:
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         """Return the text that the chat template makes of messages with `role` and `content`."""
-        return self.template.render(messages, add_generation_prompt=add_generation_prompt)
+        # The marks that keep their contents apart from control tokens are for `render_ids` only.
+        return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
 
     def render_ids(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of the rendered messages; their contents never become special tokens."""
