@@ -44,7 +44,7 @@ def console(monkeypatch, capsys):
 def add_stored_model(name, source="owner/name"):
     folder = store_folder() / name
     folder.mkdir(parents=True)
-    manifest = {"format": 1, "quantization": "int4", "source": source}
+    manifest = {"format": 1, "quantization": {"method": "int4", "group_size": 32}, "source": source}
     (folder / "tinychat.json").write_text(json.dumps(manifest))
     (folder / "model.safetensors").write_bytes(b"x" * 4_000_000)
     return folder

@@ -53,15 +53,17 @@ def test_a_store_that_is_not_there_is_empty():
 
 
 def test_lists_models_only():
-    add_model("small", {"source": "owner/small", "quantization": "int4"})
+    add_model("small", {"source": "owner/small", "quantization": {"method": "int4", "group_size": 32}})
+    add_model("strange", {"source": ["x"], "quantization": "int4"})
     add_model("broken").joinpath("tinychat.json").write_text("{")
     (store.store_folder() / "unfinished").mkdir()
     add_model(".small.tmp")
     (store.store_folder() / "a file").write_text("x")
-    broken, small = store.list_models()
+    broken, small, strange = store.list_models()
     assert (small.name, small.source, small.quantization) == ("small", "owner/small", "int4")
     assert small.bytes == 1000 + (small.path / "tinychat.json").stat().st_size
     assert (broken.name, broken.source, broken.quantization) == ("broken", "", "")
+    assert (strange.name, strange.source, strange.quantization) == ("strange", "", "")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One line of the store: `bytes` is the size of its files, empty texts are unknown."""
+    """One line of the store: `bytes` is the size of its files; a source or method that is unknown is empty."""
 
     name: str
     path: Path
@@ -172,8 +172,13 @@ def _describe(path: Path) -> StoredModel:
         manifest = read_json_object(path / MANIFEST)
     except CheckpointError:
         manifest = {}
-    source, quantization = (one_line(str(manifest.get(key) or "")) for key in ("source", "quantization"))
-    return StoredModel(path.name, path, size, source, quantization)
+    quantization = manifest.get("quantization")
+    method = quantization.get("method") if isinstance(quantization, dict) else None
+    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), _as_text(method))
+
+
+def _as_text(value: object) -> str:
+    return one_line(value) if isinstance(value, str) else ""
 
 
 def _suggestion(name: str) -> str:
