@@ -133,9 +133,9 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
 
 @inlined
 def write_tile(buffer, bias, out, block, stride, tile, T, residual, rows, tokens):
-    """Add bias and, if asked, what `out` holds to a finished tile, and store the tokens that exist."""
-    for r in range(len(rows)):
-        n = (block + r * stride) * LANES
+    """Add bias and, if asked, what `out` holds to a finished tile, and store the rows and tokens that exist."""
+    for r in range(len(rows) if stride > 0 else 1):
+        n = (block + r) * LANES
         for t in range(min(len(tokens), T - tile * len(tokens))):
             value = load_f32(buffer, (r * len(tokens) + t) * LANES)
             place = (tile * len(tokens) + t) * out.shape[1] + n
@@ -154,7 +154,7 @@ def linear_rows(weight, x, T, out, buffer, residual, first, last, rows, tokens):
     for top in range(first, last, panel):
         for tile in range(tiles):
             for block in range(top, min(last, top + panel), len(rows)):
-                # An odd block at the end is computed twice in one tile and stored twice.
+                # An odd block at the end is computed twice in one tile; only the first is stored.
                 stride = 1 if block + len(rows) <= last else 0
                 total = linear_tile(weight, x, tile, block, stride, rows, tokens)
                 store_tile(buffer, 0, total)
