@@ -1,0 +1,187 @@
+"""What goes into a linear: norm, SwiGLU and plain rows, as floats and as codes."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import (
+    EPS,
+    METHODS,
+    activation_width,
+    assert_within,
+    decode,
+    decode_floats,
+    empty_activations,
+    on_threads,
+    random_weight,
+    scratch_rows,
+    tokens_of,
+)
+
+from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
+
+ZERO = {"int4": 8, "int8": 128}
+LENGTHS = (1, 2, 3, 17, 200)
+# (size, padded size, group size): 172 is padded to a group, to a line of floats for f32; one to four groups a scale.
+SIZES = [(172, 192, 32), (32, 32, 32), (64, 64, 32), (160, 160, 32), (500, 512, 128), (40, 64, 64)]
+NORM_EPS = np.float32(1e-5)
+
+methods = pytest.mark.parametrize("method", METHODS)
+lengths = pytest.mark.parametrize("T", LENGTHS)
+sizes = pytest.mark.parametrize(("size", "K", "group_size"), SIZES)
+quantized = pytest.mark.parametrize("method", ["int4", "int8"])
+
+
+def weight_of(method, K, group_size):
+    return random_weight(np.random.default_rng(0), method, 16, K, group_size)[0]
+
+
+def write(writer, method, T, K, group_size, *arguments, threads=1):
+    """Run a kernel that writes activations; return them."""
+    x = empty_activations(method, T, K, group_size)
+    rows = scratch_rows(threads, K)
+    on_threads(writer, threads, T, *arguments, weight_of(method, K, group_size), x, tokens_of(T), rows)
+    return x
+
+
+def padded_rows(values, K):
+    rows = np.zeros((len(values), K), np.float32)
+    rows[:, : values.shape[1]] = values
+    return rows
+
+
+def assert_activations(method, x, expected, T, K, group_size, relative, absolute=0.0):
+    """Compare written activations with float64 rows [T, K] whose values carry the given error themselves."""
+    error = relative * np.abs(expected) + absolute
+    if method == "f32":
+        assert_within(decode_floats(x, T, K), expected, error)
+        return
+    codes, scales, seeds = decode(x, T, K, group_size)
+    width = activation_width(K, group_size)
+    peaks = np.abs(expected).reshape(T, -1, width).max(axis=2)
+    peak_errors = error.reshape(T, -1, width).max(axis=2)
+    assert_within(scales, peaks / 127, (peak_errors + EPS * peaks) / 127 + 1e-45)
+    # A code may fall on either side of a tie, by no more than the value's own error and two roundings.
+    per_column = np.repeat(peaks / 127, width, axis=1)
+    units = np.divide(expected, per_column, out=np.zeros_like(expected), where=per_column > 0)
+    doubt = np.divide(
+        error + np.repeat(peak_errors, width, axis=1), per_column, out=np.zeros_like(error), where=per_column > 0
+    )
+    assert_within(codes, units, 0.5 + doubt + 4 * EPS * np.abs(units))
+    assert np.abs(codes).max() <= 127
+    sums = codes.reshape(T, -1, group_size).sum(axis=2)
+    np.testing.assert_array_equal(seeds, -ZERO[method] * sums)
+
+
+@methods
+@lengths
+@sizes
+def test_plain_rows(method, T, size, K, group_size, rng):
+    values = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
+    x = write(write_plain, method, T, K, group_size, values)
+    assert_activations(method, x, values.astype(np.float64), T, K, group_size, relative=0)
+
+
+@methods
+@lengths
+@sizes
+def test_normed_rows(method, T, size, K, group_size, rng):
+    hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
+    gain = padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0]
+    x = write(write_normed, method, T, K, group_size, hidden, gain, size, NORM_EPS)
+    expected = np.zeros((T, K))
+    expected[:, :size] = reference.rms_norm(hidden[:, :size], gain[:size], float(NORM_EPS))
+    assert_activations(method, x, expected, T, K, group_size, relative=(size / 32 + 8) * EPS)
+
+
+@methods
+@lengths
+@sizes
+def test_swiglu_rows(method, T, size, K, group_size, rng):
+    gate, up = rng.standard_normal((2, T, size)).astype(np.float32) * 4
+    slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
+    x = write(write_swiglu, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), size)
+    expected = np.zeros((T, K))
+    expected[:, :size] = reference.swiglu(gate, up)
+    # exp2's argument carries a rounding of |gate|; every other step one of the result.
+    relative = (6 + np.abs(gate).max()) * EPS
+    assert_activations(method, x, expected, T, K, group_size, relative)
+
+
+@methods
+def test_swiglu_survives_extreme_gates(method):
+    gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
+    gate_up = np.concatenate([gate, np.full(16, 0.5, np.float32), np.zeros(16, np.float32)])[None]
+    x = write(write_swiglu, "f32", 1, 16, 32, gate_up, 16)
+    expected = reference.swiglu(gate[None], np.float64(0.5))
+    # The exponential stops at 2**127: a gate of -1e30 leaves 1e30 / 2**127.
+    assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
+
+
+@quantized
+def test_values_on_the_scale_keep_their_codes(method, rng):
+    codes = rng.integers(-127, 128, (3, 64))
+    codes[:, 0] = 127
+    x = write(write_plain, method, 3, 64, 32, (codes * 0.25).astype(np.float32))
+    np.testing.assert_array_equal(decode(x, 3, 64)[0], codes)
+    np.testing.assert_array_equal(decode(x, 3, 64)[1], 0.25)
+
+
+@quantized
+def test_ties_round_to_even(method):
+    ties = np.zeros((1, 32), np.float32)
+    ties[0, :5] = 127, 0.5, 1.5, -2.5, -3.5
+    x = write(write_plain, method, 1, 32, 32, ties)
+    assert decode(x, 1, 32)[0][0, :5].tolist() == [127, 0, 2, -2, -4]
+
+
+@quantized
+@pytest.mark.parametrize("magnitude", [0.0, 1e-45, 1e-39, 1e-36, 1e37])
+def test_tiny_and_huge_rows_stay_themselves(method, magnitude):
+    values = np.full((2, 64), magnitude, np.float32)
+    values[1] *= -1
+    x = write(write_plain, method, 2, 64, 32, values)
+    codes, scales, seeds = decode(x, 2, 64)
+    # Where 127 / max|x| overflows the row counts as zero: its products are below 1e-36 anyway.
+    got = codes * scales.astype(np.float64)
+    assert_within(got, values.astype(np.float64), 1e-6 * magnitude + 3e-37)
+    np.testing.assert_array_equal(seeds, -ZERO[method] * codes.reshape(2, 2, 32).sum(axis=2))
+
+
+@quantized
+def test_codes_equal_the_reference_but_for_ties(method, rng):
+    values = rng.standard_normal((17, 256)).astype(np.float32)
+    x = write(write_plain, method, 17, 256, 32, values)
+    codes, scales, _ = decode(x, 17, 256)
+    expected_codes, expected_scales = reference.quantize_activations(values, 128)
+    np.testing.assert_allclose(scales, expected_scales, rtol=EPS)
+    assert np.mean(codes != expected_codes) < 1e-3
+    assert np.abs(codes - expected_codes).max() <= 1
+
+
+@methods
+@lengths
+def test_threads_share_tokens_and_groups(method, T, rng):
+    hidden = rng.standard_normal((T, 192)).astype(np.float32)
+    gain, gate_up = np.ones(192, np.float32), rng.standard_normal((T, 400)).astype(np.float32)
+    for writer, arguments in [
+        (write_plain, (hidden,)),
+        (write_normed, (hidden, gain, 192, NORM_EPS)),
+        (write_swiglu, (gate_up, 192)),
+    ]:
+        one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
+        for a, b, c in zip(one, two, five):
+            assert a.tobytes() == b.tobytes() == c.tobytes()
+
+
+@methods
+def test_one_token_is_written_as_among_many(method, rng):
+    hidden = rng.standard_normal((17, 192)).astype(np.float32)
+    many = write(write_normed, method, 17, 192, 32, hidden, np.ones(192, np.float32), 192, NORM_EPS)
+    for t in (0, 6, 16):
+        one = write(write_normed, method, 1, 192, 32, hidden[t : t + 1], np.ones(192, np.float32), 192, NORM_EPS)
+        for alone, among in zip(contents(method, one, 1), contents(method, many, 17)):
+            assert alone[0].tobytes() == among[t].tobytes()
+
+
+def contents(method, x, T):
+    return (decode_floats(x, T, 192),) if method == "f32" else decode(x, T, 192)

@@ -1,0 +1,152 @@
+"""The linear kernel on exactly the codes it reads: integers add nothing to the error, floats one rounding a step."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import (
+    EPS,
+    METHODS,
+    UNTOUCHED,
+    activation_width,
+    assert_within,
+    empty_activations,
+    meaning,
+    on_threads,
+    random_weight,
+    scratch_rows,
+    tile_buffers,
+    tokens_of,
+)
+
+from tinychat.kernels.activations import write_plain
+from tinychat.kernels.linear import linear
+
+LENGTHS = (1, 2, 3, 17, 200)
+# (N, K, group size): odd and even numbers of row blocks, one to four groups for a scale, one group in all.
+SHAPES = [(48, 64, 32), (80, 192, 32), (16, 32, 32), (32, 160, 32), (96, 256, 64), (64, 128, 128), (48, 384, 128)]
+
+methods = pytest.mark.parametrize("method", METHODS)
+lengths = pytest.mark.parametrize("T", LENGTHS)
+shapes = pytest.mark.parametrize(("N", "K", "group_size"), SHAPES)
+
+
+def prepare(weight, method, values, group_size=32):
+    """Return activations of `values` for `weight`."""
+    T, K = values.shape
+    x = empty_activations(method, T, K, group_size)
+    write_plain(0, 1, T, values, weight, x, tokens_of(T), scratch_rows(1, K))
+    return x
+
+
+def apply(weight, x, T, N, threads=1, residual=None):
+    """Run the linear into a wider array; check that nothing else was written; return [T, N]."""
+    out = np.full((T + 2, N + 32), UNTOUCHED)
+    if residual is not None:
+        out[:T, :N] = residual
+    on_threads(linear, threads, weight, x, T, out, tile_buffers(threads), residual is not None)
+    assert (out[T:] == UNTOUCHED).all(), "rows beyond T were written"
+    assert (out[:, N:] == UNTOUCHED).all(), "columns beyond N were written"
+    return out[:T, :N]
+
+
+def tolerance(method, x, w, added, group_size):
+    """Return the bound of the rounding error: a half ulp of everything that is summed, for each step of the sum."""
+    K = x.shape[1]
+    steps = K if method == "f32" else K // group_size + K // activation_width(K, group_size) + 2
+    return (steps + 4) * EPS / 2 * (np.abs(x) @ np.abs(w).T + added)
+
+
+@methods
+@lengths
+@shapes
+def test_linear_equals_its_codes_meaning(method, T, N, K, group_size, rng):
+    weight, w = random_weight(rng, method, N, K, group_size)
+    x = prepare(weight, method, rng.standard_normal((T, K)).astype(np.float32), group_size)
+    exact = meaning(method, x, T, K, group_size)
+    got = apply(weight, x, T, N)
+    assert_within(got, reference.linear(exact, w), tolerance(method, exact, w, 0, group_size))
+
+
+@methods
+@lengths
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("added", [False, True], ids=["", "residual"])
+def test_bias_and_residual(method, T, bias, added, rng):
+    weight, w = random_weight(rng, method, 48, 96, bias=bias)
+    x = prepare(weight, method, rng.standard_normal((T, 96)).astype(np.float32))
+    residual = rng.standard_normal((T, 48)).astype(np.float32) if added else None
+    exact = meaning(method, x, T, 96)
+    expected = reference.linear(exact, w, weight.bias if bias else None) + (0 if residual is None else residual)
+    extra = (np.abs(weight.bias) if bias else 0) + (0 if residual is None else np.abs(residual))
+    got = apply(weight, x, T, 48, residual=residual)
+    assert_within(got, expected, tolerance(method, exact, w, extra, 32))
+
+
+@methods
+def test_error_of_quantized_activations_is_half_a_code(method, rng):
+    weight, w = random_weight(rng, method, 64, 256)
+    values = rng.standard_normal((17, 256)).astype(np.float32)
+    x = prepare(weight, method, values)
+    exact = meaning(method, x, 17, 256)
+    half_a_code = 0 if method == "f32" else np.repeat(np.abs(values).reshape(17, 2, 128).max(axis=2) / 254, 128, axis=1)
+    lost = (half_a_code * np.ones_like(values)) @ np.abs(w).T * 1.001
+    got = apply(weight, x, 17, 64)
+    assert_within(got, reference.linear(values, w), lost + tolerance(method, exact, w, 0, 32))
+
+
+@methods
+@lengths
+def test_rows_split_over_threads_are_the_same_bits(method, T, rng):
+    weight, _ = random_weight(rng, method, 112, 192, bias=True)
+    x = prepare(weight, method, rng.standard_normal((T, 192)).astype(np.float32))
+    residual = rng.standard_normal((T, 112)).astype(np.float32)
+    one = apply(weight, x, T, 112, threads=1, residual=residual)
+    for threads in (2, 3, 11):
+        assert apply(weight, x, T, 112, threads=threads, residual=residual).tobytes() == one.tobytes()
+
+
+@methods
+def test_a_thread_writes_its_own_rows_only(method, rng):
+    weight, _ = random_weight(rng, method, 80, 64)
+    for T in (1, 17):
+        x = prepare(weight, method, rng.standard_normal((T, 64)).astype(np.float32))
+        written = []
+        for thread in range(2):
+            out = np.full((T, 80), UNTOUCHED)
+            linear(thread, 2, weight, x, T, out, tile_buffers(2), False)
+            written.append(out != UNTOUCHED)
+        assert (written[0] ^ written[1]).all(), "each output belongs to exactly one thread"
+
+
+@methods
+@pytest.mark.parametrize("T", [2, 3, 17, 200])
+def test_one_token_and_many_are_the_same_bits(method, T, rng):
+    weight, _ = random_weight(rng, method, 80, 192, bias=True)
+    values = rng.standard_normal((T, 192)).astype(np.float32)
+    many = apply(weight, prepare(weight, method, values), T, 80)
+    for t in {0, 1, T // 2, T - 1}:
+        alone = apply(weight, prepare(weight, method, values[t : t + 1]), 1, 80)
+        assert alone.tobytes() == many[t].tobytes()
+
+
+@methods
+@pytest.mark.parametrize("T", [1, 17])
+def test_more_rows_than_one_cache_panel(method, T, rng):
+    N, K = 21 * 16, 2048
+    weight, w = random_weight(rng, method, N, K)
+    x = prepare(weight, method, rng.standard_normal((T, K)).astype(np.float32))
+    exact = meaning(method, x, T, K)
+    assert_within(apply(weight, x, T, N), reference.linear(exact, w), tolerance(method, exact, w, 0, 32))
+
+
+@pytest.mark.parametrize("method", ["int4", "int8"])
+def test_extreme_codes_do_not_saturate(method, rng):
+    N, K, highest = 16, 128, 127
+    weight, _ = random_weight(rng, method, N, K, 128)
+    for byte in (0, 255):
+        weight.packed[:] = byte
+        weight.scales[:] = np.float16(1).view(np.uint16)
+        for sign in (1, -1):
+            x = prepare(weight, method, np.full((17, K), sign * highest, np.float32), 128)
+            code = {"int4": (byte & 15) - 8, "int8": byte - 128}[method]
+            assert (apply(weight, x, 17, N) == sign * highest * code * K).all()
