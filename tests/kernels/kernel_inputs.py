@@ -130,3 +130,42 @@ def assert_within(got, expected, tolerance):
         f"at {tuple(map(int, worst))}: got {got[worst]!r}, expected {expected[worst]!r}, "
         f"{excess[worst]:.2f} times the tolerance; max error {error.max():.3e}, mean {error.mean():.3e}"
     )
+
+
+CACHE_DTYPES = {"f16": np.uint16, "f32": np.float32}
+
+
+def stored(values, kv):
+    """Return what a cache of that type keeps of float32 values: as its storage, and as float64."""
+    if kv == "f32":
+        return values.astype(np.float32), values.astype(np.float64)
+    half = values.astype(np.float16)
+    return half.view(np.uint16), half.astype(np.float64)
+
+
+def empty_cache(kv, G, context, d):
+    """Return keys [G, context/16, d, 16] and values [G, context, d padded] that are not numbers anywhere."""
+    nothing = np.float16(np.nan).view(np.uint16) if kv == "f16" else np.float32(np.nan)
+    context = round_up(context, 64)
+    keys = np.full((G, context // LANES, d, LANES), nothing, CACHE_DTYPES[kv])
+    return keys, np.full((G, context, round_up(d, LANES)), nothing, CACHE_DTYPES[kv])
+
+
+def fill_cache(kv, k, v):
+    """Return buffers that hold k, v [S, G, d] at positions 0..S, and k, v as float64 of what they hold."""
+    S, G, d = k.shape
+    keys, values = empty_cache(kv, G, S, d)
+    (stored_k, exact_k), (stored_v, exact_v) = stored(k, kv), stored(v, kv)
+    for s in range(S):
+        keys[:, s // LANES, :, s % LANES] = stored_k[s]
+        values[:, s, :d] = stored_v[s]
+    return keys, values, exact_k, exact_v
+
+
+def read_cache(kv, keys, values, S):
+    """Return keys and values of positions 0..S as float64 [S, G, d]."""
+    as_floats = (lambda a: a.view(np.float16)) if kv == "f16" else (lambda a: a)
+    G, d = keys.shape[0], keys.shape[2]
+    k = as_floats(keys).transpose(1, 3, 0, 2).reshape(-1, G, d)[:S]
+    v = as_floats(values).transpose(1, 0, 2)[:S, :, :d]
+    return k.astype(np.float64), v.astype(np.float64)
