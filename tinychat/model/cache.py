@@ -5,6 +5,7 @@ rewrite that is interrupted leaves the old cache as it was.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from tinychat.model.layout import padded
 from tinychat.model.rope import inverse_frequencies
 
 # float16 is carried as uint16.
-STORAGE = {"f16": np.dtype(np.uint16), "f32": np.dtype(np.float32)}
+STORAGE: dict[str, np.dtype[Any]] = {"f16": np.dtype(np.uint16), "f32": np.dtype(np.float32)}
 
 
 class KVCache:

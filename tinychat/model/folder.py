@@ -11,6 +11,7 @@ tensors of `layout.tensor_specs`, in the very order that the kernels read; loadi
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ FORMAT = 1
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
 # float16 travels as uint16: Numba has no float16 on CPUs.
-MAPPED_AS = {"U8": np.dtype("<u1"), "F16": np.dtype("<u2"), "F32": np.dtype("<f4")}
+MAPPED_AS: dict[str, np.dtype[Any]] = {"U8": np.dtype("<u1"), "F16": np.dtype("<u2"), "F32": np.dtype("<f4")}
 
 
 @dataclass(frozen=True)

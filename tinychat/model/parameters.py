@@ -34,7 +34,10 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         down_proj=weight("down_proj"),
         lm_head=weight("embed_tokens" if folder.config.tie_word_embeddings else "lm_head"),
         norms=Norms(
-            *(norm(name) for name in ("input_layernorm", "q_norm", "k_norm", "post_attention_layernorm")),
+            input_layernorm=norm("input_layernorm"),
+            q_norm=norm("q_norm"),
+            k_norm=norm("k_norm"),
+            post_attention_layernorm=norm("post_attention_layernorm"),
             norm=tensors["norm"].reshape(-1),
         ),
     )
