@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags
+from tinychat.commands.progress import progress_bar
+from tinychat.errors import TextError
+
+if TYPE_CHECKING:
+    from tinychat.perplexity import Report
+
+DEFAULT_CONTEXT = 512
 
 
 @click.command()
 @click.argument("model")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--against", metavar="OTHER", help="Compare with this model: KL divergence, top-1 agreement")
+@click.option(
+    "--stride",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help="Tokens that each window scores; default: half the context",
+)
 @load_flags
 @click.pass_obj
-def perplexity(load: Loader, /, model: str, file: Path, against: str | None, **flags: Any) -> None:
+def perplexity(load: Loader, /, model: str, file: Path, against: str | None, stride: int | None, **flags: Any) -> None:
     """Measure how well MODEL predicts FILE.
 
-    Prints the perplexity of the text.
+    The text is read in windows of --context tokens (512 unless given) that overlap. The last line of stdout is one
+    JSON object.
     """
-    from tinychat.perplexity import main
-
+    text = _read_text(file)
     options = LoadOptions(**flags)
+    options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
-    main(load(model, options), file, against=other)
+    measured = load(model, options)
+    # Imported here: a file that cannot be read is told without waiting for numpy.
+    from tinychat.perplexity import measure
+
+    with progress_bar(f"reading {file.name}") as progress:
+        report = measure(measured, text, stride=stride, against=other, progress=progress)
+    _write_summary(report)
+    names = {"model": measured.name, "reference": None if other is None else other.name, "file": str(file)}
+    json.dump(names | asdict(report), sys.stdout)
+    sys.stdout.write("\n")
+
+
+def _write_summary(report: Report) -> None:
+    print(
+        f"perplexity {report.perplexity:.4f} over {report.tokens} tokens "
+        f"(context {report.context}, stride {report.stride})",
+        file=sys.stderr,
+    )
+    if report.against is not None:
+        print(
+            f"reference {report.against.perplexity:.4f}, KL divergence {report.against.kl_divergence:.6f} nats, "
+            f"same most likely token {report.against.top1_agreement:.2%}",
+            file=sys.stderr,
+        )
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise TextError(f"{file} cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise TextError(f"{file} is not a text in UTF-8: convert it first") from None

@@ -1,0 +1,222 @@
+"""How well a model predicts a text, and how far its predictions are from those of another model.
+
+The text is cut into overlapping windows that fill the context. Each window begins with the model's own
+beginning-of-text token, if it has one, and scores only what the windows before it have not: so every token of the text
+is scored once, after at least ``window - stride`` others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.errors import ModelFolderError, SettingError
+from tinychat.generate.model import Model
+
+Progress = Callable[[int, int], None]
+"""Called with (tokens scored, tokens in all)."""
+
+LogProbabilities = npt.NDArray[np.float64]
+
+# Rows of logits that are widened to float64 at a time: 128 MB for the largest vocabularies.
+_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The predictions of a model P beside those of a reference Q, at the same positions.
+
+    Attributes
+    ----------
+    perplexity : float
+        That of Q.
+    kl_divergence : float
+        Mean of ``sum Q log(Q / P)``, in nats.
+    top1_agreement : float
+        Share of positions where both hold the same token most likely.
+    """
+
+    perplexity: float
+    kl_divergence: float
+    top1_agreement: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured.
+
+    Attributes
+    ----------
+    tokens : int
+        Tokens that were scored.
+    context, stride : int
+        Size of a window, and tokens that a further window scores.
+    perplexity : float
+        ``exp`` of the mean negative log-likelihood of a token.
+    bits_per_byte : float
+        Negative log-likelihood by the text's length in UTF-8: comparable between vocabularies.
+    against : Comparison, optional
+        Beside a reference, if there was one.
+    """
+
+    tokens: int
+    context: int
+    stride: int
+    perplexity: float
+    bits_per_byte: float
+    against: Comparison | None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens ``start..stop`` of the text, of which those from `first` on are scored."""
+
+    start: int
+    first: int
+    stop: int
+
+
+def windows(count: int, size: int, stride: int, begins: int) -> Iterator[Window]:
+    """Cut `count` tokens into windows of up to `size`; token `begins` is the first that can be scored."""
+    first, stop = begins, min(size, count)
+    while first < count:
+        yield Window(max(0, stop - size), first, stop)
+        first, stop = stop, min(stop + stride, count)
+
+
+def measure(
+    model: Model,
+    text: str,
+    *,
+    stride: int | None = None,
+    against: Model | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Score every token of `text`.
+
+    Parameters
+    ----------
+    model : Model
+        Windows are as large as its context.
+    text : str
+        Encoded as plain text.
+    stride : int, optional
+        Tokens that each window after the first one scores; half the context when omitted.
+    against : Model, optional
+        The reference to compare with; it must have the same vocabulary and context.
+    progress : callable, optional
+        See `Progress`.
+
+    Raises
+    ------
+    SettingError
+        If the text is too short, the stride does not fit, or the models cannot be compared.
+    ModelFolderError
+        If a model's logits are not finite.
+    """
+    prefix = model.encode("")
+    ids = model.encode(text, add_bos=False)
+    begins = 0 if prefix else 1
+    if len(ids) <= begins:
+        raise SettingError("the text is too short: give at least two tokens to predict")
+    size = model.context_size - len(prefix)
+    stride = stride or max(1, model.context_size // 2)
+    if not 1 <= stride <= size - begins:
+        raise SettingError(
+            f"--stride {stride} does not fit into a context of {model.context_size}: give 1 to {size - begins}"
+        )
+    if against is not None:
+        _check_comparable(model, against, text, prefix + ids)
+    total = _Totals()
+    for window in windows(len(ids), size, stride, begins):
+        if progress is not None:
+            progress(total.tokens, len(ids) - begins)
+        _score(total, model, against, prefix, ids, window)
+    if progress is not None:
+        progress(total.tokens, total.tokens)
+    return total.report(model.context_size, stride, len(text.encode()), compared=against is not None)
+
+
+def log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
+    """Return log-probabilities of rows of logits, float64 [T, V].
+
+    Raises
+    ------
+    ModelFolderError
+        If a logit is not finite.
+    """
+    if not np.isfinite(logits).all():
+        raise ModelFolderError("the model's logits are not finite: convert the model again from a sound checkpoint")
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    return wide
+
+
+class _Totals:
+    """Sums over the positions scored so far."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.loss = self.reference_loss = self.divergence = 0.0
+        self.agreements = 0
+
+    def add(self, log_p: LogProbabilities, targets: npt.NDArray[np.int64]) -> None:
+        """Count the likelihood of `targets`, one for each row."""
+        self.tokens += len(targets)
+        self.loss -= float(log_p[np.arange(len(targets)), targets].sum())
+
+    def compare(self, log_p: LogProbabilities, log_q: LogProbabilities, targets: npt.NDArray[np.int64]) -> None:
+        """Count how far the predictions P are from those of the reference Q."""
+        self.reference_loss -= float(log_q[np.arange(len(targets)), targets].sum())
+        self.divergence += float((np.exp(log_q) * (log_q - log_p)).sum())
+        self.agreements += int((log_p.argmax(axis=1) == log_q.argmax(axis=1)).sum())
+
+    def report(self, context: int, stride: int, text_bytes: int, compared: bool) -> Report:
+        n = self.tokens
+        comparison = Comparison(_exp(self.reference_loss / n), self.divergence / n, self.agreements / n)
+        return Report(
+            tokens=n,
+            context=context,
+            stride=stride,
+            perplexity=_exp(self.loss / n),
+            bits_per_byte=float(self.loss / np.log(2) / text_bytes),
+            against=comparison if compared else None,
+        )
+
+
+def _exp(value: float) -> float:
+    # A loss of 709 nats is the largest whose exp is a float; any model of so bad a text is beyond telling apart.
+    return float(np.exp(min(value, 709.0)))
+
+
+def _score(
+    total: _Totals, model: Model, against: Model | None, prefix: list[int], ids: list[int], window: Window
+) -> None:
+    """Run one window and add its scored positions to `total`."""
+    # The last token predicts nothing that is scored here, so it is not run; row t predicts token t + 1.
+    inputs = prefix + ids[window.start : window.stop - 1]
+    logits = model.logits(inputs)
+    reference = None if against is None else against.logits(inputs)
+    targets = np.array(ids[window.first : window.stop], np.int64)
+    row = len(inputs) - len(targets)
+    for start in range(0, len(targets), _ROWS):
+        part = targets[start : start + _ROWS]
+        rows = slice(row + start, row + start + len(part))
+        log_p = log_softmax(logits[rows])
+        total.add(log_p, part)
+        if reference is not None:
+            total.compare(log_p, log_softmax(reference[rows]), part)
+
+
+def _check_comparable(model: Model, other: Model, text: str, ids: list[int]) -> None:
+    same = model.engine.vocab_size == other.engine.vocab_size and other.encode(text) == ids
+    if not same:
+        raise SettingError(f"{model.name} and {other.name} do not share a vocabulary: they cannot be compared")
+    if other.context_size < model.context_size:
+        raise SettingError(
+            f"{other.name} has a context of {other.context_size}: compare with --context {other.context_size} or less"
+        )
