@@ -117,8 +117,7 @@ VARIANTS = [
         "llama-yarn-explicit",
         LLAMA
         | {
-            "rope_scaling": YARN
-            | {"attention_factor": 1.25, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
+            "rope_scaling": YARN | {"attention_factor": 1.25, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
         },
     ),
     Variant("llama-mqa", LLAMA | {"num_key_value_heads": 1}, "float16", "safetensors-sharded"),
@@ -200,9 +199,7 @@ def make_weights(variant):
     weights = {}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)
-        values = (
-            1 + 0.5 * values if "norm" in name else np.sqrt(3) * _deviation(variant, name, shape) * values
-        )
+        values = 1 + 0.5 * values if "norm" in name else np.sqrt(3) * _deviation(variant, name, shape) * values
         weights[name] = values.astype(np.float32).astype(DTYPES[variant.dtype])
     return weights
 

@@ -270,9 +270,7 @@ def decoder_logits(config, weights, ids):
     for layer in range(config.num_hidden_layers):
         name = f"model.layers.{layer}."
         normed = rms_norm(x, weights[name + "input_layernorm.weight"], config.rms_norm_eps)
-        x = x + _attention_block(
-            config, weights, name + "self_attn.", layer, normed, angles, attention_factor
-        )
+        x = x + _attention_block(config, weights, name + "self_attn.", layer, normed, angles, attention_factor)
         normed = rms_norm(x, weights[name + "post_attention_layernorm.weight"], config.rms_norm_eps)
         x = x + _mlp_block(config, weights, name + "mlp.", normed)
     x = rms_norm(x, weights["model.norm.weight"], config.rms_norm_eps)

@@ -86,9 +86,7 @@ def test_files_stay_small_and_have_a_purpose(path):
 @sources
 def test_only_the_front_end_prints(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     prints = [node.lineno for node in calls if node.func.id == "print"]
     assert not prints or str(path.relative_to(PACKAGE)).startswith(MAY_PRINT), f"print() in lines {prints}"
 
@@ -110,9 +108,7 @@ sys.stderr.write("modules: " + " ".join(sys.modules))
 """
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["models"], ["rm", "no-such-model"]], ids=" ".join
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["models"], ["rm", "no-such-model"]], ids=" ".join)
 def test_light_commands_import_nothing_heavy(arguments):
     result = run_tinychat(RUN_AND_LIST_MODULES, *arguments)
     modules = result.stderr.rpartition("modules: ")[2].split()
@@ -164,9 +160,7 @@ def test_readme_commands_exist(command):
         arguments = ["chat", *arguments]
     subcommand = [arguments[0]] if arguments and not arguments[0].startswith("-") else []
     text = help_of(*subcommand)
-    for flag in (
-        argument.split("=")[0] for argument in arguments if argument.startswith("-") and argument != "-"
-    ):
+    for flag in (argument.split("=")[0] for argument in arguments if argument.startswith("-") and argument != "-"):
         assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text), f"{flag} is not in --help"
 
 

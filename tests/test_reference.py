@@ -105,9 +105,7 @@ def test_attention_equals_masked_softmax(rng, window, kv_heads):
 
 
 def test_silu_survives_large_inputs():
-    np.testing.assert_allclose(
-        reference.silu([-1e4, -1.0, 0.0, 1.0, 1e4]), [0, -0.26894142, 0, 0.73105858, 1e4]
-    )
+    np.testing.assert_allclose(reference.silu([-1e4, -1.0, 0.0, 1.0, 1e4]), [0, -0.26894142, 0, 0.73105858, 1e4])
 
 
 def test_activation_codes_round_half_to_even():

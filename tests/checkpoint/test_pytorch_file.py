@@ -36,9 +36,7 @@ def call(function, *arguments):
 
 
 def storage(key="0", kind="FloatStorage", size=12):
-    return (
-        make_tuple(text("storage"), name_global("torch", kind), text(key), text("cpu"), integer(size)) + b"Q"
-    )
+    return make_tuple(text("storage"), name_global("torch", kind), text(key), text("cpu"), integer(size)) + b"Q"
 
 
 def tensor(block=None, offset=0, shape=(4, 3), stride=(3, 1)):

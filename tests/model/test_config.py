@@ -272,9 +272,7 @@ def test_parameters_equal_transformers(architecture, switches):
         FAMILIES[architecture].model_type, **{k: v for k, v in raw.items() if k != "architectures"}
     )
     with torch.device("meta"):
-        names = {
-            name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()
-        }
+        names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
     ours = ModelConfig.from_dict(raw, "config.json")
     layer = "model.layers.0."
     assert ours.qkv_bias == (layer + "self_attn.q_proj.bias" in names)

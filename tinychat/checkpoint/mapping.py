@@ -20,9 +20,7 @@ DTYPES = {
 }
 
 
-def map_rows(
-    path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int
-) -> FloatArray:
+def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int) -> FloatArray:
     """Map rows of a row-major tensor that lies at a byte offset of a file.
 
     Each call maps only what it returns, and the map goes with the array: a conversion that walks through

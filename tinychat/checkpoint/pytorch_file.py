@@ -96,9 +96,7 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
         root = _archive_root(path, archive.namelist())
         for info in archive.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-                raise CheckpointError(
-                    f"{path}: {one_line(info.filename)} is compressed or encrypted; refused"
-                )
+                raise CheckpointError(f"{path}: {one_line(info.filename)} is compressed or encrypted; refused")
         if archive.getinfo(f"{root}/data.pkl").file_size > MAX_PICKLE_BYTES:
             raise CheckpointError(f"{path}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
         pickle = archive.read(f"{root}/data.pkl")

@@ -117,9 +117,7 @@ def _is_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 62 for size in value)
 
 
-def _check_coverage(
-    path: Path, entries: dict[str, SafetensorsEntry], data_start: int, file_size: int
-) -> None:
+def _check_coverage(path: Path, entries: dict[str, SafetensorsEntry], data_start: int, file_size: int) -> None:
     """Check that the tensors lie one behind another up to the end of the file, as the format demands."""
     position = data_start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):

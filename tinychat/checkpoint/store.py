@@ -77,9 +77,7 @@ def path_for(name: str) -> Path:
         If `name` could not be a file name everywhere, or would reach out of the store.
     """
     if not _NAME.fullmatch(name) or name.endswith("."):
-        raise StoreError(
-            f"{one_line(name, 60)!r} cannot name a model; use letters, digits, '.', '_' and '-' only"
-        )
+        raise StoreError(f"{one_line(name, 60)!r} cannot name a model; use letters, digits, '.', '_' and '-' only")
     return store_folder() / name
 
 
