@@ -5,6 +5,8 @@ Symmetric int8, one scale for each token and activation group (one to four weigh
 zero out of the integer dot product.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -60,59 +62,81 @@ def store_codes(typingctx, codes, index, stride, vector):
     return types.void(codes, types.intp, types.intp, i32x16), codegen
 
 
-def activation_groups(weight):
-    """Return (number of activation groups, columns of each)."""
+class Groups(NamedTuple):
+    """How the K columns of a linear's input are cut: weight groups, and activation groups of some of them."""
+
+    columns: int
+    weight_groups: int
+    size: int  # columns of a weight group
+    count: int  # activation groups
+    per_scale: int  # weight groups of an activation group
+    width: int  # columns of an activation group
+
+
+def groups_of(weight):
+    """Return the `Groups` of a weight's input."""
     raise TypeError("only for compiled code")
 
 
-@overload(activation_groups, jit_options=FLAGS)
-def overload_activation_groups(weight):
+@overload(groups_of, jit_options=FLAGS)
+def overload_groups_of(weight):
     """Choose by the kind of weight."""
 
     def quantized(weight):
-        groups = weight.scales.shape[1]
-        count = groups // groups_per_activation_scale(groups)
-        return count, columns(weight) // count
+        K, groups = columns(weight), weight.scales.shape[1]
+        per_scale = groups_per_activation_scale(groups)
+        return Groups(K, groups, K // groups, groups // per_scale, per_scale, K // groups * per_scale)
 
-    if is_weight(weight, Float32Weight):
-        return lambda weight: (columns(weight) // LANES, LANES)
-    return quantized
+    def float32(weight):
+        K = columns(weight)
+        return Groups(K, K // LANES, LANES, K // LANES, 1, LANES)
+
+    return float32 if is_weight(weight, Float32Weight) else quantized
 
 
-def write_group(weight, x, row, t, a, tokens):
-    """Write activation group `a` of token `t`, ``row[a * width :][:width]``, in the order the linear wants."""
+def write_group(weight, x, row, groups, a, tile, place, tokens):
+    """Write activation group `a` of `row` as token `place` of a tile of `tokens`."""
     raise TypeError("only for compiled code")
 
 
-@overload(write_group, jit_options=FLAGS)
-def overload_write_group(weight, x, row, t, a, tokens):
+@overload(write_group, jit_options={**FLAGS, "forceinline": True})
+def overload_write_group(weight, x, row, groups, a, tile, place, tokens):
     """Choose by the kind of weight."""
 
-    def quantized(weight, x, row, t, a, tokens):
-        K, groups = columns(weight), weight.scales.shape[1]
-        count, width = activation_groups(weight)
-        size, per_scale = K // groups, groups // count
-        tile, place = t // tokens, t % tokens
+    def quantized(weight, x, row, groups, a, tile, place, tokens):
         peak = splat_f32(0.0)
-        for k in range(a * width, (a + 1) * width, LANES):
+        for k in range(a * groups.width, (a + 1) * groups.width, LANES):
             peak = maximum(peak, absolute(load_f32(row, k)))
         largest = max_lanes(peak)
-        x.scales[(tile * count + a) * tokens + place] = largest / np.float32(127)
+        x.scales[(tile * groups.count + a) * tokens + place] = largest / np.float32(127)
         to_code = splat_f32(np.float32(127) / largest if largest > 0 else np.float32(0))
-        for g in range(a * per_scale, (a + 1) * per_scale):
+        for g in range(a * groups.per_scale, (a + 1) * groups.per_scale):
             total = splat_i32(0)
-            for k in range(g * size, (g + 1) * size, LANES):
+            for k in range(g * groups.size, (g + 1) * groups.size, LANES):
                 code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
                 total = add_i32(total, code)
-                store_codes(x.codes, ((tile * K + k) * tokens + 4 * place), 4 * tokens, code)
-            x.seeds[(tile * groups + g) * tokens + place] = -code_zero(weight) * sum_lanes_i32(total)
+                store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
+            seed = (tile * groups.weight_groups + g) * tokens + place
+            x.seeds[seed] = -code_zero(weight) * sum_lanes_i32(total)
 
-    def float32(weight, x, row, t, a, tokens):
-        tile, place = t // tokens, t % tokens
+    def float32(weight, x, row, groups, a, tile, place, tokens):
         for k in range(a * LANES, (a + 1) * LANES):
-            x.values[(tile * columns(weight) + k) * tokens + place] = row[k]
+            x.values[(tile * groups.columns + k) * tokens + place] = row[k]
 
     return float32 if is_weight(weight, Float32Weight) else quantized
+
+
+@inlined
+def share_groups(thread, threads, T, count):
+    """Return the tokens and activation groups (first, last, first, last) that are thread `thread`'s.
+
+    Tokens are shared, or the groups of a single token, so that it keeps every thread busy.
+    """
+    if T == 1:
+        first, last = share(thread, threads, count)
+        return 0, 1, first, last
+    first, last = share(thread, threads, T)
+    return first, last, 0, count
 
 
 @inlined
@@ -134,51 +158,44 @@ def write_normed(thread, threads, T, hidden, gain, size, eps, weight, x, tokens,
     """RMSNorm each hidden state and write it for `weight`: ``x / rms(x) * gain`` (Zhang and Sennrich, 2019).
 
     hidden : float32 [>= T, >= K], zero beyond `size`; gain : float32 [K], zero beyond `size`; rows : float32
-    [threads, >= K]. Shared by token and activation group, so that one token keeps every thread busy.
+    [threads, >= K].
     """
-    count, width = activation_groups(weight)
-    first, last = share(thread, threads, T * count)
-    row = rows[thread]
-    token, scale = -1, splat_f32(0.0)
-    for item in range(first, last):
-        t, a = item // count, item % count
+    row, groups = rows[thread], groups_of(weight)
+    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+    for t in range(first, last):
         start = t * hidden.shape[1]
-        if t != token:
-            token, scale = t, splat_f32(inverse_rms(hidden, start, size, eps))
-        for k in range(a * width, (a + 1) * width, LANES):
+        scale = splat_f32(inverse_rms(hidden, start, size, eps))
+        for k in range(first_group * groups.width, last_group * groups.width, LANES):
             store_f32(row, k, multiply(multiply(load_f32(hidden, start + k), scale), load_f32(gain, k)))
-        write_group(weight, x, row, t, a, tokens)
+        for a in range(first_group, last_group):
+            write_group(weight, x, row, groups, a, t // tokens, t % tokens, tokens)
 
 
 @kernel
 def write_plain(thread, threads, T, values, weight, x, tokens, rows):
     """Write each row of `values` float32 [>= T, >= K] for `weight`, as it is."""
-    count, width = activation_groups(weight)
-    first, last = share(thread, threads, T * count)
-    row = rows[thread]
-    for item in range(first, last):
-        t, a = item // count, item % count
-        for k in range(a * width, (a + 1) * width, LANES):
-            store_f32(row, k, load_f32(values, t * values.shape[1] + k))
-        write_group(weight, x, row, t, a, tokens)
+    groups = groups_of(weight)
+    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+    for t in range(first, last):
+        for a in range(first_group, last_group):
+            write_group(weight, x, values[t], groups, a, t // tokens, t % tokens, tokens)
 
 
 @kernel
 def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
     """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 size + 16]."""
-    count, width = activation_groups(weight)
-    first, last = share(thread, threads, T * count)
-    row = rows[thread]
-    for item in range(first, last):
-        t, a = item // count, item % count
+    row, groups = rows[thread], groups_of(weight)
+    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+    for t in range(first, last):
         start = t * gate_up.shape[1]
-        for k in range(a * width, (a + 1) * width, LANES):
+        for k in range(first_group * groups.width, last_group * groups.width, LANES):
             if k < size:
                 gate, up = load_f32(gate_up, start + k), load_f32(gate_up, start + size + k)
                 store_f32(row, k, keep_lanes(multiply(silu(gate), up), 0, size - k))
             else:
                 store_f32(row, k, splat_f32(0.0))
-        write_group(weight, x, row, t, a, tokens)
+        for a in range(first_group, last_group):
+            write_group(weight, x, row, groups, a, t // tokens, t % tokens, tokens)
 
 
 @inlined

@@ -57,21 +57,18 @@ def tokens_per_tile(T):
     return 1 if T == 1 else len(TOKENS)
 
 
-def dot_group(weight, sums, block, stride, group, codes, index, rows, tokens):
-    """Add to the tile `sums` the products of one weight group."""
+def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
+    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on."""
     raise TypeError("only for compiled code")
 
 
 @overload(dot_group, jit_options={**FLAGS, "forceinline": True})
-def overload_dot_group(weight, sums, block, stride, group, codes, index, rows, tokens):
+def overload_dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
     """Choose by the kind of weight; a line is 8 columns of int4 or 4 of int8."""
 
-    def int4(weight, sums, block, stride, group, codes, index, rows, tokens):
-        lines = weight.packed.shape[1]
-        per_group = lines // weight.scales.shape[1]
-        first = (block * lines + group * per_group) * 64
-        for j in range(per_group):
-            line = load_lines(weight.packed, first + j * 64, stride * lines * 64, rows)
+    def int4(weight, sums, first, step, lines, codes, index, rows, tokens):
+        for j in range(lines):
+            line = load_lines(weight.packed, first + j * 64, step, rows)
             if len(tokens) == 1:
                 prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             x = index + j * 8 * len(tokens)
@@ -79,12 +76,9 @@ def overload_dot_group(weight, sums, block, stride, group, codes, index, rows, t
             sums = dot_nibbles(sums, high_nibbles(line), codes, x + 4 * len(tokens))
         return sums
 
-    def int8(weight, sums, block, stride, group, codes, index, rows, tokens):
-        lines = weight.packed.shape[1]
-        per_group = lines // weight.scales.shape[1]
-        first = (block * lines + group * per_group) * 64
-        for j in range(per_group):
-            line = load_lines(weight.packed, first + j * 64, stride * lines * 64, rows)
+    def int8(weight, sums, first, step, lines, codes, index, rows, tokens):
+        for j in range(lines):
+            line = load_lines(weight.packed, first + j * 64, step, rows)
             if len(tokens) == 1:
                 prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             sums = dot_bytes(sums, line, codes, index + j * 4 * len(tokens))
@@ -103,19 +97,20 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
     """Choose by the kind of weight."""
 
     def quantized(weight, x, tile, block, stride, rows, tokens):
-        T, groups = len(tokens), weight.scales.shape[1]
+        T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
         per_scale = groups_per_activation_scale(groups)
-        scales = groups // per_scale
+        scales, lines = groups // per_scale, row_lines // groups
         group_bytes = columns(weight) // groups * T
+        step, scale_step = stride * row_lines * 64, stride * groups * LANES
         total = zero_tile(rows, tokens)
         for a in range(scales):
             part = zero_tile(rows, tokens)
             for g in range(a * per_scale, (a + 1) * per_scale):
                 position = tile * groups + g
                 sums = seed_tile(x.seeds, position * T, rows, tokens)
-                sums = dot_group(weight, sums, block, stride, g, x.codes, position * group_bytes, rows, tokens)
-                row = (block * groups + g) * LANES
-                row_scales = load_rows(weight.scales, row, stride * groups * LANES, rows)
+                first = (block * row_lines + g * lines) * 64
+                sums = dot_group(weight, sums, first, step, lines, x.codes, position * group_bytes, rows, tokens)
+                row_scales = load_rows(weight.scales, (block * groups + g) * LANES, scale_step, rows)
                 part = add_scaled_by_row(part, sums, row_scales)
             total = add_scaled_by_token(total, part, x.scales, (tile * scales + a) * T, tokens)
         return total
