@@ -38,9 +38,7 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1):
     keys, values = empty_cache(kv, G, start + T + 40, d)
     cos_sin = table(angles_of(start, T, d))
     rows = scratch_rows(threads, d)
-    on_threads(
-        rope_append, threads, T, work, H, cos_sin, start, q_gain, k_gain, NORM_EPS, keys, values, rows
-    )
+    on_threads(rope_append, threads, T, work, H, cos_sin, start, q_gain, k_gain, NORM_EPS, keys, values, rows)
     assert (work[:, H * d :] == np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)[:, H * d :]).all()
     return work[:, : H * d].reshape(T, H, d), keys, values
 
@@ -125,7 +123,5 @@ def test_threads_and_chunks_write_the_same_bits(kv, T, rng):
             assert a.tobytes() == b.tobytes()
     alone, keys, values = run(kv, qkv[-1:], H, G, d, start + T - 1, gain, gain)
     assert alone[0].tobytes() == whole[0][-1].tobytes()
-    for a, b in zip(
-        read_cache(kv, keys, values, start + T), read_cache(kv, whole[1], whole[2], start + T)
-    ):
+    for a, b in zip(read_cache(kv, keys, values, start + T), read_cache(kv, whole[1], whole[2], start + T)):
         assert a[-1].tobytes() == b[-1].tobytes()
