@@ -1,0 +1,80 @@
+"""What the int4 linear became: dot products on 512-bit registers, and nothing else than work in its loops.
+
+Compiled anew in a process of its own: code that comes from the kernel cache has no assembly to show.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinychat.kernels.setup import ISA
+
+PRINT_ASSEMBLY = """
+import sys
+import numpy as np
+from kernels.kernel_inputs import empty_activations, random_weight, tile_buffers
+from tinychat.kernels.linear import linear
+
+weight, _ = random_weight(np.random.default_rng(0), "int4", 64, 256)
+x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
+linear(0, 1, weight, x, 0, out, tile_buffers(1), False)
+sys.stdout.write("".join(linear.inspect_asm().values()))
+"""
+
+
+def fresh_environment(cache):
+    """Return an environment for a process that compiles on its own; Numba's settings are the parent's choices."""
+    tests = Path(__file__).parents[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return kept | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory):
+    """Return the innermost loops of the linear that hold dot products, as text."""
+    if ISA != "avx512vnni":
+        pytest.skip(f"looks for AVX-512 VNNI; these kernels are compiled for {ISA}")
+    environment = fresh_environment(tmp_path_factory.mktemp("cache"))
+    command = [sys.executable, "-c", PRINT_ASSEMBLY]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return [loop for loop in innermost_loops(result.stdout) if "vpdpbusd" in loop]
+
+
+def innermost_loops(assembly):
+    """Return the text from a label to a backward jump to it, where no other such jump lies between."""
+    lines = assembly.splitlines()
+    labels = {m[1]: i for i, line in enumerate(lines) if (m := re.match(r"(\.L\w+):", line))}
+    spans = []
+    for i, line in enumerate(lines):
+        jump = re.match(r"\s+j\w+\s+(\.L\w+)$", line)
+        if jump and labels.get(jump[1], i) < i:
+            spans.append((labels[jump[1]], i))
+    inner = [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
+    return ["\n".join(lines[start : stop + 1]) for start, stop in inner]
+
+
+def test_one_token_and_many_have_loops_of_their_own(loops):
+    per_loop = sorted({loop.count("vpdpbusd") for loop in loops})
+    # A line of 2 row blocks holds 8 columns: two dot products for each row block and token; loops may be unrolled.
+    assert per_loop, "no loop with dot products"
+    assert per_loop[0] % 4 == 0
+    assert any(count % 24 == 0 for count in per_loop), f"no 2 x 6 tile among loops of {per_loop} dot products"
+    assert any(count % 24 for count in per_loop), f"no loop for one token among loops of {per_loop} dot products"
+
+
+def test_dot_products_use_the_widest_registers(loops):
+    for loop in loops:
+        dots = [line for line in loop.splitlines() if "vpdpbusd" in line]
+        assert all("%zmm" in line for line in dots), "\n".join(dots)
+
+
+def test_loops_call_nothing_and_keep_their_tile_in_registers(loops):
+    for loop in loops:
+        assert "call" not in loop, loop
+        spills = [line for line in loop.splitlines() if re.search(r"vmov\w+\s+%zmm\d+, .*\(%r[sb]p\)", line)]
+        assert not spills, "\n".join(spills)
