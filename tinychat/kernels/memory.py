@@ -113,16 +113,18 @@ def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     if HAS_F16C:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
     # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
-    # the multiplication is exact and handles subnormal numbers.
+    # the multiplication is exact and handles subnormal numbers. Infinity and NaN have an exponent of their own.
     wide = builder.zext(bits, I32X16)
     sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))
     magnitude = builder.shl(builder.and_(wide, constant(0x7FFF, I32)), constant(13, I32))
-    scaled = builder.fmul(builder.bitcast(magnitude, F32X16), constant(2.0**112))
-    return builder.bitcast(builder.or_(builder.bitcast(scaled, I32X16), sign), F32X16)
+    scaled = builder.bitcast(builder.fmul(builder.bitcast(magnitude, F32X16), constant(2.0**112)), I32X16)
+    endless = builder.icmp_unsigned(">=", magnitude, constant(0x0F800000, I32))
+    value = builder.select(endless, builder.or_(magnitude, constant(0x7F800000, I32)), scaled)
+    return builder.bitcast(builder.or_(value, sign), F32X16)
 
 
 def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-    """Emit float32 -> float16, rounded half to even; values are known to be below 65520."""
+    """Emit float32 -> float16, rounded half to even; infinite from 65520 on."""
     if HAS_F16C:
         return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))
     bits = builder.bitcast(vector, I32X16)
@@ -136,5 +138,10 @@ def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
     shifted = builder.fadd(builder.bitcast(magnitude, F32X16), constant(0.5))
     subnormal = builder.sub(builder.bitcast(shifted, I32X16), constant(0x3F000000, I32))
     small = builder.icmp_unsigned("<", magnitude, constant(0x38800000, I32))
-    rounded = builder.or_(builder.select(small, subnormal, normal), sign)
+    finite = builder.select(small, subnormal, normal)
+    # Of a NaN the quiet bit stays: enough to be one.
+    is_nan = builder.icmp_unsigned(">", magnitude, constant(0x7F800000, I32))
+    endless = builder.select(is_nan, constant(0x7E00, I32), constant(0x7C00, I32))
+    too_large = builder.icmp_unsigned(">=", magnitude, constant(0x477FF000, I32))
+    rounded = builder.or_(builder.select(too_large, endless, finite), sign)
     return builder.trunc(rounded, ir.VectorType(I16, LANES))
