@@ -36,18 +36,30 @@ def finite_halves():
     return every[np.isfinite(every.view(np.float16))]
 
 
-def test_every_finite_float16_widens_exactly(copy):
-    bits = finite_halves()
+def test_every_float16_widens_exactly(copy):
+    bits = np.arange(65536, dtype=np.uint16)
     wide = np.empty(bits.size, np.float32)
     copy(bits, wide)
-    np.testing.assert_array_equal(wide.view(np.uint32), bits.view(np.float16).astype(np.float32).view(np.uint32))
+    np.testing.assert_array_equal(wide, bits.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(wide), bits >= 0x8000)
 
 
-def test_every_finite_float16_survives_the_round_trip(copy):
-    bits = finite_halves()
-    back = np.empty_like(bits)
-    copy(bits, back)
-    np.testing.assert_array_equal(back, bits)
+def test_every_float16_survives_the_round_trip(copy):
+    bits = np.arange(65536, dtype=np.uint16)
+    wide, back = np.empty(bits.size, np.float32), np.empty_like(bits)
+    copy(bits, wide)
+    copy(wide, back)
+    number = ~np.isnan(bits.view(np.float16))
+    np.testing.assert_array_equal(back[number], bits[number])
+    assert np.isnan(back[~number].view(np.float16)).all()
+
+
+def test_what_is_too_large_for_float16_is_infinite(copy):
+    values = np.array([65519.996, 65520, 65536, 1e6, 1e9, 3e38, np.inf, np.nan], np.float32)
+    rounded = np.empty(16, np.uint16)
+    copy(np.concatenate([values, -values]), rounded)
+    expected = np.array([65504] + [np.inf] * 6 + [np.nan])
+    np.testing.assert_array_equal(rounded.view(np.float16), np.concatenate([expected, -expected]))
 
 
 def test_float32_is_rounded_half_to_even(copy, rng):
