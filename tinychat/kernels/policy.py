@@ -11,5 +11,8 @@ from numba import njit
 
 FLAGS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": False}
 
+# A function of its own; one that LLVM merges into its callers; one written into its only caller before compilation,
+# where a function of its own would be compiled and optimized a second time.
 kernel = njit(**FLAGS)
 inlined = njit(**FLAGS, forceinline=True)
+written_in = njit(**FLAGS, inline="always")

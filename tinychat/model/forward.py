@@ -15,7 +15,7 @@ from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.linear import linear, tokens_per_tile
-from tinychat.kernels.policy import kernel
+from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import barrier, begin, release
 from tinychat.kernels.weights import layer_of
@@ -80,7 +80,7 @@ class Job(NamedTuple):
     logits: np.ndarray  # float32 [C, V padded to 16]
 
 
-@kernel
+@written_in
 def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job):
     """Run a job's tokens from its first position on, appending to the cache; leave logits of the last ones.
 
@@ -95,6 +95,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         sizes.rms_norm_eps,
     )
     tokens = tokens_per_tile(T)
+    alone, added = np.bool_(0), np.bool_(1)  # literals would compile `linear` once for each
 
     embed(thread, threads, p.embed_tokens, job.ids[:T], s.hidden, s.rows)
     for layer in range(p.norms.input_layernorm.shape[0]):
@@ -106,7 +107,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         gain = p.norms.input_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, False)
+        linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, alone)
         barrier(mailbox, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
         rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
@@ -115,23 +116,23 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         barrier(mailbox, threads)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, o_proj, x, T, s.hidden, s.tiles, True)
+        linear(thread, threads, o_proj, x, T, s.hidden, s.tiles, added)
 
         barrier(mailbox, threads)
         gain = p.norms.post_attention_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, gate_up_proj, x, T, s.gate_up, s.tiles, False)
+        linear(thread, threads, gate_up_proj, x, T, s.gate_up, s.tiles, alone)
         barrier(mailbox, threads)
         write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, down_proj, x, T, s.hidden, s.tiles, True)
+        linear(thread, threads, down_proj, x, T, s.hidden, s.tiles, added)
 
     barrier(mailbox, threads)
     last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
     write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
     barrier(mailbox, threads)
-    linear(thread, threads, p.lm_head, x, outputs, job.logits, s.tiles, False)
+    linear(thread, threads, p.lm_head, x, outputs, job.logits, s.tiles, alone)
     barrier(mailbox, threads)
 
 
