@@ -1,5 +1,6 @@
-"""What every test shares: a private home for models and a seeded generator."""
+"""What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 def private_home(tmp_path_factory, monkeypatch):
     """Point the store of models at a folder of this test alone."""
     monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernel_cache():
+    """Keep compiled kernels where the user keeps them, whatever home a test or its processes are given."""
+    root = os.environ.get("TINYCHAT_CACHE")
+    root = root or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinychat"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TINYCHAT_CACHE", str(root))
+        yield
 
 
 @pytest.fixture
