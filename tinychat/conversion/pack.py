@@ -50,9 +50,12 @@ class Packer:
         )
         if linear.bias:
             bias = np.zeros(N, np.float32)
-            parts = [tensors.read(f"{source.format(layer)}.bias") for source in linear.sources]
-            bias[: sum(linear.rows)] = np.concatenate(parts).astype(np.float32)
-            check_finite(bias, f"{linear.sources[0].format(layer)}.bias")
+            start = 0
+            for source, rows in zip(linear.sources, linear.rows):
+                name = f"{source.format(layer)}.bias"
+                bias[start : start + rows] = tensors.read(name).astype(np.float32)
+                check_finite(bias[start : start + rows], name)
+                start += rows
             arrays["bias"] = bias
         return arrays
 
