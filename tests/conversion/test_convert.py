@@ -1,0 +1,232 @@
+"""From checkpoint to model folder: what comes out means what went in, and a failure leaves nothing."""
+
+import json
+import os
+
+import families
+import numpy as np
+import pytest
+import reference
+from safetensors.numpy import load_file, save_file
+
+from tinychat.conversion.convert import convert
+from tinychat.errors import CheckpointError, ConversionError, SettingError
+from tinychat.model.folder import open_model_folder
+from tinychat.model.layout import linears, norms
+
+METHODS = ("int4", "int8", "f32")
+methods = pytest.mark.parametrize("method", METHODS)
+# float32 with every bias; bfloat16 in shards, tied; float16; norms of queries and keys.
+CHECKPOINTS = ("llama-all-biases", "llama2-gqa", "smollm2", "qwen2-tied", "qwen3")
+
+
+def checkpoint_of(name, tmp_path):
+    return families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint")
+
+
+def change_weights(checkpoint, change):
+    """Let `change` edit the dict of tensors of an unsharded checkpoint."""
+    tensors = load_file(checkpoint / "model.safetensors")
+    change(tensors)
+    save_file(tensors, checkpoint / "model.safetensors")
+
+
+def rows_of(folder, name, layer):
+    """Return one layer of a linear as float64, padding included."""
+    tensors, method = folder.tensors, folder.quantization.method
+
+    def part(kind):
+        array = tensors[f"{name}.{kind}"]
+        return array if layer is None else array[layer]
+
+    if method == "f32":
+        return reference.unpack_f32(part("values"))
+    dequantize = {"int4": reference.dequantize_int4, "int8": reference.dequantize_int8}[method]
+    return dequantize(part("packed"), part("scales").view(np.float16))
+
+
+def assert_linear(folder, linear, weights, allowed):
+    for layer in [None] if linear.layers is None else range(linear.layers):
+        names = [source.format(layer) for source in linear.sources]
+        expected = np.concatenate([weights[f"{name}.weight"] for name in names]).astype(np.float64)
+        got = rows_of(folder, linear.name, layer)
+        N, K = expected.shape
+        assert not got[N:].any()
+        assert not got[:, K:].any()
+        error = np.sqrt(np.mean((got[:N, :K] - expected) ** 2) / np.mean(expected**2))
+        assert error <= allowed, f"{linear.name} is off by {error:.3f}"
+        if linear.bias:
+            bias = np.concatenate([weights[f"{name}.bias"] for name in names]).astype(np.float32)
+            np.testing.assert_array_equal(folder.tensors[f"{linear.name}.bias"][layer][:N], bias)
+
+
+@methods
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("group_size", [32, 128])
+def test_every_tensor_means_what_it_meant(method, name, group_size, tmp_path):
+    checkpoint = checkpoint_of(name, tmp_path)
+    folder = open_model_folder(convert(checkpoint, tmp_path / "model", method, group_size))
+    weights = families.make_weights(families.BY_NAME[name])
+    for linear in linears(folder.config):
+        # Uniform weights lose more than trained ones: half a step of 16 is 1/16/sqrt(3) of their peak.
+        assert_linear(folder, linear, weights, {"int4": 0.08, "int8": 0.01, "f32": 0}[method])
+    for norm in norms(folder.config):
+        for layer in range(norm.layers or 1):
+            got = np.atleast_2d(folder.tensors[norm.name])[layer]
+            expected = weights[f"{norm.source.format(layer)}.weight"].astype(np.float32)
+            np.testing.assert_array_equal(got[: norm.size], expected)
+            assert not got[norm.size :].any()
+
+
+def test_the_folder_describes_itself(tmp_path):
+    checkpoint = checkpoint_of("qwen3", tmp_path)
+    folder = convert(checkpoint, tmp_path / "model", "int4", 64, source="someone/some-model")
+    description = json.loads((folder / "tinychat.json").read_text())
+    assert description["format"] == 1
+    assert description["quantization"] == {"method": "int4", "group_size": 64}
+    assert description["source"] == "someone/some-model"
+    errors = description["relative_rms_error"]
+    assert errors.keys() == {"embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}
+    assert all(0.02 < error < 0.1 for error in errors.values())
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (folder / name).read_bytes() == (checkpoint / name).read_bytes()
+    assert not (checkpoint / "tinychat.json").exists()
+
+
+def test_the_source_is_the_checkpoints_name_when_not_given(tmp_path):
+    folder = convert(checkpoint_of("qwen3", tmp_path), tmp_path / "model")
+    assert json.loads((folder / "tinychat.json").read_text())["source"] == "checkpoint"
+
+
+@methods
+def test_any_safetensors_reader_can_read_it(method, tmp_path):
+    folder = open_model_folder(convert(checkpoint_of("smollm2", tmp_path), tmp_path / "model", method))
+    tensors = load_file(folder.path / "model.safetensors")
+    assert tensors.keys() == folder.tensors.keys()
+    for name, tensor in tensors.items():
+        assert tensor.shape == folder.tensors[name].shape
+        assert tensor.tobytes() == folder.tensors[name].tobytes()
+
+
+@methods
+def test_the_same_checkpoint_gives_the_same_bytes(method, tmp_path, monkeypatch):
+    checkpoint = checkpoint_of("qwen2-tied", tmp_path)
+    first = convert(checkpoint, tmp_path / "first", method)
+    monkeypatch.setattr("tinychat.conversion.pack.available_cores", lambda: 1)
+    second = convert(checkpoint, tmp_path / "second", method)
+    files = sorted(path.name for path in first.iterdir())
+    assert files == sorted(path.name for path in second.iterdir())
+    for name in files:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+@methods
+def test_progress_counts_to_the_end(method, tmp_path):
+    seen = []
+    checkpoint = checkpoint_of("llama-all-biases", tmp_path)
+    folder = convert(checkpoint, tmp_path / "model", method, progress=lambda done, total: seen.append((done, total)))
+    totals = {total for _, total in seen}
+    assert len(totals) == 1
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1] == sum(t.nbytes for t in open_model_folder(folder).tensors.values())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError("disk full")])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_an_interrupted_conversion_leaves_nothing(error, steps, tmp_path):
+    def interrupt(done, total):
+        nonlocal steps
+        steps -= 1
+        if not steps:
+            raise error
+
+    checkpoint = checkpoint_of("qwen3", tmp_path)
+    expected = ConversionError if isinstance(error, OSError) else error
+    with pytest.raises(expected):
+        convert(checkpoint, tmp_path / "out" / "model", progress=interrupt)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "dangling link"])
+def test_an_existing_target_is_left_alone(what, tmp_path):
+    target = tmp_path / "model"
+    {
+        "file": lambda: target.write_text("mine"),
+        "folder": target.mkdir,
+        "dangling link": lambda: target.symlink_to(tmp_path / "nowhere"),
+    }[what]()
+    checkpoint = checkpoint_of("qwen3", tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConversionError, match=r"model exists already: remove it, or choose another target$"):
+        convert(checkpoint, target)
+    assert sorted(tmp_path.iterdir()) == before
+    assert what != "file" or target.read_text() == "mine"
+
+
+def test_a_target_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConversionError, match=r"cannot be written .*: choose another target$"):
+        convert(checkpoint_of("qwen3", tmp_path), tmp_path / "file" / "model")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_target_without_permission_cannot_be_written(tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    with pytest.raises(ConversionError, match="cannot be written"):
+        convert(checkpoint_of("qwen3", tmp_path), locked / "model")
+
+
+@methods
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.2.self_attn.k_proj.bias",
+        "model.norm.weight",
+        "lm_head.weight",
+    ],
+)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_named(method, name, bad, tmp_path):
+    checkpoint = checkpoint_of("qwen2-window", tmp_path)
+
+    def spoil(tensors):
+        tensors[name].flat[-1] = bad
+
+    change_weights(checkpoint, spoil)
+    with pytest.raises(ConversionError, match=r"not finite") as caught:
+        convert(checkpoint, tmp_path / "model", method)
+    assert name in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.embed_tokens.weight", "model.layers.2.mlp.down_proj.weight", "model.layers.0.self_attn.q_proj.bias"]
+)
+def test_a_missing_tensor_is_named(name, tmp_path):
+    checkpoint = checkpoint_of("qwen2-window", tmp_path)
+    change_weights(checkpoint, lambda tensors: tensors.pop(name))
+    with pytest.raises(CheckpointError, match=f"no tensor {name}"):
+        convert(checkpoint, tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path):
+    checkpoint = checkpoint_of("qwen2-window", tmp_path)
+
+    def cut(tensors):
+        tensors["lm_head.weight"] = tensors["lm_head.weight"][:-1].copy()
+
+    change_weights(checkpoint, cut)
+    with pytest.raises(
+        CheckpointError, match=r"lm_head\.weight has shape \[516, 96\], config\.json asks for \[517, 96\]"
+    ):
+        convert(checkpoint, tmp_path / "model")
+
+
+@pytest.mark.parametrize(("quant", "group_size"), [("int3", 32), ("int4", 48), ("int4", 0)])
+def test_unknown_settings_are_refused_before_anything_is_read(quant, group_size, tmp_path):
+    with pytest.raises(SettingError):
+        convert(tmp_path / "nothing here", tmp_path / "model", quant, group_size)
+    assert list(tmp_path.iterdir()) == []
