@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
+from tinychat.bench.shapes import SHAPES
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags
+from tinychat.commands.progress import progress_bar
 
 
 @click.command()
 @click.argument("model", required=False)
+@click.option("--random", "shape", type=click.Choice(list(SHAPES)), help="Measure random weights of this shape")
 @click.option(
-    "--prompt-tokens",
-    type=click.IntRange(min=1),
-    default=512,
-    show_default=True,
-    metavar="TOKENS",
-    help="Length of the prompt that is read",
-)
-@click.option(
-    "--new-tokens",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    metavar="TOKENS",
-    help="Tokens that are decoded after it",
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measure this often; medians count"
 )
 @load_flags
 @click.pass_obj
-def bench(load: Loader, /, model: str | None, prompt_tokens: int, new_tokens: int, **flags: Any) -> None:
+def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, **flags: Any) -> None:
     """Measure how fast MODEL runs.
 
-    Prints the rates of prefill and decode; the last line of stdout is one JSON object.
+    Prefill, decode at several depths, start-up and memory, beside what the machine can do at most. The last line of
+    stdout is one JSON object.
     """
-    from tinychat.bench import main
+    if model is not None and shape is not None:
+        raise click.UsageError("--random needs no MODEL: leave one of them out")
+    # Imported here: `tinychat --help` shall not wait for it.
+    from tinychat.bench.measure import Plan
 
-    main(load(model, LoadOptions(**flags)), prompt_tokens=prompt_tokens, new_tokens=new_tokens)
+    plan, options = Plan(rounds=rounds), LoadOptions(**flags)
+    options = replace(options, context=options.context or plan.context_size)
+    with ExitStack() as stack:
+        if shape is not None:
+            model = str(_random_folder(shape, stack))
+        loaded = load(model, options)
+        from tinychat.bench.report import bench as measure
+
+        progress = stack.enter_context(progress_bar("measuring"))
+        found = measure(loaded, plan, threads=options.threads, kv=options.kv, progress=progress)
+    _write_table(found)
+    json.dump(found, sys.stdout)
+    sys.stdout.write("\n")
+
+
+def _random_folder(shape: str, stack: ExitStack) -> Path:
+    from tinychat.bench.random_model import write_random_model
+
+    print(f"writing random weights in the shape of {shape}", file=sys.stderr)
+    parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="tinychat-bench-"))
+    folder = Path(parent, shape)
+    folder.mkdir()
+    return write_random_model(SHAPES[shape], folder)
+
+
+def _write_table(found: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{found['model']}, {found['quantization']}, {found['threads']} threads"
+    table = Table("", "", "of the machine's", title=title, title_justify="left", show_header=False)
+    for length, rate in found["prefill_tok_s"].items():
+        share = found["prefill_peak_share"][length]
+        table.add_row(f"prefill {length}", f"{rate:,.0f} tok/s", f"{share:.0%} of the int8 peak")
+    for depth, rate in found["decode_tok_s"].items():
+        share = found["decode_bandwidth_share"][depth]
+        table.add_row(f"decode at depth {depth}", f"{rate:,.1f} tok/s", f"{share:.0%} of the bandwidth")
+    table.add_row("start to first token", f"{found['first_token_s']:.2f} s", f"load {found['load_s']:.2f} s")
+    table.add_row("peak memory", f"{found['peak_mib']:,.0f} MiB", f"weights {found['weights_mib']:,.0f} MiB")
+    table.add_row("read bandwidth", f"{found['bandwidth_gb_s']:.1f} GB/s", "measured in the same run")
+    table.add_row("int8 peak", f"{found['int8_peak_gmac_s']:,.0f} G/s", "multiply-adds, measured in the same run")
+    console = Console(stderr=True)
+    console.print(table)
+    for note in found["notes"]:
+        console.print(note, markup=False)

@@ -1,0 +1,145 @@
+"""The benchmark's parts on a tiny model: what it reports, never how fast that was."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tinychat
+from tinychat.bench.ceilings import Ceilings
+from tinychat.bench.fresh_process import complete_once, load_once, peak_mib
+from tinychat.bench.measure import Plan, decode_rate, medians, prefill_rate
+from tinychat.bench.random_model import write_random_model
+from tinychat.bench.report import bench
+from tinychat.bench.shapes import SHAPES
+from tinychat.bench.work import work_of
+from tinychat.cli import main
+from tinychat.errors import TinychatError
+from tinychat.model.config import ModelConfig
+from tinychat.model.layout import Quantization
+
+TINY = SHAPES["smollm2-135m"] | {
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "vocab_size": 320,
+}
+ISSUE_KEYS = {
+    "prefill_tok_s",
+    "decode_tok_s",
+    "first_token_s",
+    "load_s",
+    "peak_mib",
+    "bandwidth_gb_s",
+    "int8_peak_gmac_s",
+}
+
+
+def small_ceilings(threads):
+    return Ceilings(threads, buffer_bytes=1 << 20, rounds=1000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_random_model(TINY, tmp_path_factory.mktemp("random"))
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return tinychat.load(folder, context=100, threads=2)
+
+
+def test_a_random_model_has_sane_activations(model):
+    logits = model.logits(list(range(60)))
+    assert np.isfinite(logits).all()
+    assert 0.1 < logits.std() < 10
+    # Different tokens, different predictions: attention and residual stream are alive.
+    assert len({row.tobytes() for row in logits}) == 60
+
+
+def test_a_random_model_encodes_any_text(model):
+    assert model.decode(model.encode("Wörter ≠ words\n")) == "Wörter ≠ words\n"
+    assert model.tokenizer.vocab_size == 320
+
+
+def test_the_report_is_one_json_object_of_numbers(model):
+    plan = Plan(prefill=(8, 40, 400), depths=(0, 20, 99), new_tokens=4, rounds=1)
+    calls = []
+    found = bench(model, plan, threads=2, progress=lambda *call: calls.append(call), make_ceilings=small_ceilings)
+    assert json.loads(json.dumps(found)) == found
+    assert set(found) >= ISSUE_KEYS
+    assert set(found["prefill_tok_s"]) == set(found["prefill_peak_share"]) == {"8", "40"}
+    assert set(found["decode_tok_s"]) == set(found["decode_bandwidth_share"]) == {"0", "20"}
+    assert found["notes"] == [
+        "prefill of 400 left out: the context holds 100 tokens",
+        "decode at depth 99 left out: the context holds 100 tokens",
+    ]
+    numbers = [found[key] for key in ISSUE_KEYS - {"prefill_tok_s", "decode_tok_s"}]
+    numbers += [rate for key in ("prefill_tok_s", "decode_tok_s") for rate in found[key].values()]
+    assert all(number > 0 for number in numbers)
+    assert found["threads"] == 2
+    assert calls[0] == (0, 4)
+    assert calls[-1] == (4, 4)
+
+
+def test_rates_leave_the_cache_as_they_say(model):
+    ids = list(range(50))
+    prefill_rate(model.engine, ids[:20])
+    assert model.engine.cached_ids == ids[:20]
+    decode_rate(model.engine, ids, 30, 5)
+    assert model.engine.cached_ids == ids[:35]
+    decode_rate(model.engine, ids, 10, 5)
+    assert model.engine.cached_ids == ids[:15]
+
+
+def test_medians_of_each_key():
+    assert medians({512: [1.0, 9.0, 2.0], 2048: [4.0]}) == {"512": 2.0, "2048": 4.0}
+
+
+def test_the_plan_asks_for_the_context_it_needs():
+    assert Plan().context_size == 4096 + 64
+    assert Plan().fitted(4160) == (Plan(), [])
+
+
+def test_work_counts_what_one_token_needs():
+    config, int4 = ModelConfig.from_dict(SHAPES["tinyllama-1.1b"], "test"), Quantization("int4", 32)
+    work = work_of(config, int4, cache_bytes=7)
+    layers = 22 * (2048 * (2048 + 2 * 256) + 2048 * 2048 + 3 * 2048 * 5632)
+    assert work.multiply_adds == layers
+    # Half a byte and a 32nd of two for each weight, and four for each gain.
+    gains = (2 * 22 + 1) * 2048 * 4
+    assert work.weight_bytes == (layers + 32000 * 2048) * 9 // 16 + gains
+    assert work.file_bytes == work.weight_bytes + 32000 * 2048 * 9 // 16
+    tied = work_of(ModelConfig.from_dict(TINY, "test"), int4, cache_bytes=7)
+    assert tied.weight_bytes == tied.file_bytes
+
+
+def test_processes_of_their_own(folder, tmp_path):
+    first = complete_once(folder, ["--threads=1"])
+    assert 0 < first.seconds
+    assert 20 < first.peak_mib < 4000
+    assert 0 < load_once(folder, threads=1, kv=None)
+    assert 20 < peak_mib()
+    with pytest.raises(TinychatError, match="no folder, no model in the store"):
+        complete_once(tmp_path / "nothing")
+
+
+def test_the_command_tells_of_what_it_cannot_do(folder, capsys):
+    assert main(["bench", str(folder), "--random", "smollm2-135m"]) == 2
+    assert "--random needs no MODEL" in capsys.readouterr().err
+    assert main(["bench", "--random", "gpt-5"]) == 2
+    assert main(["bench", "no-such-model"]) == 1
+
+
+def test_the_command_prints_a_table_and_one_json_line(folder):
+    # A context that leaves out all but decoding at depth 0.
+    command = [sys.executable, "-m", "tinychat", "bench", str(folder), "--rounds", "1", "--context", "64"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    *_, last = done.stdout.splitlines()
+    assert set(json.loads(last)) >= ISSUE_KEYS
+    assert "decode at depth 0" in done.stderr
+    assert "prefill of 512 left out" in done.stderr

@@ -1,0 +1,36 @@
+"""The kernels that measure the machine do the work that is counted."""
+
+import numpy as np
+import pytest
+
+from tinychat.kernels.linear import ROWS, TOKENS
+from tinychat.kernels.machine import (
+    MULTIPLY_ADDS,
+    READ_FLOATS,
+    TILE_FLOATS,
+    TILES_OF_X,
+    multiply_share,
+    read_share,
+)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_float_is_read_once(threads, rng):
+    values = rng.integers(-9, 10, 7 * READ_FLOATS).astype(np.float32)
+    sums = np.full((threads, READ_FLOATS), np.nan, np.float32)
+    for thread in range(threads):
+        read_share(thread, threads, values, sums)
+    np.testing.assert_array_equal(sums.sum(axis=0), values.reshape(-1, READ_FLOATS).sum(axis=0))
+
+
+def test_every_product_is_made(rng):
+    rounds = 2 * TILES_OF_X + 3
+    codes = rng.integers(0, 16, (len(ROWS), 64), np.uint8)
+    x = rng.integers(-128, 128, (TILES_OF_X, len(TOKENS), 4)).astype(np.int8)
+    out = np.full((2, TILE_FLOATS), np.nan, np.float32)
+    multiply_share(1, rounds, codes, x, out)
+    total = sum(x[i % TILES_OF_X].astype(np.int64) for i in range(rounds))
+    expected = np.einsum("rli,ti->rtl", codes.reshape(len(ROWS), 16, 4).astype(np.int64), total)
+    np.testing.assert_array_equal(out[1].reshape(expected.shape), expected)
+    assert np.isnan(out[0]).all()
+    assert expected.size * 4 == MULTIPLY_ADDS

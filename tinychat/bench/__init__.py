@@ -1,0 +1,1 @@
+"""How fast a model runs here, and how far that is from what the machine can do."""

@@ -1,0 +1,68 @@
+"""The machine's own limits, measured on all threads: memory read bandwidth and int8 multiply-adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+import numpy as np
+
+from tinychat.kernels.linear import ROWS, TOKENS
+from tinychat.kernels.machine import (
+    MULTIPLY_ADDS,
+    READ_FLOATS,
+    TILE_FLOATS,
+    TILES_OF_X,
+    multiply_share,
+    read_share,
+)
+
+# Far beyond any cache, so that every byte comes from memory.
+BUFFER_BYTES = 512 << 20
+ROUNDS = 4_000_000
+# A limit is what the machine reaches when nothing disturbs it: the best of so many tries, some 20 ms each.
+TRIES = 5
+
+
+class Ceilings:
+    """Measures again and again, since a shared machine drifts; the buffer is allocated once.
+
+    Parameters
+    ----------
+    threads : int
+        Threads that read and multiply together.
+    buffer_bytes, rounds : int
+        How much a measurement reads, and how many tiles each thread multiplies.
+    """
+
+    def __init__(self, threads: int, buffer_bytes: int = BUFFER_BYTES, rounds: int = ROUNDS) -> None:
+        self._threads, self._rounds = threads, rounds
+        self._pool = ThreadPoolExecutor(threads)
+        # Ones, not zeros: zeros that were never written are all one page.
+        self._buffer = np.ones(buffer_bytes // 4 // READ_FLOATS * READ_FLOATS, np.float32)
+        self._read = np.zeros((threads, READ_FLOATS), np.float32)
+        self._codes = np.full((len(ROWS), 64), 5, np.uint8)
+        self._x = np.ones((TILES_OF_X, len(TOKENS), 4), np.int8)
+        self._products = np.zeros((threads, TILE_FLOATS), np.float32)
+        # Compiles both, outside of what is timed.
+        read_share(0, 1, self._buffer[:READ_FLOATS], self._read)
+        multiply_share(0, 1, self._codes, self._x, self._products)
+
+    def bandwidth(self) -> float:
+        """Return GB/s (1e9 bytes) of a plain read of the buffer."""
+        seconds = self._timed(lambda thread: read_share(thread, self._threads, self._buffer, self._read))
+        return self._buffer.nbytes / seconds / 1e9
+
+    def int8_peak(self) -> float:
+        """Return 1e9 int8 multiply-adds in a second, without any memory traffic."""
+        seconds = self._timed(lambda thread: multiply_share(thread, self._rounds, self._codes, self._x, self._products))
+        return self._threads * self._rounds * MULTIPLY_ADDS / seconds / 1e9
+
+    def _timed(self, work: Callable[[int], None]) -> float:
+        seconds = []
+        for _ in range(TRIES):
+            started = perf_counter()
+            list(self._pool.map(work, range(self._threads)))
+            seconds.append(perf_counter() - started)
+        return min(seconds)

@@ -1,0 +1,145 @@
+"""Rates of prefill and decode, taken in rounds that alternate with the machine's own limits.
+
+A shared machine drifts by half from hour to hour: what is compared was measured in the same round, and medians over the
+rounds are reported.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from tinychat.bench.ceilings import Ceilings
+from tinychat.bench.work import Work
+from tinychat.generate.engine import Engine
+
+Progress = Callable[[int, int], None]
+"""Called with (measurements done, measurements in all)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes
+    ----------
+    prefill : tuple of int
+        Lengths of prompts, ascending.
+    depths : tuple of int
+        Tokens in the cache before decoding, ascending.
+    new_tokens : int
+        Tokens decoded at each depth.
+    rounds : int
+        How often all of it.
+    """
+
+    prefill: tuple[int, ...] = (512, 2048)
+    depths: tuple[int, ...] = (0, 2048, 4096)
+    new_tokens: int = 64
+    rounds: int = 3
+
+    @property
+    def context_size(self) -> int:
+        """Positions that the longest measurement takes."""
+        return max((*self.prefill, *(depth + self.new_tokens for depth in self.depths)))
+
+    def fitted(self, context_size: int) -> tuple[Plan, list[str]]:
+        """Return what of the plan fits into a context, and a line for each thing that does not."""
+        prefill = tuple(length for length in self.prefill if length <= context_size)
+        depths = tuple(depth for depth in self.depths if depth + self.new_tokens <= context_size)
+        left_out = [f"prefill of {length}" for length in self.prefill if length not in prefill]
+        left_out += [f"decode at depth {depth}" for depth in self.depths if depth not in depths]
+        notes = [f"{what} left out: the context holds {context_size} tokens" for what in left_out]
+        return Plan(prefill, depths, self.new_tokens, self.rounds), notes
+
+
+@dataclass
+class Rates:
+    """Every measurement, one entry for each round; `medians` of them are what counts."""
+
+    prefill_tok_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    decode_tok_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    prefill_peak_share: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    decode_bandwidth_share: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    bandwidth_gb_s: list[float] = field(default_factory=list)
+    int8_peak_gmac_s: list[float] = field(default_factory=list)
+
+
+def medians(values: dict[int, list[float]]) -> dict[str, float]:
+    """Return the median of each list."""
+    return {str(key): median(found) for key, found in values.items()}
+
+
+def measure(engine: Engine, work: Work, ceilings: Ceilings, plan: Plan, progress: Progress | None = None) -> Rates:
+    """Measure everything in `plan`, which fits into the engine's context."""
+    report = _Counter(progress, plan.rounds * (len(plan.prefill) + len(plan.depths)))
+    ids = np.random.default_rng(1).integers(0, engine.vocab_size, plan.context_size).tolist()
+    rates = Rates()
+    _warm_up(engine, ids)
+    for _ in range(plan.rounds):
+        peak = ceilings.int8_peak()
+        rates.int8_peak_gmac_s.append(peak)
+        for length in plan.prefill:
+            rate = prefill_rate(engine, ids[:length])
+            rates.prefill_tok_s[length].append(rate)
+            rates.prefill_peak_share[length].append(rate * work.multiply_adds / 1e9 / peak)
+            report.step()
+        bandwidth = ceilings.bandwidth()
+        rates.bandwidth_gb_s.append(bandwidth)
+        for depth in plan.depths:
+            rate = decode_rate(engine, ids, depth, plan.new_tokens)
+            read = work.weight_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
+            rates.decode_tok_s[depth].append(rate)
+            rates.decode_bandwidth_share[depth].append(rate * read / 1e9 / bandwidth)
+            report.step()
+    return rates
+
+
+def prefill_rate(engine: Engine, ids: Sequence[int]) -> float:
+    """Return tokens in a second when `ids` are read from an empty cache."""
+    engine.rewind(0)
+    started = perf_counter()
+    _extend(engine, ids)
+    return len(ids) / (perf_counter() - started)
+
+
+def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int) -> float:
+    """Return tokens in a second, one by one, after `depth` tokens; the cache holds a beginning of `ids`."""
+    engine.rewind(min(depth, len(engine.cached_ids)))
+    _extend(engine, ids[:depth])
+    started = perf_counter()
+    for token_id in ids[depth : depth + new_tokens]:
+        engine.step([token_id])
+    return new_tokens / (perf_counter() - started)
+
+
+def _extend(engine: Engine, ids: Sequence[int]) -> None:
+    """Run what of `ids` the cache does not hold yet."""
+    for start in range(len(engine.cached_ids), len(ids), engine.chunk_size):
+        engine.step(ids[start : start + engine.chunk_size], len(ids))
+
+
+def _warm_up(engine: Engine, ids: Sequence[int]) -> None:
+    """Touch all weights and wake the threads."""
+    prefill_rate(engine, ids[: engine.chunk_size])
+    engine.rewind(0)
+    engine.step(ids[:1])
+
+
+class _Counter:
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+        self._report()
+
+    def step(self) -> None:
+        self._done += 1
+        self._report()
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,77 @@
+"""Model folders of random weights in the shape of a well-known model: for measuring speed without any checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.model.config import ModelConfig
+from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.model.layout import Quantization, linears, tensor_specs
+
+_PIECE_BYTES = 16 << 20
+# Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
+_CODE_DEVIATION = np.sqrt((15**2 - 1) / 12)
+
+
+def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
+    """Write a model folder of random int4 weights, groups of 32, and a tokenizer of as many tokens.
+
+    Parameters
+    ----------
+    shape : mapping
+        As in a config.json; sizes must be multiples of 32.
+    folder : Path
+        Exists and is empty.
+
+    Returns
+    -------
+    Path
+        `folder`.
+    """
+    config, quantization = ModelConfig.from_dict(shape, "random shape"), Quantization("int4", 32)
+    (folder / "config.json").write_text(json.dumps(shape))
+    description = {"format": FORMAT, "quantization": {"method": "int4", "group_size": 32}, "source": "random"}
+    (folder / DESCRIPTION).write_text(json.dumps(description))
+    _write_tokenizer(folder, config.vocab_size)
+    specs = tensor_specs(config, quantization)
+    # Each output is then of about the size of the inputs.
+    scales = {f"{linear.name}.scales": 1 / (_CODE_DEVIATION * np.sqrt(linear.columns)) for linear in linears(config)}
+    random = np.random.default_rng(1)
+    codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
+    with (folder / WEIGHTS).open("wb") as stream:
+        stream.write(header_of(specs)[0])
+        for name, spec in specs.items():
+            if spec.dtype == "U8":
+                stream.writelines(_repeated(codes, spec.bytes))
+            elif spec.dtype == "F16":
+                stream.write(np.full(spec.shape, scales[name], np.float16).tobytes())
+            else:
+                stream.write(np.ones(spec.shape, np.float32).tobytes())
+    return folder
+
+
+def _repeated(codes: npt.NDArray[np.uint8], size: int) -> Iterator[memoryview]:
+    """Yield `size` bytes of codes: the same again and again, which no kernel can tell."""
+    for start in range(0, size, codes.nbytes):
+        yield codes[: size - start].data
+
+
+def _write_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Write a byte-level tokenizer: three special tokens, the bytes, and words that no text holds."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    specials = ["<unk>", "<s>", "</s>"]
+    tokens = specials + sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens += [f"word{i}" for i in range(len(tokens), vocab_size)]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))

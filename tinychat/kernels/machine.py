@@ -1,0 +1,62 @@
+"""What this machine can do at most: bytes read from memory, and int8 multiply-adds.
+
+The kernels here compute nothing of use. They are the ceilings that `tinychat bench` holds the decoder against: how far
+below them a rate lies is what there is left to gain.
+"""
+
+import numpy as np
+
+from tinychat.kernels.linear import ROWS, TOKENS
+from tinychat.kernels.policy import kernel
+from tinychat.kernels.simd import LANES
+from tinychat.kernels.threads import share
+from tinychat.kernels.tile import (
+    add_outer,
+    add_scaled_by_row,
+    dot_nibbles,
+    load_lines,
+    load_rows,
+    low_nibbles,
+    seed_tile,
+    store_tile,
+    zero_tile,
+)
+
+# Neighbouring lines read at once, each into a sum of its own. On a Zen 4 core 4 read 35 GB/s, like 1 and 8, prefetched
+# or not; lines that are far apart, as several streams, read 15 to 25.
+LINES = (0,) * 4
+ONE = (0,)
+READ_FLOATS = len(LINES) * LANES
+TILE_FLOATS = len(ROWS) * len(TOKENS) * LANES
+MULTIPLY_ADDS = TILE_FLOATS * 4
+TILES_OF_X = 8
+
+
+@kernel
+def read_share(thread, threads, values, out):
+    """Read thread `thread`'s share of `values` once: float32 [n], n a multiple of ``READ_FLOATS``.
+
+    out : float32 [threads, READ_FLOATS], the sums that keep the compiler from leaving the reads out.
+    """
+    first, last = share(thread, threads, values.shape[0] // READ_FLOATS)
+    one = np.ones(1, np.float32)
+    total = zero_tile(LINES, ONE)
+    for i in range(first * READ_FLOATS, last * READ_FLOATS, READ_FLOATS):
+        total = add_outer(total, load_rows(values, i, LANES, LINES), one, 0, 0)
+    store_tile(out, thread * READ_FLOATS, total)
+
+
+@kernel
+def multiply_share(thread, rounds, codes, x, out):
+    """Do `rounds` times the ``MULTIPLY_ADDS`` of a linear's tile, all from registers and the first-level cache.
+
+    codes : uint8 [rows of a tile, 64], below 16; x : int8 [TILES_OF_X, tokens of a tile, 4];
+    out : float32 [threads, TILE_FLOATS], the sums.
+    """
+    seeds, ones = np.zeros(len(TOKENS), np.int32), np.ones(len(ROWS) * LANES, np.float32)
+    sums = seed_tile(seeds, 0, ROWS, TOKENS)
+    lines = low_nibbles(load_lines(codes, 0, 64, ROWS))
+    for i in range(rounds):
+        sums = dot_nibbles(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
+    tile = add_scaled_by_row(zero_tile(ROWS, TOKENS), sums, load_rows(ones, 0, LANES, ROWS))
+    store_tile(out, thread * TILE_FLOATS, tile)
