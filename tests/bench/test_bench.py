@@ -13,14 +13,14 @@ from tinychat.bench.fresh_process import complete_once, load_once, peak_mib
 from tinychat.bench.measure import Plan, decode_rate, medians, prefill_rate
 from tinychat.bench.random_model import write_random_model
 from tinychat.bench.report import bench
-from tinychat.bench.shapes import SHAPES
 from tinychat.bench.work import work_of
 from tinychat.cli import main
 from tinychat.errors import TinychatError
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import Quantization
+from tinychat.model.shapes import config_of
 
-TINY = SHAPES["smollm2-135m"] | {
+TINY = config_of("smollm2-135m") | {
     "hidden_size": 96,
     "intermediate_size": 160,
     "num_hidden_layers": 2,
@@ -106,7 +106,7 @@ def test_the_plan_asks_for_the_context_it_needs():
 
 
 def test_work_counts_what_one_token_needs():
-    config, int4 = ModelConfig.from_dict(SHAPES["tinyllama-1.1b"], "test"), Quantization("int4", 32)
+    config, int4 = ModelConfig.from_dict(config_of("tinyllama-1.1b"), "test"), Quantization("int4", 32)
     work = work_of(config, int4, cache_bytes=7)
     layers = 22 * (2048 * (2048 + 2 * 256) + 2048 * 2048 + 3 * 2048 * 5632)
     assert work.multiply_adds == layers

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from tinychat.bench.shapes import SHAPES
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags
 from tinychat.commands.progress import progress_bar
+from tinychat.model.shapes import SHAPES, config_of
 
 
 @click.command()
@@ -60,7 +60,7 @@ def _random_folder(shape: str, stack: ExitStack) -> Path:
     parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="tinychat-bench-"))
     folder = Path(parent, shape)
     folder.mkdir()
-    return write_random_model(SHAPES[shape], folder)
+    return write_random_model(config_of(shape), folder)
 
 
 def _write_table(found: Mapping[str, Any]) -> None:
