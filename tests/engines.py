@@ -1,0 +1,47 @@
+"""Decoders of small checkpoints for tests; run as a script, it saves their logits for another process to compare."""
+
+import sys
+from pathlib import Path
+
+import families
+import numpy as np
+
+from tinychat.conversion.convert import convert
+from tinychat.model.decoder import Decoder
+from tinychat.model.folder import open_model_folder
+
+STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
+METHODS = ("int4", "int8", "f32")
+# Past the border of attention's chunks at 512, and the borders of blocks at 64.
+LENGTH = 600
+CONTEXT_SIZE = 640
+
+
+def convert_variant(name, method, folder, group_size=32):
+    """Convert a variant of `families`, or "stories260K"; return the model folder."""
+    checkpoint = STORIES
+    if name != "stories260K":
+        checkpoint = families.write_checkpoint(families.BY_NAME[name], folder.with_name(f"{folder.name}-checkpoint"))
+    return convert(checkpoint, folder, method, group_size)
+
+
+def open_engine(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
+    opened = open_model_folder(folder)
+    return Decoder(opened, context_size, threads, kv or ("f32" if opened.quantization.method == "f32" else "f16"))
+
+
+def draw_ids(engine, length=LENGTH):
+    return np.random.default_rng(5).integers(0, engine.vocab_size, length).tolist()
+
+
+def main(target, *folders):
+    """Save the logits of each model folder to an .npz file, by the folder's name."""
+    logits = {}
+    for folder in map(Path, folders):
+        engine = open_engine(folder)
+        logits[folder.name] = engine.logits(draw_ids(engine))
+    np.savez(target, **logits)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,154 @@
+"""The number contract: the same bits for any threads, any chunks, a cached or fresh prefix, any instruction set.
+
+No test here has a tolerance.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import engines
+import numpy as np
+import pytest
+from engines import LENGTH, METHODS, STORIES
+
+from tinychat.kernels.setup import ISA, host_instruction_sets
+
+TESTS = Path(__file__).parent
+# Windows and normed heads of 40; biases everywhere; eight heads of 24 on one; a trained model with heads of 8.
+NAMES = ("qwen3-window", "llama-all-biases", "tinyllama", "stories260K")
+
+
+def models(test):
+    """Run a test for each model in each quantization."""
+    return pytest.mark.parametrize("name", NAMES)(pytest.mark.parametrize("method", METHODS)(test))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Convert each model once; return a function from name and method to the folder."""
+    root, made = tmp_path_factory.mktemp("models"), {}
+
+    def folder(name, method):
+        if name == "stories260K" and not STORIES.is_dir():
+            pytest.skip(f"needs a trained checkpoint at {STORIES}")
+        if (name, method) not in made:
+            made[name, method] = engines.convert_variant(name, method, root / f"{name}-{method}")
+        return made[name, method]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(folders):
+    """Return a function from name and method to (ids, logits [T, vocab_size]) of one thread from an empty cache."""
+    made = {}
+
+    def logits(name, method):
+        if (name, method) not in made:
+            engine = engines.open_engine(folders(name, method))
+            ids = engines.draw_ids(engine)
+            made[name, method] = ids, engine.logits(ids)
+        return made[name, method]
+
+    return logits
+
+
+def run_in_chunks(engine, ids, size):
+    """Run ids in chunks after what is cached; return the position of each logits row, and the rows."""
+    ends, rows = [], []
+    for start in range(0, len(ids), size):
+        chunk = ids[start : start + size]
+        rows.append(engine.step(chunk).copy())
+        ends.append(engine.cache.length - 1)
+    return ends, np.array(rows)
+
+
+def assert_same(got, wanted, what):
+    if got.tobytes() != wanted.tobytes():
+        differing = np.flatnonzero((np.atleast_2d(got) != np.atleast_2d(wanted)).any(axis=1))
+        spread = np.abs(got - wanted).max()
+        raise AssertionError(f"{what}: rows {differing[:8]} of {len(np.atleast_2d(got))} differ by up to {spread:.2e}")
+
+
+@models
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads(name, method, threads, folders, expected):
+    ids, logits = expected(name, method)
+    engine = engines.open_engine(folders(name, method), threads=threads)
+    assert_same(engine.logits(ids), logits, f"{threads} threads")
+
+
+@models
+@pytest.mark.parametrize("size", [1, 7, 64, 256])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_chunks(name, method, size, threads, folders, expected):
+    ids, logits = expected(name, method)
+    engine = engines.open_engine(folders(name, method), threads=threads)
+    ends, rows = run_in_chunks(engine, ids, size)
+    assert ends[-1] == LENGTH - 1
+    assert_same(rows, logits[ends], f"chunks of {size}")
+
+
+@models
+def test_cached_prefix_and_rewind(name, method, folders, expected):
+    ids, logits = expected(name, method)
+    engine = engines.open_engine(folders(name, method), threads=2)
+    detour = ids[:200] + ids[300:] + ids[:30]
+    run_in_chunks(engine, detour, 100)
+    for kept, size in [(520, 9), (200, 64), (199, 1), (63, 256), (1, 256), (0, 33)]:
+        reused = engine.reusable_prefix(ids)
+        engine.rewind(min(kept, reused))
+        ends, rows = run_in_chunks(engine, ids[engine.cache.length :], size)
+        assert ends[-1] == LENGTH - 1
+        assert_same(rows, logits[ends], f"after keeping {min(kept, reused)}")
+
+
+@models
+def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
+    ids, logits = expected(name, method)
+    engine = engines.open_engine(folders(name, method))
+    engine.cache.front.keys.view(np.uint8)[:] = 0xFF  # not a number, in either type
+    engine.cache.front.values.view(np.uint8)[:] = 0xFF
+    assert_same(engine.logits(ids), logits, "a cache full of rubbish")
+
+
+@pytest.mark.parametrize("kv", ["f16", "f32"])
+@pytest.mark.parametrize("method", METHODS)
+def test_either_type_of_cache(method, kv, folders):
+    folder = folders("qwen3-window", method)
+    one, two = (engines.open_engine(folder, threads=threads, kv=kv) for threads in (1, 2))
+    ids = engines.draw_ids(one)
+    logits = one.logits(ids)
+    ends, rows = run_in_chunks(two, ids, 37)
+    assert_same(rows, logits[ends], f"a cache of {kv}")
+
+
+@models
+def test_the_size_of_the_context(name, method, folders, expected):
+    ids, logits = expected(name, method)
+    engine = engines.open_engine(folders(name, method), context_size=2000)
+    assert_same(engine.logits(ids), logits, "a larger context")
+
+
+def run_under(isa, target, folders):
+    """Save logits computed in a process of its own that is told which instructions to use."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = kept | {"TINYCHAT_ISA": isa, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    command = [sys.executable, str(TESTS / "engines.py"), str(target), *map(str, folders)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", host_instruction_sets())
+def test_instruction_sets(isa, folders, expected, tmp_path):
+    names = [name for name in NAMES if name != "stories260K" or STORIES.is_dir()]
+    converted = [folders(name, method) for name in names for method in METHODS]
+    run_under(isa, tmp_path / "logits.npz", converted)
+    with np.load(tmp_path / "logits.npz") as got:
+        for name in names:
+            for method in METHODS:
+                assert_same(got[f"{name}-{method}"], expected(name, method)[1], f"{name} {method}: {isa} beside {ISA}")
