@@ -17,7 +17,7 @@ _COMMON: dict[str, object] = {
 SHAPES: dict[str, dict[str, object]] = {
     "tiny": {
         "hidden_size": 128,
-        "intermediate_size": 352,
+        "intermediate_size": 384,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
