@@ -18,6 +18,7 @@ from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
 from tinychat.commands.convert import convert
+from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
@@ -136,5 +137,5 @@ def command_line(context: click.Context) -> None:
         context.invoke(chat)
 
 
-for _command in (chat, complete, convert, pull, list_models, rm, bench, perplexity):
+for _command in (chat, complete, convert, pull, list_models, rm, bench, perplexity, doctor):
     command_line.add_command(_command)

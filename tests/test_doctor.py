@@ -1,0 +1,98 @@
+import os
+import shutil
+
+import families
+import pytest
+
+from tinychat import machine
+from tinychat.cli import main
+from tinychat.conversion.convert import convert
+from tinychat.doctor import cache_bytes
+from tinychat.model.config import ModelConfig
+
+VARIANT = families.BY_NAME["llama2-gqa"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return families.write_checkpoint(VARIANT, tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path):
+    return convert(checkpoint, tmp_path / "model")
+
+
+def doctor(capsys, *arguments):
+    """Return (exit code, lines by their name, stderr) of the command."""
+    code = main(["doctor", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, dict(reversed([(line.split("  ", 1) + [""])[:2] for line in out.splitlines()])), err
+
+
+def test_the_machine(capsys):
+    code, lines, err = doctor(capsys)
+    assert (code, err) == (0, "")
+    assert {"versions", "processor", "instruction set", "memory", "kernel cache", "store"} <= set(lines)
+    assert "numba" in lines["versions"]
+    assert os.environ["TINYCHAT_HOME"] in lines["store"]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "folder"])
+def test_a_sound_model(kind, capsys, request):
+    code, lines, err = doctor(capsys, request.getfixturevalue(kind))
+    assert (code, err) == (0, "")
+    assert kind in lines["model"]
+    assert "LlamaForCausalLM" in lines["architecture"]
+    assert "int4" in lines["weights"]
+    assert "memory needed" in lines
+    assert "problem" not in lines
+
+
+def test_a_model_that_is_not_there_yet(capsys):
+    code, lines, _ = doctor(capsys, "owner/name")
+    assert code == 0
+    assert "tinychat pull owner/name" in lines["state"]
+    assert doctor(capsys, "nothing")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("model.safetensors", "is damaged"), ("tokenizer.json", "tokenizer"), ("config.json", "JSON")]
+)
+def test_what_is_wrong_with_a_model(name, message, folder, capsys):
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[: len(data) // 2])
+    code, lines, err = doctor(capsys, folder)
+    assert code == 1
+    assert message in lines["problem"]
+    assert err == "error: 1 problem(s) found: see above\n"
+
+
+def test_an_incomplete_checkpoint(checkpoint, tmp_path, capsys):
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    next(copy.glob("model-00002*")).unlink()
+    code, lines, _ = doctor(capsys, copy)
+    assert code == 1
+    assert "model-00002" in lines["problem"]
+
+
+def test_too_little_memory_is_a_problem(folder, capsys, monkeypatch):
+    monkeypatch.setattr("tinychat.doctor.available_memory_bytes", lambda: 100 << 20)
+    code, lines, _ = doctor(capsys, folder)
+    assert code == 1
+    assert "100 MiB are available" in lines["problem"]
+
+
+def test_the_cache_is_as_large_as_said(folder):
+    from tinychat.model.cache import KVCache
+
+    config = ModelConfig.from_file(folder / "config.json")
+    assert cache_bytes(config, 64, 2) == KVCache(config, 64, "f16").bytes_per_position * 64
+    assert cache_bytes(config, 128, 4) == KVCache(config, 128, "f32").bytes_per_position * 128
+
+
+def test_the_machine_in_words_and_numbers():
+    assert machine.processor_name()
+    total, free = machine.memory_bytes(), machine.available_memory_bytes()
+    assert total is None or total > 1 << 28
+    assert None in (total, free) or 0 < free <= total

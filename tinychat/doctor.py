@@ -1,0 +1,158 @@
+"""What this machine and a model will do together, and what is wrong with either."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from tinychat.checkpoint.store import ModelReference, list_models, store_folder
+from tinychat.errors import TinychatError
+from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
+from tinychat.model.config import ModelConfig
+from tinychat.model.layout import LANES, Quantization, padded, tensor_specs
+
+# Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
+_PROGRAM_BYTES = 300 << 20
+
+
+@dataclass
+class Findings:
+    """Lines to show, each with its name, and what is wrong, in one line each."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, name: str, value: str) -> None:
+        """Note a line."""
+        self.lines.append((name, value))
+
+    def check(self, part: Callable[[], object]) -> None:
+        """Run a part that may fail, and note its failure as a problem."""
+        try:
+            part()
+        except TinychatError as error:
+            self.problems.append(str(error))
+        except OSError as error:
+            self.problems.append(f"{error.filename or 'a file'}: {error.strerror or error}")
+
+
+def examine_machine(findings: Findings) -> None:
+    """Note processor, memory, versions, kernel cache and store."""
+    from tinychat.kernels import setup
+
+    names = ("tinychat", "numba", "llvmlite", "numpy")
+    findings.add("versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]))
+    findings.add("processor", f"{processor_name()}, {setup.available_cores()} of {os.cpu_count()} cores to use")
+    findings.add("instruction set", f"{setup.ISA} (there is: {', '.join(setup.host_instruction_sets())})")
+    total, free = memory_bytes(), available_memory_bytes()
+    findings.add("memory", f"{_size(total)}, {_size(free)} available")
+    # Numba reads the folder from here; the package's import has put it there.
+    _examine_cache(findings, Path(os.environ["NUMBA_CACHE_DIR"]), setup.cache_root())
+    findings.check(lambda: _examine_store(findings))
+
+
+def examine_model(findings: Findings, reference: ModelReference) -> None:
+    """Note sizes and memory of a model, and whatever keeps it from running."""
+    findings.add("model", f"{reference.source} ({reference.kind})")
+    if reference.kind == "repository":
+        findings.add("state", f"not downloaded yet: tinychat pull {reference.source}")
+    elif reference.kind == "checkpoint":
+        findings.add("state", "not converted yet; the first use does")
+        findings.check(lambda: _examine_checkpoint(findings, Path(reference.source)))
+    else:
+        findings.check(lambda: _examine_folder(findings, reference.path))
+
+
+def _examine_cache(findings: Findings, folder: Path, root: Path) -> None:
+    compiled = list(folder.rglob("*.nbc")) if folder.is_dir() else []
+    state = f"{len(compiled)} compiled functions" if compiled else "empty: the first start compiles"
+    findings.add("kernel cache", f"{folder} ({state})")
+    if root not in folder.parents:
+        findings.add("", f"{root} is not used: it cannot be written, or NUMBA_CACHE_DIR says otherwise")
+    elder = [other for other in root.glob("kernels-*") if other != folder]
+    if elder:
+        findings.add(
+            "", f"{len(elder)} folders of earlier versions there may be deleted, {_size(_folder_bytes(elder))}"
+        )
+
+
+def _examine_store(findings: Findings) -> None:
+    models = list_models()
+    size = sum(model.bytes for model in models)
+    findings.add("store", f"{store_folder()} ({len(models)} models, {_size(size)})")
+
+
+def _examine_checkpoint(findings: Findings, folder: Path) -> None:
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.conversion.convert import check_tensors
+
+    checkpoint = open_checkpoint(folder)
+    check_tensors(checkpoint)
+    findings.check(lambda: _examine_text(findings, folder))
+    _add_sizes(findings, checkpoint.config, Quantization("int4", 32))
+
+
+def _examine_folder(findings: Findings, folder: Path) -> None:
+    from tinychat.model.folder import open_model_folder
+
+    opened = open_model_folder(folder)
+    findings.check(lambda: _examine_text(findings, folder))
+    _add_sizes(findings, opened.config, opened.quantization)
+
+
+def _examine_text(findings: Findings, folder: Path) -> None:
+    from tinychat.text.template import load_template
+    from tinychat.text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    template = load_template(folder, tokenizer)
+    origin = "none: a plain one is used" if template.is_fallback else "its own"
+    findings.add("vocabulary", f"{tokenizer.vocab_size} tokens; chat template: {origin}")
+
+
+def _add_sizes(findings: Findings, config: ModelConfig, quantization: Quantization) -> None:
+    from tinychat.model.loading import DEFAULT_CONTEXT
+
+    context = min(config.max_position_embeddings, DEFAULT_CONTEXT)
+    weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+    cache = cache_bytes(config, context, 4 if quantization.method == "f32" else 2)
+    needed = weights + cache + _PROGRAM_BYTES
+    findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
+    findings.add("weights", f"{_size(weights)} in {quantization.method}")
+    findings.add(
+        "context", f"{context} tokens unless --context says otherwise; trained {config.max_position_embeddings}"
+    )
+    findings.add("memory needed", f"up to {_size(needed)}, of which {_size(cache)} for a full context")
+    free = available_memory_bytes()
+    if free is not None and needed > free:
+        findings.problems.append(
+            f"the model needs up to {_size(needed)} and {_size(free)} are available: "
+            "close other programs, or use a smaller --context"
+        )
+
+
+def cache_bytes(config: ModelConfig, positions: int, element_bytes: int) -> int:
+    """Return the size of the KV cache: see `tinychat.model.cache`."""
+    elements = config.num_key_value_heads * (config.head_dim + padded(config.head_dim, LANES))
+    return config.num_hidden_layers * positions * elements * element_bytes
+
+
+def _folder_bytes(folders: list[Path]) -> int:
+    return sum(size for folder in folders for size in _file_sizes(folder))
+
+
+def _file_sizes(folder: Path) -> Iterator[int]:
+    for path in folder.rglob("*"):
+        # Another process may delete its files meanwhile.
+        if path.is_file():
+            yield path.stat().st_size
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
