@@ -1,4 +1,4 @@
-"""Settings that must stand before Numba is imported: instruction set, threads, cache folder.
+"""Settings that must stand before Numba is imported: instruction set and cache folder; and how many cores there are.
 
 Imported by ``tinychat.kernels`` before anything else. Environment read: ``TINYCHAT_ISA``
 (``avx512vnni``, ``avx2``, ``generic``), ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own
@@ -23,7 +23,7 @@ ISA_FEATURES = {
 # What LLVM compiles for when a lower instruction set is forced. "generic" keeps fma (and with it AVX):
 # without it each fused multiply-add is a call into the C library.
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
-UNFORCED = "host"
+CACHE_PREFIX = "kernels-"
 
 
 def host_instruction_sets() -> list[str]:
@@ -50,7 +50,7 @@ def say(line: str) -> None:
 def source_files() -> list[Path]:
     """Return every file that holds compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    folders = (package / "kernels", package / "model", package / "convert")
+    folders = (package / "kernels", package / "model", package / "conversion")
     return sorted(path for folder in folders for path in folder.glob("*.py"))
 
 
@@ -65,7 +65,7 @@ def cache_key() -> str:
     return digest.hexdigest()[:16]
 
 
-PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER")
+PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")
 
 
 def cache_root() -> Path:
@@ -77,13 +77,13 @@ def cache_root() -> Path:
 
 def writable_cache_folder() -> Path:
     """Return a folder for compiled kernels that can be written, a temporary one if it must be."""
-    folder = cache_root() / f"kernels-{cache_key()}"
+    folder = cache_root() / f"{CACHE_PREFIX}{cache_key()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        fallback = Path(tempfile.gettempdir()) / f"tinychat-kernels-{os.getuid()}-{cache_key()}"
+        fallback = Path(tempfile.gettempdir()) / f"{CACHE_PREFIX}{os.getuid()}-{cache_key()}"
         fallback.mkdir(mode=0o700, exist_ok=True)
         say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
         return fallback
@@ -108,8 +108,6 @@ def prepare() -> None:
         cpu_name, cpu_features = FORCED_TARGET[ISA]
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
-    os.environ.setdefault("NUMBA_NUM_THREADS", str(available_cores()))
-    os.environ.setdefault("NUMBA_THREADING_LAYER_PRIORITY", "omp workqueue tbb")
     os.environ.setdefault("NUMBA_CACHE_DIR", str(writable_cache_folder()))
     if "numba" in sys.modules:
         # Imported before us: it reads its settings again, and has compiled nothing of ours yet.

@@ -3,7 +3,8 @@
 Every thread is an ordinary Python thread inside a compiled function that has let go of the interpreter's lock. Between
 jobs a worker waits here, in compiled code, so that the next token finds it awake; after some milliseconds of nothing it
 parks and goes back to Python to sleep. Numba's own parallel loops are not used: they start a region a little slower
-(1-2 us under OpenMP, 30-100 us under workqueue), and compiling one around the whole forward pass took as long as the rest.
+(1-2 us under OpenMP, 30-100 us under workqueue), and one around the whole forward pass takes as long to compile as
+all the rest.
 """
 
 from llvmlite import ir

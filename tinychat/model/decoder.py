@@ -119,6 +119,10 @@ class Decoder:
         """Compile the forward pass, or load it from the kernel cache."""
         self._team.compile()
 
+    def call_arguments(self) -> tuple[Any, ...]:
+        """Return arguments of the compiled function, for their types."""
+        return self._team.call_arguments()
+
     def _run(self, ids: Sequence[int], sequence_length: int | None, outputs: int) -> None:
         start, stop = self.cache.length, self.cache.length + len(ids)
         if stop > self.context_size:

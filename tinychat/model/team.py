@@ -84,14 +84,18 @@ class Team:
             if not self._started:
                 workers.start()
                 self._started = True
-            while not workers.take_part(0, workers.threads, workers.mailbox, *workers.arguments):
+            while not workers.take_part(*self.call_arguments()):
                 workers.wake_all()
                 time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
 
     def compile(self) -> None:
         """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
+        self._workers.take_part(*self.call_arguments(-1))
+
+    def call_arguments(self, thread: int = 0) -> tuple[Any, ...]:
+        """Return what `take_part` is called with."""
         workers = self._workers
-        workers.take_part(-1, workers.threads, workers.mailbox, *workers.arguments)
+        return (thread, workers.threads, workers.mailbox, *workers.arguments)
 
     def replace_arguments(self, arguments: tuple[Any, ...]) -> None:
         """Call the workers back and give everyone other arguments."""
