@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.errors import ContextError
+from tinychat.errors import ContextError, SettingError
 from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
 from tinychat.model.folder import ModelFolder
@@ -95,6 +95,8 @@ class Decoder:
         ------
         ContextError
             If the ids do not fit into the context.
+        SettingError
+            If there are none or more than `chunk_size`, or one is no id of the vocabulary.
         """
         self._run(ids, sequence_length, outputs=1)
         return self._job.logits[0, : self.vocab_size]
@@ -106,6 +108,8 @@ class Decoder:
         ------
         ContextError
             If the ids do not fit into the context.
+        SettingError
+            If one is no id of the vocabulary.
         """
         self.rewind(0)
         rows = np.empty((len(ids), self.vocab_size), np.float32)
@@ -124,6 +128,7 @@ class Decoder:
         return self._team.call_arguments()
 
     def _run(self, ids: Sequence[int], sequence_length: int | None, outputs: int) -> None:
+        self._check(ids)
         start, stop = self.cache.length, self.cache.length + len(ids)
         if stop > self.context_size:
             raise ContextError(
@@ -134,6 +139,14 @@ class Decoder:
         self._job.cos_sin[: len(ids)] = self._cos_sin(start, stop, sequence_length)
         self._team.run()
         self.cache.append(ids)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        """Refuse what compiled code, which looks nothing up, would read beyond its arrays for."""
+        if not 1 <= len(ids) <= self.chunk_size:
+            raise SettingError(f"{len(ids)} tokens in one step: give 1 to {self.chunk_size}")
+        for token_id in (min(ids), max(ids)):
+            if not 0 <= token_id < self.vocab_size:
+                raise SettingError(f"token id {token_id} is out of range: this model knows 0 to {self.vocab_size - 1}")
 
     def _arguments(self) -> tuple[Any, ...]:
         return (*self._fixed, self.cache.front, *self._working)
