@@ -111,6 +111,7 @@ class Decoder:
         SettingError
             If one is no id of the vocabulary.
         """
+        self._check_room(len(ids))
         self.rewind(0)
         rows = np.empty((len(ids), self.vocab_size), np.float32)
         for start in range(0, len(ids), self.chunk_size):
@@ -130,15 +131,18 @@ class Decoder:
     def _run(self, ids: Sequence[int], sequence_length: int | None, outputs: int) -> None:
         self._check(ids)
         start, stop = self.cache.length, self.cache.length + len(ids)
-        if stop > self.context_size:
-            raise ContextError(
-                f"{stop} tokens do not fit into a context of {self.context_size}: shorten the text or raise --context"
-            )
+        self._check_room(stop)
         self._job.numbers[:] = len(ids), start, outputs
         self._job.ids[: len(ids)] = ids
         self._job.cos_sin[: len(ids)] = self._cos_sin(start, stop, sequence_length)
         self._team.run()
         self.cache.append(ids)
+
+    def _check_room(self, length: int) -> None:
+        if length > self.context_size:
+            raise ContextError(
+                f"{length} tokens do not fit into a context of {self.context_size}: shorten the text or raise --context"
+            )
 
     def _check(self, ids: Sequence[int]) -> None:
         """Refuse what compiled code, which looks nothing up, would read beyond its arrays for."""
