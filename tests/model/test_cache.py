@@ -1,0 +1,148 @@
+"""The KV cache: prefixes, rewinding, and rewrites that turn keys to where they now stand."""
+
+import engines
+import numpy as np
+import pytest
+from kernels.kernel_inputs import assert_within
+
+from tinychat.errors import SettingError
+from tinychat.model.cache import KVCache
+from tinychat.model.folder import open_model_folder
+from tinychat.model.rope import inverse_frequencies
+
+kvs = pytest.mark.parametrize("kv", ["f16", "f32"])
+
+
+@pytest.fixture(scope="module", params=["qwen3-window", "llama-yarn", "llama3.1"])
+def config(request, tmp_path_factory):
+    folder = engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
+    return open_model_folder(folder).config
+
+
+def keys_of(cache):
+    """Return keys [L, G, length, d] as float64."""
+    keys = cache.front.keys.view(np.float16) if cache.kv == "f16" else cache.front.keys
+    L, G, blocks, d, lanes = keys.shape
+    return keys.transpose(0, 1, 2, 4, 3).reshape(L, G, blocks * lanes, d)[:, :, : cache.length].astype(np.float64)
+
+
+def values_of(cache):
+    """Return values [L, G, length, d padded]."""
+    return cache.front.values[:, :, : cache.length]
+
+
+def filled(config, kv, length, rng, context_size=100):
+    """Return a cache of random keys and values for ids 0, 1, 2 ..."""
+    cache = KVCache(config, context_size, kv)
+    keys, values = (rng.standard_normal(buffer.shape).astype(np.float32) for buffer in cache.front)
+    for buffer, drawn in zip(cache.front, (keys, values)):
+        buffer[:] = drawn.astype(np.float16).view(np.uint16) if kv == "f16" else drawn
+    cache.append(list(range(length)))
+    return cache
+
+
+def turned(config, keys, moves):
+    """Rotate keys [..., n, d] by ``moves [n]`` positions."""
+    angles = np.asarray(moves)[:, None] * inverse_frequencies(config)
+    half = keys.shape[-1] // 2
+    first, second = keys[..., :half], keys[..., half:]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+@kvs
+def test_a_new_cache_is_empty(config, kv):
+    cache = KVCache(config, 100, kv)
+    assert (cache.length, cache.ids, cache.context_size, cache.kv) == (0, [], 100, kv)
+    L, G, d = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+    assert cache.front.keys.shape == (L, G, 128 // 16, d, 16), "rounded up to blocks of 64"
+    assert cache.front.values.shape == (L, G, 128, -(-d // 16) * 16)
+    size = {"f16": 2, "f32": 4}[kv]
+    assert cache.bytes_per_position == L * G * (d + -(-d // 16) * 16) * size
+
+
+def test_an_unknown_type_is_refused(config):
+    with pytest.raises(SettingError, match=r"^--kv int3 is unknown: choose one of f16, f32$"):
+        KVCache(config, 100, "int3")
+
+
+def test_common_prefix_counts_equal_leading_ids(config):
+    cache = KVCache(config, 100)
+    cache.append([5, 6, 7, 8])
+    for ids, common in [([], 0), ([5], 1), ([5, 6, 7, 8], 4), ([5, 6, 7, 8, 9], 4), ([5, 6, 9, 8], 2), ([6, 5], 0)]:
+        assert cache.common_prefix(ids) == common
+    cache.rewind(2)
+    assert cache.common_prefix([5, 6, 7, 8]) == 2
+
+
+def test_rewinding_keeps_the_beginning(config):
+    cache = KVCache(config, 100)
+    cache.append([5, 6, 7])
+    cache.append([8])
+    for length, kept in [(9, [5, 6, 7, 8]), (4, [5, 6, 7, 8]), (2, [5, 6]), (0, [])]:
+        cache.rewind(length)
+        assert cache.ids == kept
+        assert cache.length == len(kept)
+
+
+@kvs
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (20, 33), (60, 70), (0, 69), (15, 15)])
+def test_dropping_turns_later_keys_back(config, kv, start, stop, rng):
+    cache = filled(config, kv, 70, rng)
+    keys, values = keys_of(cache), values_of(cache)
+    cache.drop(start, stop)
+    sources = np.r_[0:start, stop:70]
+    assert cache.ids == sources.tolist()
+    expected = turned(config, keys[:, :, sources], np.arange(len(sources)) - sources)
+    length = np.linalg.norm(expected, axis=-1, keepdims=True)
+    unit = 2.0**-11 if kv == "f16" else 2.0**-21
+    assert_within(keys_of(cache), expected, unit * length * np.ones_like(expected))
+    np.testing.assert_array_equal(values_of(cache), values[:, :, sources])
+    np.testing.assert_array_equal(keys_of(cache)[:, :, :start], keys[:, :, :start])
+
+
+@kvs
+@pytest.mark.parametrize("context_size", [70, 71, 300, 5000])
+def test_resizing_is_exact(config, kv, context_size, rng):
+    cache = filled(config, kv, 70, rng)
+    keys, values = keys_of(cache), values_of(cache)
+    cache.resize(context_size)
+    assert (cache.context_size, cache.kv, cache.ids) == (context_size, kv, list(range(70)))
+    assert cache.front.values.shape[2] >= context_size
+    np.testing.assert_array_equal(keys_of(cache), keys)
+    np.testing.assert_array_equal(values_of(cache), values)
+
+
+def test_widening_and_narrowing_again_is_exact(config, rng):
+    cache = filled(config, "f16", 70, rng)
+    keys, values = keys_of(cache), values_of(cache)
+    cache.resize(100, "f32")
+    assert cache.front.keys.dtype == np.float32
+    np.testing.assert_array_equal(keys_of(cache), keys)
+    cache.resize(100, "f16")
+    np.testing.assert_array_equal(keys_of(cache), keys)
+    np.testing.assert_array_equal(values_of(cache), values)
+
+
+def test_a_context_below_what_is_stored_is_refused(config, rng):
+    cache = filled(config, "f16", 70, rng)
+    front = cache.front
+    with pytest.raises(SettingError, match="less than the 70 tokens in use"):
+        cache.resize(69)
+    assert cache.front is front
+    assert cache.context_size == 100
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_rewrite_leaves_the_old_cache(config, error, rng, monkeypatch):
+    def interrupted(*arguments):
+        raise error
+
+    cache = filled(config, "f16", 70, rng)
+    front, before = cache.front, [buffer.tobytes() for buffer in cache.front]
+    monkeypatch.setattr("tinychat.model.cache.rewrite", interrupted)
+    with pytest.raises(error):
+        cache.drop(10, 20)
+    assert cache.front is front
+    assert [buffer.tobytes() for buffer in front] == before
+    assert (cache.ids, cache.context_size) == (list(range(70)), 100)
