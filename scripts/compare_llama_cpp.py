@@ -32,7 +32,7 @@ LLAMA = "llama.cpp"
 OPENVINO = "OpenVINO"
 LLAMA_VARIANTS = {f"{LLAMA} flash attention": "on", f"{LLAMA} no flash attention": "off"}
 CONVERSIONS = 3
-# A wrongly translated model agrees with nobody, two quantizations of the same weights do.
+# Two int4 quantizations of random weights agree at about 0.88, those of trained weights better.
 LEAST_AGREEMENT = 0.7
 
 

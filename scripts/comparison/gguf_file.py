@@ -70,7 +70,7 @@ def rope_factors(config: ModelConfig) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the GGUF file: its values as the checkpoint has them, and the heads whose rows are to be reordered."""
+    """A tensor of the GGUF file: the checkpoint's values, and in how many heads their rows are to be reordered."""
 
     name: str
     values: NDArray[np.generic]

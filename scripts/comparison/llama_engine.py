@@ -47,7 +47,7 @@ class Context:
 
     def logits(self, vocab_size: int) -> list[float]:
         """Return the logits after the last token."""
-        return self.llama.llama_get_logits_ith(self.context, -1)[:vocab_size]
+        return list(self.llama.llama_get_logits_ith(self.context, -1)[:vocab_size])
 
     def _fill(self, ids: list[int], is_last: bool) -> None:
         batch = self.batch

@@ -22,7 +22,8 @@ def load() -> Any:
     package = types.ModuleType("llama_cpp")
     package.__path__ = list(spec.submodule_search_locations or ())
     sys.modules["llama_cpp"] = package
-    library = importlib.import_module("llama_cpp.llama_cpp")
-    library.llama_log_set(SILENCE := library.llama_log_callback(lambda *_: None), None)
-    library.SILENCE = SILENCE  # The C side keeps a bare pointer to it.
+    library: Any = importlib.import_module("llama_cpp.llama_cpp")
+    # Kept as an attribute: the C side holds a bare pointer to it.
+    library.silence = library.llama_log_callback(lambda *_: None)
+    library.llama_log_set(library.silence, None)
     return library

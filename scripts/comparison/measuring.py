@@ -81,6 +81,6 @@ def prompt_tokens(tinychat_command: list[str]) -> int:
 
 
 def agreement(engines: dict[str, EngineProcess]) -> dict[str, float]:
-    """Return the correlation of each engine's logits with the first one's, which shows a wrongly translated model."""
+    """Return the correlation of each engine's logits with the first one's: low if a model was translated wrongly."""
     logits = [engine.ask(do="logits", tokens=CHECKED_TOKENS)["logits"] for engine in engines.values()]
     return {name: correlation(logits[0], row) for name, row in zip(engines, logits, strict=True)}

@@ -76,7 +76,7 @@ class OpenVinoEngine:
         """See `serving.Engine`; the cache grows, whatever the context's size."""
         self.reset()
         self.append(token_ids(tokens, self.vocab_size))
-        return self.request.get_tensor("logits").data.ravel()[-self.vocab_size :].tolist()
+        return list(self.request.get_tensor("logits").data.ravel()[-self.vocab_size :].tolist())
 
 
 if __name__ == "__main__":

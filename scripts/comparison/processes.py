@@ -6,6 +6,7 @@ towards the child's peak.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -88,8 +89,9 @@ class EngineProcess:
             If the process has ended.
         """
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # Reading the answer tells better what happened.
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
         answer = self._answer()
         time.sleep(SETTLE_SECONDS)
         return answer
@@ -100,12 +102,15 @@ class EngineProcess:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EngineError(f"{self.name} has ended with exit code {self._process.wait()}")
+            exit_code = self._process.wait()
+            self.close()
+            raise EngineError(f"{self.name} has ended with exit code {exit_code}")
         answer: dict[str, Any] = json.loads(line)
         return answer

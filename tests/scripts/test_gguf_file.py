@@ -1,0 +1,80 @@
+"""The GGUF writer: llama.cpp's order of rows, names, numbers and vocabulary."""
+
+import dataclasses
+
+import make_random_checkpoint
+import numpy as np
+import pytest
+
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.errors import UnsupportedModelError
+from tinychat.model.config import ModelConfig
+from tinychat.model.shapes import config_of
+
+gguf = pytest.importorskip("gguf")
+gguf_file = pytest.importorskip("comparison.gguf_file")
+
+
+def rotate_halves(x, angles):
+    first, second = np.split(x, 2, axis=-1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
+
+
+def rotate_neighbours(x, angles):
+    even, odd = x[..., 0::2], x[..., 1::2]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.stack((even * cos - odd * sin, odd * cos + even * sin), axis=-1).reshape(x.shape)
+
+
+def test_interleaved_heads_score_alike_under_the_other_rotation(rng):
+    heads, head_dim, columns, position = 3, 8, 5, 11
+    weight = rng.standard_normal((heads * head_dim, columns))
+    x = rng.standard_normal(columns)
+    angles = position * 10000.0 ** -(np.arange(0, head_dim, 2) / head_dim)
+    key = rng.standard_normal((heads, head_dim))
+    theirs = (rotate_halves((weight @ x).reshape(heads, head_dim), angles) * key).sum(axis=1)
+    swapped = gguf_file.interleave_heads(weight, heads)
+    swapped_key = gguf_file.interleave_heads(key.reshape(-1, 1), heads).reshape(heads, head_dim)
+    ours = (rotate_neighbours((swapped @ x).reshape(heads, head_dim), angles) * swapped_key).sum(axis=1)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gguf")
+    make_random_checkpoint.write_checkpoint("tiny", folder / "tiny", tokenizer=folder / "missing")
+    gguf_file.write_gguf(folder / "tiny", folder / "tiny.gguf")
+    return open_checkpoint(folder / "tiny"), gguf.GGUFReader(folder / "tiny.gguf")
+
+
+def test_all_weights_arrive_bit_for_bit(written):
+    checkpoint, reader = written
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    assert len(tensors) == len(checkpoint.tensors.names())
+    for theirs, ours in gguf_file.tensor_names(checkpoint.config).items():
+        values, found = checkpoint.tensors.read(theirs), tensors[ours]
+        assert [*reversed(found.shape)] == [*values.shape]
+        if values.ndim == 1:
+            assert np.array_equal(found.data, values.astype(np.float32))
+        elif "attn_q" not in ours and "attn_k" not in ours:
+            assert found.data.tobytes() == values.tobytes()
+
+
+def test_without_a_tokenizer_the_file_says_so(written):
+    _, reader = written
+    assert reader.fields["tokenizer.ggml.model"].contents() == "no_vocab"
+    assert reader.fields["llama.vocab_size"].contents() == 32000
+
+
+def test_stretched_frequencies_become_factors():
+    config = ModelConfig.from_dict(config_of("llama-3.2-1b"), "llama-3.2-1b")
+    factors = gguf_file.rope_factors(config)
+    assert factors.shape == (32,)
+    assert (factors[0], factors[-1]) == (1, 32)
+
+
+def test_other_architectures_are_refused():
+    config = ModelConfig.from_dict(config_of("tiny"), "tiny")
+    with pytest.raises(UnsupportedModelError, match="plain Llama"):
+        gguf_file.check_supported(dataclasses.replace(config, qkv_bias=True))
