@@ -32,7 +32,7 @@ ARROWS = {
     "text": ["model.json_file"],
     "generate": ["model", "text"],
     "chat": ["generate", "text"],
-    "locate": ["checkpoint", "conversion", "generate"],
+    "locate": ["checkpoint", "conversion", "generate", "text"],
     "machine": [],
     "perplexity": ["generate"],
     "bench": ["generate", "kernels", "machine", "model"],

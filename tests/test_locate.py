@@ -20,6 +20,7 @@ def conversions(monkeypatch):
         (dst / "tinychat.json").write_text(json.dumps({"format": 1}))
 
     monkeypatch.setattr(conversion, "convert", convert)
+    monkeypatch.setattr(locate, "check_checkpoint", lambda folder: None)
     return calls
 
 

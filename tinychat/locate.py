@@ -42,6 +42,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     if reference.kind in ("folder", "stored"):
         return reference.path
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
+    check_checkpoint(source)
     # Imported here: only a conversion needs Numba.
     from tinychat.conversion.convert import convert
 
@@ -83,6 +84,24 @@ def checkpoint_folder(source: str) -> Path:
     if reference.source == reference.path.name:
         raise ConversionError(f"{source} is a converted model of the store: give a checkpoint")
     return _fetch(reference.source)
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse a checkpoint that could not be used, before its weights are converted.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If its configuration or its list of tensors is damaged or not supported.
+    TextError
+        If its tokenizer or its chat template cannot be used.
+    """
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.text.template import load_template
+    from tinychat.text.tokenizer import load_tokenizer
+
+    open_checkpoint(folder)
+    load_template(folder, load_tokenizer(folder))
 
 
 def load(

@@ -31,9 +31,10 @@ def convert(source: str, target: Path, quant: str, group_size: int) -> None:
 
     SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
     """
-    from tinychat.locate import checkpoint_folder
+    from tinychat.locate import check_checkpoint, checkpoint_folder
 
     folder = checkpoint_folder(source)
+    check_checkpoint(folder)
     # Imported here: a wrong SRC is told without waiting for Numba.
     from tinychat.conversion.convert import convert as convert_checkpoint
 

@@ -1,0 +1,221 @@
+"""What users may give by mistake, on the real command line: one line, the right exit code, nothing left behind."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import families
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tinychat.cli import main
+from tinychat.conversion.pack import Packer
+
+WEIGHTS = "model.safetensors"
+LAYER = "model.layers.1."
+COMPILING = "compiling kernels for this CPU (once)"
+
+
+@pytest.fixture(autouse=True)
+def empty_stdin(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def checkpoint(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def model(sound, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    assert main(["convert", str(sound), str(folder)]) == 0
+    return folder
+
+
+def set_config(**values):
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | values))
+
+    return change
+
+
+def set_tensor(name, make):
+    def change(folder):
+        tensors = load_file(folder / WEIGHTS)
+        tensors[name] = make(tensors[name])
+        save_file({key: tensor for key, tensor in tensors.items() if tensor is not None}, folder / WEIGHTS)
+
+    return change
+
+
+def set_bytes(name, make):
+    def change(folder):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(make(data))
+
+    return change
+
+
+def put_first(value):
+    def make(tensor):
+        tensor.flat[0] = value
+        return tensor
+
+    return make
+
+
+DAMAGES = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "holds neither"),
+    "empty config": (set_bytes("config.json", lambda data: b""), "config.json is not valid JSON"),
+    "unknown architecture": (set_config(architectures=["GPT2LMHeadModel"]), "'GPT2LMHeadModel' is not supported"),
+    "absurd size": (set_config(hidden_size=10**9), "hidden_size is 1000000000"),
+    "absurd text": (set_config(rms_norm_eps="small"), "rms_norm_eps is 'small'"),
+    "heads that do not divide": (set_config(num_attention_heads=7), "num_key_value_heads"),
+    "quantized already": (set_config(quantization_config={"quant_method": "gptq"}), "gptq"),
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "safetensors"),
+    "empty weights": (set_bytes(WEIGHTS, lambda data: b""), "truncated or not safetensors"),
+    "truncated weights": (set_bytes(WEIGHTS, lambda data: data[: len(data) // 2]), "truncated"),
+    "lying header": (set_bytes(WEIGHTS, lambda data: (10**15).to_bytes(8, "little") + data[8:]), "truncated"),
+    "random bytes": (set_bytes(WEIGHTS, lambda data: bytes(range(256)) * 40), "safetensors"),
+    "missing tensor": (set_tensor(LAYER + "mlp.up_proj.weight", lambda tensor: None), "has no tensor"),
+    "wrong shape": (set_tensor("model.norm.weight", lambda tensor: tensor[1:].copy()), "has shape"),
+    "NaN": (set_tensor(LAYER + "self_attn.o_proj.weight", put_first(np.nan)), "not finite"),
+    "infinity": (set_tensor(LAYER + "input_layernorm.weight", put_first(np.inf)), "not finite"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor"),
+    "broken tokenizer": (set_bytes("tokenizer.json", lambda data: data[: len(data) // 2]), "tokenizer.json"),
+    "broken template": (lambda folder: (folder / "chat_template.jinja").write_text("{% if"), "does not compile"),
+}
+
+
+def failure_of(capsys, *arguments):
+    """Run a command that fails; return its exit code and its one line."""
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert out == ""
+    *before, last = err.splitlines()
+    assert set(before) <= {"converting to int4", f"converting {arguments[1]} to int4 (once)", COMPILING}
+    assert last.startswith("error: ")
+    assert last.isprintable()
+    assert len(last) < 500
+    return code, last
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("command", ["convert", "complete"])
+def test_a_bad_checkpoint(command, damage, message, checkpoint, tmp_path, capsys):
+    damage(checkpoint)
+    rest = [tmp_path / "out" / "model"] if command == "convert" else ["-p", "x"]
+    code, line = failure_of(capsys, command, checkpoint, *rest)
+    assert code == 1
+    assert message in line or "config.json does not exist" in line
+    assert not list(tmp_path.glob("out/*"))
+    assert not list(tmp_path.glob("out/.*"))
+    store = os.path.join(os.environ["TINYCHAT_HOME"], "models")
+    assert not os.path.isdir(store) or os.listdir(store) == []
+
+
+@pytest.mark.parametrize("target", ["taken", "file/below"])
+def test_a_target_that_cannot_be_written(target, sound, tmp_path, capsys):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").write_text("")
+    code, line = failure_of(capsys, "convert", sound, tmp_path / target)
+    assert code == 1
+    assert "choose another target" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+
+
+MODEL_DAMAGES = {
+    "empty weights": (set_bytes(WEIGHTS, lambda data: b""), "is damaged"),
+    "other weights": (set_bytes(WEIGHTS, lambda data: data[:9] + b"!" + data[10:]), "is damaged"),
+    "newer format": (set_bytes("tinychat.json", lambda data: b'{"format": 99}'), "says format 99"),
+    "no description": (set_bytes("tinychat.json", lambda data: b"[]"), "must hold a JSON object"),
+    "other layers": (set_config(num_hidden_layers=1), "is damaged"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), MODEL_DAMAGES.values(), ids=MODEL_DAMAGES)
+def test_a_bad_model_folder(damage, message, model, tmp_path, capsys):
+    folder = shutil.copytree(model, tmp_path / "model")
+    damage(folder)
+    code, line = failure_of(capsys, "complete", folder, "-p", "x")
+    assert code == 1
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["-p", "x" * 300, "--context", "256"], 1, "the prompt has 300 tokens but the context holds 256"),
+        (["-p", "x", "--context", "0"], 2, "'--context'"),
+        (["-p", "x", "--context", "99999999"], 1, "--context 99999999 is out of range"),
+        (["-p", "x", "--threads", "0"], 2, "'--threads'"),
+        (["-p", "x", "--threads", "99999"], 1, "--threads 99999 is out of range"),
+        (["-p", "x", "--kv", "f64"], 2, "'--kv'"),
+    ],
+)
+def test_a_bad_setting(flags, code, message, model, capsys):
+    found, line = failure_of(capsys, "complete", model, *flags)
+    assert found == code
+    assert message in line
+
+
+@pytest.mark.parametrize(("stdin", "code"), [(b"", 2), (bytes(range(256)), 1)], ids=["empty", "binary"])
+def test_a_bad_stdin(stdin, code, model):
+    command = [sys.executable, "-m", "tinychat", "complete", model]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert done.stderr.startswith(b"error: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_leaves_early(model):
+    command = [sys.executable, "-m", "tinychat", "complete", model, "-p", "x", "--max-tokens", "200"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert len(process.stdout.read(10)) == 10
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert (process.wait(timeout=60), err.replace(f"{COMPILING}\n", "")) == (0, "")
+
+
+def test_ctrl_c_while_converting(sound, tmp_path, capsys, monkeypatch):
+    pack, calls = Packer.pack, []
+
+    def interrupted_pack(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return pack(*arguments)
+
+    monkeypatch.setattr(Packer, "pack", interrupted_pack)
+    assert main(["convert", str(sound), str(tmp_path / "model")]) == 130
+    assert capsys.readouterr() == ("", "converting to int4\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_before_the_command_line_is_there():
+    program = """
+import builtins, runpy, signal
+real = builtins.__import__
+def interrupted(name, *rest, **more):
+    if name == "click":
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *rest, **more)
+builtins.__import__ = interrupted
+runpy.run_module("tinychat", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
