@@ -1,5 +1,7 @@
 """The linear kernel on exactly the codes it reads: integers add nothing to the error, floats one rounding a step."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import reference
@@ -20,6 +22,7 @@ from kernels.kernel_inputs import (
 
 from tinychat.kernels.activations import write_plain
 from tinychat.kernels.linear import linear
+from tinychat.kernels.threads import new_mailbox
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (N, K, group size): odd and even numbers of row blocks, one to four groups for a scale, one group in all.
@@ -43,7 +46,7 @@ def apply(weight, x, T, N, threads=1, residual=None):
     out = np.full((T + 2, N + 32), UNTOUCHED)
     if residual is not None:
         out[:T, :N] = residual
-    on_threads(linear, threads, weight, x, T, out, tile_buffers(threads), residual is not None)
+    on_threads(linear, threads, new_mailbox(threads), weight, x, T, out, tile_buffers(threads), residual is not None)
     assert (out[T:] == UNTOUCHED).all(), "rows beyond T were written"
     assert (out[:, N:] == UNTOUCHED).all(), "columns beyond N were written"
     return out[:T, :N]
@@ -106,16 +109,20 @@ def test_rows_split_over_threads_are_the_same_bits(method, T, rng):
 
 
 @methods
-def test_a_thread_writes_its_own_rows_only(method, rng):
+def test_each_row_is_written_by_one_thread(method, rng):
     weight, _ = random_weight(rng, method, 80, 64)
     for T in (1, 17):
         x = prepare(weight, method, rng.standard_normal((T, 64)).astype(np.float32))
-        written = []
-        for thread in range(2):
-            out = np.full((T, 80), UNTOUCHED)
-            linear(thread, 2, weight, x, T, out, tile_buffers(2), False)
-            written.append(out != UNTOUCHED)
-        assert (written[0] ^ written[1]).all(), "each output belongs to exactly one thread"
+        outs = [np.full((T, 80), UNTOUCHED) for _ in range(2)]
+        mailbox, buffers = new_mailbox(2), tile_buffers(2)
+        with ThreadPoolExecutor(2) as pool:
+            shares = [
+                pool.submit(linear, thread, 2, mailbox, weight, x, T, outs[thread], buffers, False)
+                for thread in range(2)
+            ]
+        for share in shares:
+            share.result()
+        assert ((outs[0] != UNTOUCHED) ^ (outs[1] != UNTOUCHED)).all(), "each output belongs to exactly one thread"
 
 
 @methods

@@ -18,36 +18,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinychat.kernels.attention_block import BLOCK, NOTHING, ROWS, score_block, soften_block, weigh_block
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.policy import inlined, kernel
-from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
-    add,
     exp2,
-    fill_outside,
     fma,
-    keep_lanes,
-    max_lanes,
     maximum,
     multiply,
     splat_f32,
     subtract,
-    sum_lanes,
 )
-from tinychat.kernels.threads import barrier
-from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, zero_tile
+from tinychat.kernels.threads import barrier, settle, take
 
-BLOCK = 64
 CHUNK = 512
 TILES = 8
-# Tile shapes, as tuples whose lengths count: 4 x 4 vectors on AVX-512, 2 x 2 where there are 16 registers.
-QUERY_ROWS = (0,) * (4 if ISA == "avx512vnni" else 2)
-VECTORS = (0,) * (4 if ISA == "avx512vnni" else 2)
-ONE_VECTOR = (0,)
-ROWS = len(QUERY_ROWS)
 ITEM_ROWS = TILES * ROWS
-NOTHING = np.float32(-1e30)
 
 
 class AttentionScratch(NamedTuple):
@@ -70,9 +57,15 @@ def tile_floats(padded):
 
 
 @inlined
+def tiles_of(row0, rows):
+    """Return how many tiles the item of rows from `row0` on has."""
+    return (min(ITEM_ROWS, rows - row0) + ROWS - 1) // ROWS
+
+
+@inlined
 def load_queries(qkv, queries, g, group, row0, rows, d):
     """Copy an item's queries to [tile, channel, row]; rows past the last repeat it."""
-    for r in range((min(ITEM_ROWS, rows - row0) + ROWS - 1) // ROWS * ROWS):
+    for r in range(tiles_of(row0, rows) * ROWS):
         row = min(row0 + r, rows - 1)
         start = (g * group + row % group) * d
         for i in range(d):
@@ -89,94 +82,17 @@ def clear(state, tiles, padded):
             store_f32(state, i, splat_f32(0.0))
 
 
-@inlined
-def score_block(queries, tile, keys, g, block, scores, d):
-    """Write the products of a tile's queries with 64 keys to `scores` [4, rows, 16]."""
-    first = (g * keys.shape[1] + block * (BLOCK // LANES)) * d * LANES
-    for v in range(0, BLOCK // LANES, len(VECTORS)):
-        products = zero_tile(VECTORS, QUERY_ROWS)
-        for i in range(d):
-            key = load_rows(keys, first + (v * d + i) * LANES, d * LANES, VECTORS)
-            products = add_outer(products, key, queries, (tile * d + i) * ROWS, 1)
-        store_tile(scores, v * ROWS * LANES, products)
-
-
-@inlined
-def soften_row(scores, r, low, high, peak):
-    """Turn a row's scores into ``2**(score - max)``, zero outside low..high; return (the new max, their sum)."""
-    partly = low > 0 or high < BLOCK
-    largest = splat_f32(peak)
-    for v in range(BLOCK // LANES):
-        place = (v * ROWS + r) * LANES
-        score = load_f32(scores, place)
-        if partly:
-            score = fill_outside(score, low - v * LANES, high - v * LANES, NOTHING)
-            store_f32(scores, place, score)
-        largest = maximum(largest, score)
-    new_peak = max_lanes(largest)
-    shift = splat_f32(new_peak)
-    total = splat_f32(0.0)
-    for v in range(BLOCK // LANES):
-        place = (v * ROWS + r) * LANES
-        weight = exp2(subtract(load_f32(scores, place), shift))
-        if partly:
-            weight = keep_lanes(weight, low - v * LANES, high - v * LANES)
-        store_f32(scores, place, weight)
-        total = add(total, weight)
-    return new_peak, sum_lanes(total)
-
-
-@inlined
-def soften_block(scores, state, base, row, rows, group, start, window, block):
-    """Turn a tile's scores into weights, bring its m and l up to date; leave the factors for acc in `scores`."""
-    peaks, sums = BLOCK * ROWS, BLOCK * ROWS + LANES
-    for r in range(ROWS):
-        position = start + min(row + r, rows - 1) // group
-        low = max(0, position + 1 - window) - block * BLOCK
-        high = position + 1 - block * BLOCK
-        scores[peaks + r], scores[sums + r] = soften_row(scores, r, low, high, state[base + r])
-    new_peaks = load_f32(scores, peaks)
-    factors = exp2(subtract(load_f32(state, base), new_peaks))
-    store_f32(state, base, new_peaks)
-    store_f32(state, base + LANES, fma(load_f32(state, base + LANES), factors, load_f32(scores, sums)))
-    store_f32(scores, peaks, factors)
-
-
-@inlined
-def add_values(scores, state, place, values, first, padded, low, high, vectors):
-    """Add 64 weighted values to `vectors` x 16 channels of a tile's acc; rows low..high of the block exist."""
-    acc = load_tile(state, place, vectors, QUERY_ROWS)
-    acc = scale_by_token(acc, scores, BLOCK * ROWS, QUERY_ROWS)
-    for v in range(BLOCK // LANES):
-        for s in range(max(low, v * LANES), min(high, (v + 1) * LANES)):
-            value = load_rows(values, first + s * padded, LANES, vectors)
-            acc = add_outer(acc, value, scores, v * ROWS * LANES + s % LANES, LANES)
-    store_tile(state, place, acc)
-
-
-@inlined
-def weigh_block(scores, state, base, values, g, block, low, high):
-    """Add 64 weighted values to all channels of a tile's acc."""
-    padded = values.shape[2]
-    wide = padded - padded % (len(VECTORS) * LANES)
-    first = (g * values.shape[1] + block * BLOCK) * padded
-    acc = base + 2 * LANES
-    for i in range(0, wide, len(VECTORS) * LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, VECTORS)
-    for i in range(wide, padded, LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ONE_VECTOR)
-
-
-@inlined
+@kernel
 def attend_chunk(queries, scores, state, keys, values, g, group, row0, rows, start, window, chunk):
     """Fill the state of an item's rows with one chunk of positions."""
     d, padded = keys.shape[2], values.shape[2]
-    tiles = (min(ITEM_ROWS, rows - row0) + ROWS - 1) // ROWS
+    tiles = tiles_of(row0, rows)
     clear(state, tiles, padded)
     oldest = max(0, start + row0 // group + 1 - window)
     newest = start + min(row0 + ITEM_ROWS, rows) // group
-    per_chunk = CHUNK // BLOCK
-    for block in range(max(chunk * per_chunk, oldest // BLOCK), min((chunk + 1) * per_chunk, newest // BLOCK + 1)):
+    for block in range(
+        max(chunk * CHUNK // BLOCK, oldest // BLOCK), min((chunk + 1) * CHUNK // BLOCK, newest // BLOCK + 1)
+    ):
         for tile in range(tiles):
             row = row0 + tile * ROWS
             low = max(0, start + row // group + 1 - window) - block * BLOCK
@@ -221,6 +137,66 @@ def finish(total, out, g, group, row0, rows, d, padded):
             out[row // group, column + i] = total[acc + i // LANES * ROWS * LANES + i % LANES] / weight_sum
 
 
+@inlined
+def chunks_of(row0, rows, group, start, window):
+    """Return the range of chunks that an item's rows see anything of."""
+    oldest = max(0, start + row0 // group + 1 - window)
+    newest = start + (min(row0 + ITEM_ROWS, rows) - 1) // group
+    return oldest // CHUNK, newest // CHUNK + 1
+
+
+@inlined
+def attend_one(thread, threads, mailbox, qkv, group, start, window, keys, values, scratch, out):
+    """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
+    G, d, padded = keys.shape[0], keys.shape[2], values.shape[2]
+    queries, scores, total = scratch.queries[thread], scratch.scores[thread], scratch.totals[thread]
+    per_head = (group + ITEM_ROWS - 1) // ITEM_ROWS
+    first, last = chunks_of(0, group, group, start, window)
+    count = last - first
+    units = G * per_head * count
+    unit = take(mailbox, thread)
+    while unit < units:
+        item, chunk = unit // count, first + unit % count
+        g, row0 = item // per_head, item % per_head * ITEM_ROWS
+        load_queries(qkv, queries, g, group, row0, group, d)
+        part = scratch.partials[unit]
+        attend_chunk(queries, scores, part, keys, values, g, group, row0, group, start, window, chunk)
+        unit = take(mailbox, thread)
+    settle(mailbox, thread, threads, units)
+    barrier(mailbox, threads)
+    for item in range(thread, G * per_head, threads):
+        g, row0 = item // per_head, item % per_head * ITEM_ROWS
+        tiles = tiles_of(row0, group)
+        clear(total, tiles, padded)
+        for unit in range(item * count, (item + 1) * count):
+            merge(total, scratch.partials[unit], tiles, padded)
+        finish(total, out, g, group, row0, group, d, padded)
+
+
+@inlined
+def attend_many(thread, threads, mailbox, T, qkv, group, start, window, keys, values, scratch, out):
+    """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
+    G, d, padded = keys.shape[0], keys.shape[2], values.shape[2]
+    queries, scores, total = scratch.queries[thread], scratch.scores[thread], scratch.totals[thread]
+    part, rows = scratch.partials[thread], T * group
+    per_head = (rows + ITEM_ROWS - 1) // ITEM_ROWS
+    units = G * per_head
+    unit = take(mailbox, thread)
+    while unit < units:
+        item = units - 1 - unit
+        g, row0 = item % G, item // G * ITEM_ROWS
+        tiles = tiles_of(row0, rows)
+        load_queries(qkv, queries, g, group, row0, rows, d)
+        clear(total, tiles, padded)
+        first, last = chunks_of(row0, rows, group, start, window)
+        for chunk in range(first, last):
+            attend_chunk(queries, scores, part, keys, values, g, group, row0, rows, start, window, chunk)
+            merge(total, part, tiles, padded)
+        finish(total, out, g, group, row0, rows, d, padded)
+        unit = take(mailbox, thread)
+    settle(mailbox, thread, threads, units)
+
+
 @kernel
 def attend(thread, threads, mailbox, T, qkv, heads, start, window, keys, values, scratch, out):
     """Attend from positions ``start..start + T`` to all that the cache holds up to each of them.
@@ -228,33 +204,8 @@ def attend(thread, threads, mailbox, T, qkv, heads, start, window, keys, values,
     qkv : float32 [>= T, >= H d], rotated and scaled queries first; heads : H; window : positions a query sees,
     itself included; keys, values : one layer's front buffers, already appended to; out : float32 [>= T, >= H d].
     """
-    G, d, padded = keys.shape[0], keys.shape[2], values.shape[2]
-    group = heads // G
-    rows = T * group
-    per_head = (rows + ITEM_ROWS - 1) // ITEM_ROWS
-    items = G * per_head
-    queries, scores, total = scratch.queries[thread], scratch.scores[thread], scratch.totals[thread]
-    first_chunk, chunks = max(0, start + 1 - window) // CHUNK, (start + T - 1) // CHUNK + 1
+    group = heads // keys.shape[0]
     if T == 1:
-        count = chunks - first_chunk
-        for unit in range(thread, items * count, threads):
-            item, chunk = unit // count, first_chunk + unit % count
-            g, row0 = item // per_head, item % per_head * ITEM_ROWS
-            load_queries(qkv, queries, g, group, row0, rows, d)
-            part = scratch.partials[unit]
-            attend_chunk(queries, scores, part, keys, values, g, group, row0, rows, start, window, chunk)
-        barrier(mailbox, threads)
-    for item in range(thread, items, threads):
-        g, row0 = item // per_head, item % per_head * ITEM_ROWS
-        tiles = (min(ITEM_ROWS, rows - row0) + ROWS - 1) // ROWS
-        clear(total, tiles, padded)
-        if T > 1:
-            load_queries(qkv, queries, g, group, row0, rows, d)
-        newest = start + (min(row0 + ITEM_ROWS, rows) - 1) // group
-        oldest = max(0, start + row0 // group + 1 - window)
-        for chunk in range(oldest // CHUNK, newest // CHUNK + 1):
-            part = scratch.partials[item * (chunks - first_chunk) + chunk - first_chunk if T == 1 else thread]
-            if T > 1:
-                attend_chunk(queries, scores, part, keys, values, g, group, row0, rows, start, window, chunk)
-            merge(total, part, tiles, padded)
-        finish(total, out, g, group, row0, rows, d, padded)
+        attend_one(thread, threads, mailbox, qkv, group, start, window, keys, values, scratch, out)
+    else:
+        attend_many(thread, threads, mailbox, T, qkv, group, start, window, keys, values, scratch, out)

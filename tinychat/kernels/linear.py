@@ -17,7 +17,7 @@ from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
-from tinychat.kernels.threads import share
+from tinychat.kernels.threads import settle, take
 from tinychat.kernels.tile import (
     add_outer,
     add_scaled_by_row,
@@ -49,6 +49,7 @@ ROWS = (0, 0) if ISA == "avx512vnni" else (0,)
 TILE_FLOATS = len(ROWS) * len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
+UNITS_PER_THREAD = 4
 PREFETCH_BYTES = 4096
 
 
@@ -145,34 +146,42 @@ def write_tile(buffer, bias, out, block, stride, tile, T, residual, rows, tokens
 
 @inlined
 def linear_rows(weight, x, T, out, buffer, residual, first, last, rows, tokens):
-    """Compute row blocks ``first..last`` for all tokens, a cache-sized panel of weights at a time."""
-    tiles = (T + len(tokens) - 1) // len(tokens)
-    panel = max(1, PANEL_BYTES // (columns(weight) * 8 * len(rows))) * len(rows)
-    for top in range(first, last, panel):
-        for tile in range(tiles):
-            for block in range(top, min(last, top + panel), len(rows)):
-                # An odd block at the end is computed twice in one tile; only the first is stored.
-                stride = 1 if block + len(rows) <= last else 0
-                total = linear_tile(weight, x, tile, block, stride, rows, tokens)
-                store_tile(buffer, 0, total)
-                write_tile(buffer, weight.bias, out, block, stride, tile, T, residual, rows, tokens)
+    """Compute row blocks ``first..last`` for all tokens."""
+    for tile in range((T + len(tokens) - 1) // len(tokens)):
+        for block in range(first, last, len(rows)):
+            # An odd block at the end is computed twice in one tile; only the first is stored.
+            stride = 1 if block + len(rows) <= last else 0
+            total = linear_tile(weight, x, tile, block, stride, rows, tokens)
+            store_tile(buffer, 0, total)
+            write_tile(buffer, weight.bias, out, block, stride, tile, T, residual, rows, tokens)
+
+
+@inlined
+def unit_rows(weight, blocks, threads, rows):
+    """Return how many row blocks a thread takes at a time: some units for each thread, none larger than the cache."""
+    panel = max(1, PANEL_BYTES // (columns(weight) * 8 * rows))
+    return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD * rows))) * rows
 
 
 @kernel
-def linear(thread, threads, weight, x, T, out, buffers, residual):
-    """Do thread `thread`'s share of the rows.
+def linear(thread, threads, mailbox, weight, x, T, out, buffers, residual):
+    """Do whatever rows thread `thread` gets to.
 
     x : activations of `T` tokens, tiled by `tokens_per_tile`; out : float32 [>= T, >= N], rows of a stride that is
     a multiple of 16; buffers : float32 [threads, TILE_FLOATS]; residual : bool, add to `out`.
     """
     blocks = out_blocks(weight)
-    if T == 1:
-        first, last = share(thread, threads, blocks)
-        linear_rows(weight, x, T, out, buffers[thread], residual, first, last, DECODE_ROWS, ONE_TOKEN)
-    else:
-        first, last = share(thread, threads, (blocks + len(ROWS) - 1) // len(ROWS))
-        first, last = first * len(ROWS), min(last * len(ROWS), blocks)
-        linear_rows(weight, x, T, out, buffers[thread], residual, first, last, ROWS, TOKENS)
+    size = unit_rows(weight, blocks, threads, len(DECODE_ROWS) if T == 1 else len(ROWS))
+    units = (blocks + size - 1) // size
+    unit = take(mailbox, thread)
+    while unit < units:
+        first, last = unit * size, min((unit + 1) * size, blocks)
+        if T == 1:
+            linear_rows(weight, x, T, out, buffers[thread], residual, first, last, DECODE_ROWS, ONE_TOKEN)
+        else:
+            linear_rows(weight, x, T, out, buffers[thread], residual, first, last, ROWS, TOKENS)
+        unit = take(mailbox, thread)
+    settle(mailbox, thread, threads, units)
 
 
 def out_blocks(weight):

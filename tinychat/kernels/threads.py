@@ -7,6 +7,7 @@ parks and goes back to Python to sleep. Numba's own parallel loops are not used:
 all the rest.
 """
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -18,13 +19,22 @@ from tinychat.kernels.policy import inlined, kernel
 SPINS_BEFORE_YIELD = 1024
 YIELDS_BEFORE_PARKING = 10_000
 
-# Where a mailbox keeps what; each on a cache line of its own. From STATES on, one line for each thread.
+# Where a mailbox, int64, keeps what; each on a cache line of its own.
 LINE = 8
 POSTED = 0
 RECALL = LINE
 ARRIVALS = 2 * LINE
-STATES = 3 * LINE
+TICKETS = 3 * LINE
+STATES = 4 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled
+SERVED, SETTLED = 1, 2
 AWAKE, PARKED, HELD = 0, 1, 2
+
+
+def new_mailbox(threads: int) -> np.ndarray:
+    """Return the mailbox of a team, its workers parked."""
+    mailbox = np.zeros(STATES + threads * LINE, np.int64)
+    mailbox[STATES::LINE] = PARKED
+    return mailbox
 
 
 @intrinsic
@@ -84,6 +94,23 @@ def share(thread, threads, items):
     return items * thread // threads, items * (thread + 1) // threads
 
 
+@inlined
+def take(mailbox, thread):
+    """Return the next unit of a stage whose units go to whichever thread is free.
+
+    Cores are not equally fast, nor left alone by other programs. Tickets are numbered without end: a stage of n
+    units hands out ``n + threads`` of them, the last to each thread that finds nothing left, so all know where the
+    next stage begins.
+    """
+    return atomic_add(mailbox, TICKETS, 1) - mailbox[STATES + thread * LINE + SETTLED]
+
+
+@inlined
+def settle(mailbox, thread, threads, units):
+    """Note that this thread has seen the end of a stage of `units` units."""
+    mailbox[STATES + thread * LINE + SETTLED] += units + threads
+
+
 @kernel
 def barrier(mailbox, threads):
     """Wait until all threads have arrived here; what they wrote before is visible after.
@@ -120,7 +147,7 @@ def await_job(mailbox, thread):
 
     A worker that is held has not yet served the job that was posted, or the caller is about to post it.
     """
-    state, served = STATES + thread * LINE, STATES + thread * LINE + 1
+    state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
     exchange(mailbox, state, PARKED, AWAKE)
     waits = 0
     while atomic_load(mailbox, POSTED) == mailbox[served]:

@@ -107,7 +107,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         gain = p.norms.input_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, qkv_proj, x, T, s.qkv, s.tiles, alone)
+        linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, s.tiles, alone)
         barrier(mailbox, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
         rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
@@ -116,23 +116,23 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         barrier(mailbox, threads)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, o_proj, x, T, s.hidden, s.tiles, added)
+        linear(thread, threads, mailbox, o_proj, x, T, s.hidden, s.tiles, added)
 
         barrier(mailbox, threads)
         gain = p.norms.post_attention_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, gate_up_proj, x, T, s.gate_up, s.tiles, alone)
+        linear(thread, threads, mailbox, gate_up_proj, x, T, s.gate_up, s.tiles, alone)
         barrier(mailbox, threads)
         write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
         barrier(mailbox, threads)
-        linear(thread, threads, down_proj, x, T, s.hidden, s.tiles, added)
+        linear(thread, threads, mailbox, down_proj, x, T, s.hidden, s.tiles, added)
 
     barrier(mailbox, threads)
     last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
     write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
     barrier(mailbox, threads)
-    linear(thread, threads, p.lm_head, x, outputs, job.logits, s.tiles, alone)
+    linear(thread, threads, mailbox, p.lm_head, x, outputs, job.logits, s.tiles, alone)
     barrier(mailbox, threads)
 
 

@@ -10,9 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tinychat.kernels.threads import LINE, PARKED, RECALL, STATES
+from tinychat.kernels.threads import LINE, PARKED, RECALL, STATES, new_mailbox
 
 TakePart = Callable[..., bool]
 """``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job and does its share, and returns False
@@ -26,8 +24,7 @@ class Workers:
         self.take_part = take_part
         self.threads = threads
         self.arguments = arguments
-        self.mailbox = np.zeros(STATES + threads * LINE, np.int64)
-        self.mailbox[STATES::LINE] = PARKED
+        self.mailbox = new_mailbox(threads)
         self.closed = False
         self.wake = [threading.Event() for _ in range(threads)]
 
