@@ -61,7 +61,7 @@ def tolerance(q, k, v, window):
         seen = slice(max(0, stop - window), stop)
         for h in range(H):
             products = np.abs(k[seen, h // (H // G)]) @ np.abs(q[t, h]) / np.sqrt(d) * LOG2_E
-            steps = 2 * np.sqrt(d) * products.max() + 2 * np.sqrt(stop) + 16
+            steps = (np.sqrt(d) * products.max() + np.sqrt(stop)) / 2 + 4
             weights = reference.softmax(k[seen, h // (H // G)] @ q[t, h] / np.sqrt(d))
             bound[t, h] = steps * EPS * (weights @ np.abs(v[seen, h // (H // G)]))
     return bound

@@ -1,0 +1,84 @@
+"""Which instructions the kernels are compiled for, and where machine code is kept."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tinychat.kernels import setup
+
+PACKAGE = Path(setup.__file__).parents[1]
+
+
+def test_every_file_with_compiled_code_names_the_cache():
+    compiled = {
+        path
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"^@(kernel|inlined|region|njit|intrinsic|operation)\b", path.read_text(), re.MULTILINE)
+    }
+    assert {path.parent.name for path in compiled} >= {"kernels", "model", "conversion"}
+    assert compiled <= set(setup.source_files())
+
+
+def test_the_best_instruction_set_is_taken():
+    available = setup.host_instruction_sets()
+    assert available[-1] == "generic"
+    assert setup.choose_isa(None) == setup.choose_isa("") == available[0]
+
+
+@pytest.mark.parametrize("isa", setup.host_instruction_sets())
+def test_a_lower_instruction_set_can_be_asked_for(isa, capsys):
+    assert setup.choose_isa(isa) == isa
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_instruction_set_that_is_not_there_is_said_to_be_missing(capsys, monkeypatch):
+    monkeypatch.setattr(setup, "host_instruction_sets", lambda: ["avx2", "generic"])
+    assert setup.choose_isa("avx512vnni") == "avx2"
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "tinychat: TINYCHAT_ISA=avx512vnni is not available here (have: avx2, generic): using avx2\n"
+
+
+def test_the_cache_is_named_by_what_the_code_depends_on(monkeypatch, tmp_path):
+    source = tmp_path / "kernel.py"
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(setup, "source_files", lambda: [source])
+    before = setup.cache_key()
+    assert setup.cache_key() == before
+    keys = {before}
+    for change in (
+        lambda: source.write_text("x = 2\n"),
+        lambda: monkeypatch.setattr(setup, "ISA", "another"),
+        lambda: monkeypatch.setenv("NUMBA_OPT", "1"),
+    ):
+        change()
+        keys.add(setup.cache_key())
+    assert len(keys) == 4
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "7")
+    assert setup.cache_key() in keys, "the number of threads makes no other code"
+
+
+def test_the_cache_is_where_it_was_asked_to_be(monkeypatch, tmp_path):
+    monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path / "here"))
+    folder = setup.writable_cache_folder()
+    assert folder.parent == tmp_path / "here"
+    assert folder.is_dir()
+    monkeypatch.delenv("TINYCHAT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    assert setup.writable_cache_folder().parent == tmp_path / "there" / "tinychat"
+
+
+def test_a_cache_that_cannot_be_written_is_replaced_and_said_so(monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = setup.writable_cache_folder()
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert capsys.readouterr().err.startswith(f"tinychat: cannot keep compiled kernels in {tmp_path / 'file'}")
+
+
+def test_cores_are_those_this_process_may_use():
+    assert 1 <= setup.available_cores() <= (os.cpu_count() or 1)
