@@ -78,6 +78,8 @@ def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
     context = function.targetctx
     rtsys.initialize(context)
     signature = tuple(function.typeof_pyval(argument) for argument in arguments)
+    if signature in function.overloads:
+        return  # a second entry for the same types would make every call choose between them
     compiled = function._cache._load_overload(signature, context)
     if compiled is not None:
         function.add_overload(compiled)
