@@ -15,7 +15,7 @@ from tinychat.bench.random_model import write_random_model
 from tinychat.bench.report import bench
 from tinychat.bench.work import work_of
 from tinychat.cli import main
-from tinychat.errors import TinychatError
+from tinychat.errors import SettingError, TinychatError
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import Quantization
 from tinychat.model.shapes import config_of
@@ -103,6 +103,8 @@ def test_medians_of_each_key():
 def test_the_plan_asks_for_the_context_it_needs():
     assert Plan().context_size == 4096 + 64
     assert Plan().fitted(4160) == (Plan(), [])
+    with pytest.raises(SettingError, match="context of 63 holds none"):
+        Plan().fitted(63)
 
 
 def test_work_counts_what_one_token_needs():

@@ -16,6 +16,7 @@ import numpy as np
 
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.work import Work
+from tinychat.errors import SettingError
 from tinychat.generate.engine import Engine
 
 Progress = Callable[[int, int], None]
@@ -49,9 +50,17 @@ class Plan:
         return max((*self.prefill, *(depth + self.new_tokens for depth in self.depths)))
 
     def fitted(self, context_size: int) -> tuple[Plan, list[str]]:
-        """Return what of the plan fits into a context, and a line for each thing that does not."""
+        """Return what of the plan fits into a context, and a line for each thing that does not.
+
+        Raises
+        ------
+        SettingError
+            If nothing fits.
+        """
         prefill = tuple(length for length in self.prefill if length <= context_size)
         depths = tuple(depth for depth in self.depths if depth + self.new_tokens <= context_size)
+        if not prefill and not depths:
+            raise SettingError(f"a context of {context_size} holds none of the measurements: give a larger --context")
         left_out = [f"prefill of {length}" for length in self.prefill if length not in prefill]
         left_out += [f"decode at depth {depth}" for depth in self.depths if depth not in depths]
         notes = [f"{what} left out: the context holds {context_size} tokens" for what in left_out]
