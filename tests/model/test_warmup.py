@@ -1,0 +1,45 @@
+"""Kernels are compiled once, loaded after that, and compiled again where what was kept is damaged."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import engines
+import pytest
+
+LOAD = """
+import sys
+from pathlib import Path
+from tinychat.model.loading import load_engine
+
+seen = []
+engine = load_engine(Path(sys.argv[1]), threads=1, progress=lambda done, total: seen.append((done, total)))
+assert all(0 <= done <= total for done, total in seen)
+assert not seen or seen[-1][0] == seen[-1][1]
+print(len(seen) > 0, engine.step([1, 2, 3])[:4].tobytes().hex())
+"""
+
+
+def load(folder, cache):
+    """Load the model in a process of its own; return whether it had to compile, and some logits."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = kept | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", LOAD, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    compiled, logits = result.stdout.split()
+    return compiled == "True", logits
+
+
+@pytest.mark.slow
+def test_damaged_kernels_are_compiled_once_more(tmp_path):
+    folder, cache = engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"), tmp_path / "cache"
+    compiled, logits = load(folder, cache)
+    assert compiled
+    assert load(folder, cache) == (False, logits)
+    for path in cache.rglob("*.nbc"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert load(folder, cache) == (True, logits)
+    assert load(folder, cache) == (False, logits)
