@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.quantize import INT4_ENDS, arrange_rows, quantize_share
-from tinychat.kernels.setup import available_cores
 from tinychat.errors import ConversionError
+from tinychat.kernels.setup import available_cores
 from tinychat.model.layout import LANES, Linear, Quantization, padded
 
 SLAB_ROWS = 4096

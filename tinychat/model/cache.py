@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import SettingError
-from tinychat.kernels.attention import BLOCK
+from tinychat.kernels.attention_block import BLOCK
 from tinychat.kernels.kv import rewrite
 from tinychat.kernels.simd import LANES
 from tinychat.model.config import ModelConfig

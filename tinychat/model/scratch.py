@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from tinychat.kernels.attention import BLOCK, CHUNK, ITEM_ROWS, TILES, AttentionScratch
-from tinychat.kernels.attention import ROWS as QUERY_ROWS
+from tinychat.kernels.attention import CHUNK, ITEM_ROWS, TILES, AttentionScratch
+from tinychat.kernels.attention_block import BLOCK
+from tinychat.kernels.attention_block import ROWS as QUERY_ROWS
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import FloatActivations, QuantizedActivations
