@@ -49,6 +49,11 @@ class Plan:
         """Positions that the longest measurement takes."""
         return max((*self.prefill, *(depth + self.new_tokens for depth in self.depths)))
 
+    @property
+    def measurements(self) -> int:
+        """Rates that are measured, over all rounds."""
+        return self.rounds * (len(self.prefill) + len(self.depths))
+
     def fitted(self, context_size: int) -> tuple[Plan, list[str]]:
         """Return what of the plan fits into a context, and a line for each thing that does not.
 
@@ -86,7 +91,7 @@ def medians(values: dict[int, list[float]]) -> dict[str, float]:
 
 def measure(engine: Engine, work: Work, ceilings: Ceilings, plan: Plan, progress: Progress | None = None) -> Rates:
     """Measure everything in `plan`, which fits into the engine's context."""
-    report = _Counter(progress, plan.rounds * (len(plan.prefill) + len(plan.depths)))
+    report = _Counter(progress, plan.measurements)
     ids = np.random.default_rng(1).integers(0, engine.vocab_size, plan.context_size).tolist()
     rates = Rates()
     _warm_up(engine, ids)

@@ -52,6 +52,8 @@ def bench(
     """
     decoder = cast("Decoder", model.engine)
     plan, notes = plan.fitted(model.context_size)
+    if progress is not None:
+        progress(0, plan.measurements)
     quantization = read_description(model.path)
     flags = [f"--{name}={value}" for name, value in (("threads", threads), ("kv", kv)) if value is not None]
     firsts = [complete_once(model.path, flags) for _ in range(plan.rounds)]
