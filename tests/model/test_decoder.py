@@ -265,3 +265,25 @@ def test_a_forgotten_engine_ends_its_threads(folders):
     for thread in started:
         thread.join(timeout=10)
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_all_threads_go_on_with_the_buffers_that_a_drop_has_written(folders):
+    ids = np.arange(1, 61).tolist()
+    rows = []
+    for threads in (1, 2):
+        engine = engines.open_engine(folders("tinyllama"), context_size=300, threads=threads)
+        engine.step(ids)
+        engine.drop(10, 25)
+        assert engine.cached_ids == ids[:10] + ids[25:]
+        rows.append(engine.step([7, 8, 9]).copy())
+    assert rows[0].tobytes() == rows[1].tobytes()
+
+
+def test_dropping_the_end_is_rewinding(folders):
+    ids = np.arange(1, 61).tolist()
+    dropped, rewound = (engines.open_engine(folders("tinyllama"), context_size=300, threads=2) for _ in range(2))
+    for engine in (dropped, rewound):
+        engine.step(ids)
+    dropped.drop(40, 60)
+    rewound.rewind(40)
+    assert dropped.step([5, 6]).tobytes() == rewound.step([5, 6]).tobytes()

@@ -77,6 +77,11 @@ class Decoder:
         """Keep only the first `length` positions of the cache."""
         self.cache.rewind(length)
 
+    def drop(self, start: int, stop: int) -> None:
+        """Take positions ``start..stop`` out of the cache; what follows moves down, its keys re-rotated."""
+        self.cache.drop(start, stop)
+        self._team.replace_arguments(self._arguments())
+
     def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
         """Run up to `chunk_size` ids after the cached ones.
 
