@@ -19,10 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tinychat.kernels.attention_block import BLOCK, NOTHING, ROWS, score_block, soften_block, weigh_block
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.simd import (
     LANES,
+    divide,
     exp2,
     fma,
     maximum,
@@ -40,7 +41,7 @@ ITEM_ROWS = TILES * ROWS
 class AttentionScratch(NamedTuple):
     """Scratch of attention, float32.
 
-    queries [threads, TILES * d * ROWS], scores [threads, BLOCK * ROWS + 32], totals [threads, TILES * tile state],
+    queries [threads, TILES * ROWS * d + 16], scores [threads, BLOCK * ROWS + 32], totals [threads, TILES * tile state],
     partials [slots, TILES * tile state]: one slot for each thread, and for each (item, chunk) of a single token.
     """
 
@@ -64,12 +65,13 @@ def tiles_of(row0, rows):
 
 @inlined
 def load_queries(qkv, queries, g, group, row0, rows, d):
-    """Copy an item's queries to [tile, channel, row]; rows past the last repeat it."""
+    """Copy an item's queries to [row, channel]; rows past the last, which fill up its last tile, repeat it."""
     for r in range(tiles_of(row0, rows) * ROWS):
         row = min(row0 + r, rows - 1)
-        start = (g * group + row % group) * d
-        for i in range(d):
-            queries[((r // ROWS) * d + i) * ROWS + r % ROWS] = qkv[row // group, start + i]
+        start = row // group * qkv.shape[1] + (g * group + row % group) * d
+        # The last vector may reach into the next query, which comes after it.
+        for i in range(0, d, LANES):
+            store_f32(queries, r * d + i, load_f32(qkv, start + i))
 
 
 @inlined
@@ -99,8 +101,9 @@ def attend_chunk(queries, scores, state, keys, values, g, group, row0, rows, sta
             high = start + min(row + ROWS - 1, rows - 1) // group + 1 - block * BLOCK
             if high > 0 and low < BLOCK:
                 base = tile * tile_floats(padded)
-                score_block(queries, tile, keys, g, block, scores, d)
-                soften_block(scores, state, base, row, rows, group, start, window, block)
+                seen = min(BLOCK, high + LANES - 1) // LANES
+                score_block(queries, tile, keys, g, block, scores, d, seen)
+                soften_block(scores, state, base, row, rows, group, start, window, block, seen)
                 weigh_block(scores, state, base, values, g, block, max(0, low), min(BLOCK, high))
 
 
@@ -131,10 +134,18 @@ def finish(total, out, g, group, row0, rows, d, padded):
     for r in range(min(ITEM_ROWS, rows - row0)):
         row = row0 + r
         base = (r // ROWS) * tile_floats(padded)
-        weight_sum = total[base + LANES + r % ROWS]
-        acc, column = base + 2 * LANES + r % ROWS * LANES, (g * group + row % group) * d
-        for i in range(d):
-            out[row // group, column + i] = total[acc + i // LANES * ROWS * LANES + i % LANES] / weight_sum
+        weight_sum = splat_f32(total[base + LANES + r % ROWS])
+        first = row // group * out.shape[1] + (g * group + row % group) * d
+        for v in range(padded // LANES):
+            place = base + 2 * LANES + (v * ROWS + r % ROWS) * LANES
+            value = divide(load_f32(total, place), weight_sum)
+            if (v + 1) * LANES <= d:
+                store_f32(out, first + v * LANES, value)
+            else:
+                # A whole vector would reach into the next head, which may be another thread's.
+                store_f32(total, place, value)
+                for i in range(d - v * LANES):
+                    store_one(out, first + v * LANES + i, total[place + i])
 
 
 @inlined

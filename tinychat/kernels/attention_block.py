@@ -35,23 +35,32 @@ NOTHING = np.float32(-1e30)  # a maximum below any score
 
 
 @inlined
-def score_block(queries, tile, keys, g, block, scores, d):
-    """Write the products of a tile's queries with 64 keys to `scores` [4, rows, 16]."""
-    first = (g * keys.shape[1] + block * (BLOCK // LANES)) * d * LANES
-    for v in range(0, BLOCK // LANES, len(VECTORS)):
-        products = zero_tile(VECTORS, QUERY_ROWS)
-        for i in range(d):
-            key = load_rows(keys, first + (v * d + i) * LANES, d * LANES, VECTORS)
-            products = add_outer(products, key, queries, (tile * d + i) * ROWS, 1)
-        store_tile(scores, v * ROWS * LANES, products)
+def score_vectors(queries, tile, keys, first, scores, v, d, vectors):
+    """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of the block on."""
+    products = zero_tile(vectors, QUERY_ROWS)
+    for i in range(d):
+        key = load_rows(keys, first + (v * d + i) * LANES, d * LANES, vectors)
+        products = add_outer(products, key, queries, tile * ROWS * d + i, d)
+    store_tile(scores, v * ROWS * LANES, products)
 
 
 @inlined
-def soften_row(scores, r, low, high, peak):
+def score_block(queries, tile, keys, g, block, scores, d, seen):
+    """Write the products of a tile's queries with the first `seen` vectors of 64 keys to `scores` [4, rows, 16]."""
+    first = (g * keys.shape[1] + block * (BLOCK // LANES)) * d * LANES
+    wide = seen - seen % len(VECTORS)
+    for v in range(0, wide, len(VECTORS)):
+        score_vectors(queries, tile, keys, first, scores, v, d, VECTORS)
+    for v in range(wide, seen):
+        score_vectors(queries, tile, keys, first, scores, v, d, ONE_VECTOR)
+
+
+@inlined
+def soften_row(scores, r, low, high, peak, seen):
     """Turn a row's scores into ``2**(score - max)``, zero outside low..high; return (the new max, their sum)."""
-    partly = low > 0 or high < BLOCK
+    partly = low > 0 or high < seen * LANES
     largest = splat_f32(peak)
-    for v in range(BLOCK // LANES):
+    for v in range(seen):
         place = (v * ROWS + r) * LANES
         score = load_f32(scores, place)
         if partly:
@@ -61,7 +70,7 @@ def soften_row(scores, r, low, high, peak):
     new_peak = max_lanes(largest)
     shift = splat_f32(new_peak)
     total = splat_f32(0.0)
-    for v in range(BLOCK // LANES):
+    for v in range(seen):
         place = (v * ROWS + r) * LANES
         weight = exp2(subtract(load_f32(scores, place), shift))
         if partly:
@@ -72,14 +81,17 @@ def soften_row(scores, r, low, high, peak):
 
 
 @inlined
-def soften_block(scores, state, base, row, rows, group, start, window, block):
+def soften_block(scores, state, base, row, rows, group, start, window, block, seen):
     """Turn a tile's scores into weights, bring its m and l up to date; leave the factors for acc in `scores`."""
     peaks, sums = BLOCK * ROWS, BLOCK * ROWS + LANES
+    position, head = start + row // group, row % group
     for r in range(ROWS):
-        position = start + min(row + r, rows - 1) // group
         low = max(0, position + 1 - window) - block * BLOCK
         high = position + 1 - block * BLOCK
-        scores[peaks + r], scores[sums + r] = soften_row(scores, r, low, high, state[base + r])
+        scores[peaks + r], scores[sums + r] = soften_row(scores, r, low, high, state[base + r], seen)
+        head += 1
+        if head == group and row + r < rows - 1:
+            position, head = position + 1, 0
     new_peaks = load_f32(scores, peaks)
     factors = exp2(subtract(load_f32(state, base), new_peaks))
     store_f32(state, base, new_peaks)

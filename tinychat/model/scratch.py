@@ -58,7 +58,7 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int) -> 
     items = config.num_key_value_heads * -(-group // ITEM_ROWS)
     slots = max(threads, items * (context_size // CHUNK + 1))
     return AttentionScratch(
-        queries=np.zeros((threads, TILES * d * QUERY_ROWS), np.float32),
+        queries=np.zeros((threads, TILES * QUERY_ROWS * d + LANES), np.float32),
         scores=np.zeros((threads, BLOCK * QUERY_ROWS + 2 * LANES), np.float32),
         totals=np.zeros((threads, state), np.float32),
         partials=np.zeros((slots, state), np.float32),
