@@ -49,7 +49,7 @@ ROWS = (0, 0) if ISA == "avx512vnni" else (0,)
 TILE_FLOATS = len(ROWS) * len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
-UNITS_PER_THREAD = 4
+UNITS_PER_THREAD = 2
 PREFETCH_BYTES = 4096
 
 
