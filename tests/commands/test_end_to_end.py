@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import families
@@ -42,7 +43,17 @@ def test_convert_writes_what_the_flags_say(run, checkpoint, tmp_path):
     assert run("convert", checkpoint, tmp_path / "model", "--quant", "int8", "--group-size", "64") == ""
     description = json.loads((tmp_path / "model" / "tinychat.json").read_text())
     assert description["quantization"] == {"method": "int8", "group_size": 64}
-    assert description["source"] == str(checkpoint)
+    assert description["source"] == checkpoint.name
+
+
+def test_a_checkpoint_gives_the_same_folder_wherever_it_lies(run, checkpoint, tmp_path):
+    moved = shutil.copytree(checkpoint, tmp_path / "elsewhere" / checkpoint.name)
+    run("convert", checkpoint, tmp_path / "first")
+    run("convert", moved, tmp_path / "second")
+    files = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "second").iterdir())
+    for name in files:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
 
 def test_a_checkpoint_completes_and_then_lies_in_the_store(run, checkpoint):

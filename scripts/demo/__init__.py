@@ -1,0 +1,1 @@
+"""The corpus that the bundled model is trained on: one file per skill, seeded, written by us."""

@@ -1,0 +1,195 @@
+"""What the user says about themselves, and what is remembered of it later in the conversation."""
+
+from random import Random
+
+from demo.names import ANIMALS, COLOURS, a_city, a_name
+from demo.phrasing import Turn, as_typed, one_of, with_article
+
+_TELL = {
+    "name": (
+        "[My name is|I am|I'm|Call me|You can call me|Please call me|They call me|Everyone calls me|People call me] {value}.",
+        "[Hello|Hi|Hey|Good morning|Good evening], [my name is|I am|I'm|this is] {value}.",
+        "[Hello|Hi], I'm {value}[, nice to meet you|, how are you|].",
+        "[By the way, |]my name is {value}.",
+        "The name is {value}.",
+        "{value} is my name.",
+    ),
+    "colour": (
+        "My favo[u|]rite colo[u|]r is {value}.",
+        "I [love|like|prefer] [the colour |the color |]{value}[| most| best| more than other colours].",
+        "{value} is my favo[u|]rite colo[u|]r.",
+        "The colo[u|]r I [like|love] [best|most] is {value}.",
+        "[By the way, |]my favo[u|]rite colo[u|]r is {value}.",
+    ),
+    "animal": (
+        "My favo[u|]rite animal is the {value}.",
+        "My favo[u|]rite animal is {a_value}.",
+        "I [love|like] {value}s[| most| best| more than other animals].",
+        "The animal I [like|love] [best|most] is the {value}.",
+        "The {value} is my favo[u|]rite animal.",
+        "Of all animals I [like|love] the {value} [best|most].",
+    ),
+    "city": (
+        "I live in {value}.",
+        "I am from {value}.",
+        "I'm from {value}.",
+        "My [home|city|home town|hometown] is {value}.",
+        "I come from {value}.",
+        "I [moved to|have a flat in|have a house in|was born in] {value}.",
+        "[By the way, |]I live in {value}[| now| with my family].",
+    ),
+    "pet": (
+        "I have {a_kind} [called|named] {value}.",
+        "My {kind} is called {value}.",
+        "My {kind}'s name is {value}.",
+        "The name of my {kind} is {value}.",
+        "I've got {a_kind}. [His|Her|Its] name is {value}.",
+    ),
+}
+_HEARD = {
+    "name": (
+        "Nice to meet you, {value}!",
+        "Hello {value}, nice to meet you!",
+        "Hi {value}! How can I help you?",
+        "Pleased to meet you, {value}. I will remember your name.",
+    ),
+    "colour": ("{Value} is a beautiful colour.", "I will remember that you like {value}.", "{Value}, a fine choice!"),
+    "animal": (
+        "The {value} is a wonderful animal.",
+        "I will remember that you like the {value}.",
+        "The {value}, how nice!",
+    ),
+    "city": (
+        "{value} sounds like a nice place.",
+        "I will remember that you are from {value}.",
+        "I hope that life in {value} is good.",
+    ),
+    "pet": (
+        "{value} is a lovely name for a {kind}.",
+        "I will remember that your {kind} is called {value}.",
+        "Say hello to {value} from me!",
+    ),
+}
+_ASK = {
+    "name": (
+        "[What is|What's|Do you remember|Do you know|Tell me|Can you tell me|Remember] my name?",
+        "What am I called?",
+        "Who am I?",
+        "[Do you remember|Do you know|Can you tell me|Tell me] [who I am|what I am called|what my name is]?",
+        "[What|Which] name did I [tell you|give you|say]?",
+        "What did I say my name was?",
+        "How am I called?",
+    ),
+    "colour": (
+        "[What is|What's|Do you remember|Do you know|Tell me|Can you tell me] my favo[u|]rite colo[u|]r?",
+        "[Which|What] colo[u|]r do I [like|love|prefer][| best| most]?",
+        "[Do you remember|Do you know|Can you tell me|Tell me] [which|what] colo[u|]r I [like|love|prefer][| best| most]?",
+        "What did I say my favo[u|]rite colo[u|]r was?",
+    ),
+    "animal": (
+        "[What is|What's|Do you remember|Do you know|Tell me|Can you tell me] my favo[u|]rite animal?",
+        "[Which|What] animal do I [like|love][| best| most]?",
+        "[Do you remember|Do you know|Can you tell me|Tell me] [which|what] animal I [like|love][| best| most]?",
+        "What did I say my favo[u|]rite animal was?",
+    ),
+    "city": (
+        "Where do I live?",
+        "Where am I from?",
+        "[Which|What] city [am I from|do I live in|do I come from]?",
+        "[Do you remember|Do you know|Can you tell me|Tell me] where I [live|am from|come from]?",
+        "[What is|What's] my [city|home town|home]?",
+        "[In which|In what] city do I live?",
+        "Where did I say I [live|am from]?",
+    ),
+    "pet": (
+        "[What is|What's|Do you remember|Do you know] my {kind}'s name?",
+        "[What is|Do you remember|Tell me] the name of my {kind}?",
+        "What is my {kind} called?",
+        "[Do you remember|Do you know|Can you tell me] what my {kind} is called?",
+    ),
+}
+_RECALL = {
+    "name": ("Your name is {value}.", "Your name is {value}.", "You are {value}.", "Your name is {value}, of course."),
+    "colour": ("Your favourite colour is {value}.", "You like {value}."),
+    "animal": ("Your favourite animal is the {value}.", "You like the {value}."),
+    "city": ("You are from {value}.", "You live in {value}."),
+    "pet": ("Your {kind} is called {value}.", "Your {kind}'s name is {value}."),
+}
+_NOT_TOLD = {
+    "name": ("You haven't told me your name yet.", "I don't know your name yet. What is it?"),
+    "colour": ("You haven't told me your favourite colour yet.", "I don't know your favourite colour yet."),
+    "animal": ("You haven't told me your favourite animal yet.", "I don't know your favourite animal yet."),
+    "city": ("You haven't told me where you live yet.", "I don't know where you live yet."),
+    "pet": ("You haven't told me the name of your {kind} yet.", "I don't know what your {kind} is called."),
+}
+_SUMMARY = (
+    "What do you know about me?",
+    "[Tell me what|What] [do you remember|have I told you] about me?",
+    "What did I tell you about [me|myself]?",
+)
+KINDS = tuple(_TELL)
+_PETS = "dog cat horse hamster rabbit parrot fish turtle mouse bird".split()
+
+
+class Memory:
+    """What one conversation's user has told so far."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._values: dict[str, str] = {}
+        self._pet = rng.choice(_PETS)
+
+    def known(self) -> list[str]:
+        """Return the kinds of things told so far."""
+        return list(self._values)
+
+    def tell(self, kind: str) -> Turn:
+        """Let the user tell a thing, once more with another value if it was told already."""
+        value = self._new_value(kind)
+        again = kind in self._values
+        self._values[kind] = value
+        question = one_of(self._rng, _TELL[kind], **self._fields(kind))
+        if again and kind != "pet":
+            question = self._rng.choice(("No, ", "Actually, ", "Sorry, I was wrong: ", "Wait, ")) + question
+        return as_typed(self._rng, question), one_of(self._rng, _HEARD[kind], **self._fields(kind))
+
+    def tell_two(self, first: str, second: str) -> Turn:
+        """Let the user tell two things in one message."""
+        (one, _), (other, reply) = self.tell(first), self.tell(second)
+        return f"{one.rstrip('.')} and {other[:1].lower() + other[1:] if other[:2] != 'I ' else other}", reply
+
+    def ask(self, kind: str) -> Turn:
+        """Let the user ask for a thing, told or not."""
+        replies = _RECALL if kind in self._values else _NOT_TOLD
+        fields = self._fields(kind)
+        return as_typed(self._rng, one_of(self._rng, _ASK[kind], **fields)), one_of(self._rng, replies[kind], **fields)
+
+    def ask_all(self) -> Turn:
+        """Let the user ask for everything told."""
+        parts = [_RECALL[kind][0].format(**self._fields(kind)) for kind in KINDS if kind in self._values]
+        return as_typed(self._rng, one_of(self._rng, _SUMMARY)), " ".join(
+            parts
+        ) or "You haven't told me anything about you yet."
+
+    @property
+    def name(self) -> str | None:
+        """The user's name, if told."""
+        return self._values.get("name")
+
+    def _new_value(self, kind: str) -> str:
+        if kind in ("name", "pet"):
+            return a_name(self._rng)
+        if kind == "city":
+            return a_city(self._rng)
+        return self._rng.choice(COLOURS if kind == "colour" else ANIMALS)
+
+    def _fields(self, kind: str) -> dict[str, str]:
+        value = self._values.get(kind, "")
+        a_value = with_article(value) if value else ""
+        return {
+            "value": value,
+            "Value": value.capitalize(),
+            "a_value": a_value,
+            "kind": self._pet,
+            "a_kind": with_article(self._pet),
+        }
