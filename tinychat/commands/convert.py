@@ -39,5 +39,7 @@ def convert(source: str, target: Path, quant: str, group_size: int) -> None:
     # Imported here: a wrong SRC is told without waiting for Numba.
     from tinychat.conversion.convert import convert as convert_checkpoint
 
+    # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
+    origin = None if os.path.isdir(os.path.expanduser(source)) else source
     with progress_bar(f"converting to {quant}") as progress:
-        convert_checkpoint(folder, target, quant, group_size, progress, source)
+        convert_checkpoint(folder, target, quant, group_size, progress, origin)
