@@ -1,12 +1,13 @@
 """Train the bundled demo model from scratch on text that this repository generates.
 
-    .venv/bin/python scripts/train_demo.py /tmp/demo --steps 2500
+    .venv/bin/python scripts/train_demo.py /tmp/demo
+    cp -r /tmp/demo/hf weights/demo-hf
     .venv/bin/tinychat convert weights/demo-hf weights/demo
 
 The first argument is a folder for the run: tokenizer, log and, every five minutes, the state, from which the same
 command goes on. ``total_steps.txt`` in it overrides ``--steps`` while the run goes, so that it can be brought to an
 end early: the learning rate falls to zero at the last step, and the last steps see the weights as int4 will. At the
-end the checkpoint is written to ``OUT/hf``. Needs the extra ``train``.
+end come the checkpoint, ``OUT/hf``, and the curve of the losses, ``OUT/loss.svg``. Needs the extra ``train``.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import torch
 from demo.batches import Batch, batches
 from demo.conversations import corpus
 from demo.export import write_checkpoint
+from demo.loss_curve import draw
 from demo.network import Decoder, Linear
 from demo.vocabulary import train_tokenizer
 from tokenizers import Tokenizer
@@ -52,6 +54,11 @@ class Run:
         return self.folder / "state.pt"
 
     @property
+    def log(self) -> Path:
+        """Where the losses are noted."""
+        return self.folder / "training.log"
+
+    @property
     def steps(self) -> int:
         """How many steps the run has, as of now."""
         file = self.folder / "total_steps.txt"
@@ -78,7 +85,7 @@ class Run:
             optimizer.load_state_dict(saved)
 
     def train(self) -> None:
-        """Train until the last step, printing the loss as it goes."""
+        """Train until the last step, noting the loss as it goes."""
         stream = batches(self.tokenizer, SEED, MICRO_BATCH_TOKENS, self.start)
         saved = began = time.monotonic()
         losses: list[float] = []
@@ -89,12 +96,17 @@ class Run:
                 now = time.monotonic()
                 loss, rate = sum(losses) / len(losses), (self.tokens - counted) / (now - began)
                 progress = f"step {self.step} of {self.steps} tokens {self.tokens}"
-                print(f"{progress} loss {loss:.4f} rate {rate:.0f}", flush=True)
+                self._note(f"{progress} loss {loss:.4f} rate {rate:.0f}")
                 losses, counted, began = [], self.tokens, now
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save()
                 saved = time.monotonic()
         self.save()
+
+    def _note(self, line: str) -> None:
+        print(line, flush=True)
+        with self.log.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
 
     def _one_step(self, stream: Iterator[tuple[int, Batch]]) -> float:
         """Take one optimizer step; return its loss per weight of a token."""
@@ -157,6 +169,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     run = Run(arguments.out, arguments.steps)
     run.train()
+    draw(run.log, arguments.out / "loss.svg")
     write_checkpoint(arguments.out / "hf", run.model.state_dict(), run.tokenizer)
 
 
