@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -59,7 +60,13 @@ def test_no_model_means_the_demo_model(tmp_path, monkeypatch):
         locate.locate(None)
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "tinychat.json").write_text("{}")
-    assert locate.locate(None) == tmp_path / "demo"
+    assert locate.locate(None) == locate.locate("demo") == tmp_path / "demo"
+
+
+def test_a_stored_model_may_be_called_demo(checkpoint, conversions):
+    shutil.copytree(checkpoint, store_folder() / "demo")
+    (store_folder() / "demo" / "tinychat.json").write_text("{}")
+    assert locate.locate("demo") == store_folder() / "demo"
 
 
 def test_a_conversion_starts_from_a_folder_or_a_repository(checkpoint, monkeypatch):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 # Beside the package in a source tree, inside it when installed from a wheel.
 _PACKAGE = Path(__file__).parent
-_DEMO_FOLDERS = (_PACKAGE / "weights" / "demo", _PACKAGE.parent / "weights" / "demo")
+_DEMO = "demo"
+_DEMO_FOLDERS = (_PACKAGE / "weights" / _DEMO, _PACKAGE.parent / "weights" / _DEMO)
 
 
 def locate(model: str | None, progress: Callable[[int, int], None] | None = None) -> Path:
@@ -25,7 +26,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     ----------
     model : str, optional
         A model folder, a Hugging Face checkpoint folder or repo id, or a name in the store;
-        None for the demo model.
+        None for the demo model, and "demo" too where no folder and no stored model has that name.
     progress : callable, optional
         Called with (done, total) while a checkpoint is converted into the store.
 
@@ -38,7 +39,12 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     """
     if model is None:
         return demo_model()
-    reference = resolve(model)
+    try:
+        reference = resolve(model)
+    except StoreError:
+        if model != _DEMO:
+            raise
+        return demo_model()
     if reference.kind in ("folder", "stored"):
         return reference.path
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
