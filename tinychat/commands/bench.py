@@ -25,9 +25,10 @@ from tinychat.model.shapes import SHAPES, config_of
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measure this often; medians count"
 )
+@click.option("--profile", "with_profile", is_flag=True, help="Also time each kind of kernel alone, on one thread")
 @load_flags
 @click.pass_obj
-def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, **flags: Any) -> None:
+def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, with_profile: bool, **flags: Any) -> None:
     """Measure how fast MODEL runs.
 
     Prefill, decode at several depths, start-up and memory, beside what the machine can do at most. The last line of
@@ -48,6 +49,8 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, **
 
         progress = stack.enter_context(progress_bar("measuring"))
         found = measure(loaded, plan, threads=options.threads, kv=options.kv, progress=progress)
+        if with_profile:
+            found["profile"] = _profile(loaded)
     _write_table(found)
     json.dump(found, sys.stdout)
     sys.stdout.write("\n")
@@ -61,6 +64,25 @@ def _random_folder(shape: str, stack: ExitStack) -> Path:
     folder = Path(parent, shape)
     folder.mkdir()
     return write_random_model(config_of(shape), folder)
+
+
+def _profile(model: Any) -> dict[str, Any]:
+    """Profile one token and one chunk of tokens, each after 512."""
+    from tinychat.bench.profile import profile
+
+    chunk = model.engine.chunk_size
+    start = max(0, min(512, model.context_size - chunk))
+    return {"decode": profile(model.engine, 1, start), "prefill": profile(model.engine, chunk, start)}
+
+
+def _write_profile(console: Any, title: str, shares: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(title, "ms", "share", "GB/s", "G multiply-adds/s", title_justify="left")
+    for row in shares:
+        rates = (f"{row[what] / row['seconds'] / 1e9:.1f}" if row[what] else "" for what in ("bytes", "multiply_adds"))
+        table.add_row(row["kernel"], f"{row['seconds'] * 1e3:.3f}", f"{row['share']:.1%}", *rates)
+    console.print(table)
 
 
 def _write_table(found: Mapping[str, Any]) -> None:
@@ -81,5 +103,7 @@ def _write_table(found: Mapping[str, Any]) -> None:
     table.add_row("int8 peak", f"{found['int8_peak_gmac_s']:,.0f} G/s", "multiply-adds, measured in the same run")
     console = Console(stderr=True)
     console.print(table)
+    for part, shares in found.get("profile", {}).items():
+        _write_profile(console, f"{part}, one thread", shares)
     for note in found["notes"]:
         console.print(note, markup=False)

@@ -1,0 +1,45 @@
+"""The profile of a tiny model: what it lists, never how fast that was."""
+
+import pytest
+
+from tinychat.bench.profile import profile
+from tinychat.bench.random_model import write_random_model
+from tinychat.model.loading import load_engine
+from tinychat.model.shapes import config_of
+
+TINY = config_of("tiny")
+KERNELS = {
+    "norms and quantize",
+    "qkv_proj",
+    "rope and append",
+    "attention",
+    "quantize attention",
+    "o_proj",
+    "gate_up_proj",
+    "swiglu and quantize",
+    "down_proj",
+    "lm_head",
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = write_random_model(TINY, tmp_path_factory.mktemp("random"))
+    return load_engine(folder, context_size=400, threads=1)
+
+
+@pytest.mark.parametrize("T", [1, 17])
+def test_every_kernel_of_the_forward_pass_has_its_share(engine, T):
+    rows = profile(engine, T, 100)
+    assert {row["kernel"] for row in rows} == KERNELS
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
+
+
+def test_work_is_counted_by_the_formulas(engine):
+    config = engine.config
+    H, d, L = config.num_attention_heads, config.head_dim, config.num_hidden_layers
+    rows = {row["kernel"]: row for row in profile(engine, 17, 100)}
+    assert rows["down_proj"]["multiply_adds"] == 17 * L * config.hidden_size * config.intermediate_size
+    assert rows["attention"]["multiply_adds"] == 2 * L * H * d * sum(range(101, 118))
+    assert rows["lm_head"]["multiply_adds"] == config.vocab_size * config.hidden_size
