@@ -6,28 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from textwrap import shorten
-from typing import Protocol
 
-from tinychat.chat.session import Chat
+from tinychat.chat.desk import Desk
 from tinychat.errors import SettingError
-
-
-class Desk(Protocol):
-    """What a command may use: the conversation and the loop around it."""
-
-    chat: Chat
-
-    def notice(self, text: str) -> None:
-        """Say something to the person."""
-        ...
-
-    def regenerate(self) -> None:
-        """Write the last reply again."""
-        ...
-
-    def leave(self) -> None:
-        """End the loop after this command."""
-        ...
 
 
 @dataclass(frozen=True)

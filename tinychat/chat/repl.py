@@ -10,6 +10,7 @@ from tinychat.chat.interrupt import InterruptFlag
 from tinychat.chat.line_input import LineInput
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
+from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.loop import Piece
 
@@ -20,11 +21,14 @@ class Repl:
     On a terminal an error is shown and the loop goes on; when lines come from a pipe, it is raised.
     """
 
-    def __init__(self, chat: Chat, lines: LineInput, renderer: Renderer) -> None:
+    def __init__(self, chat: Chat, lines: LineInput, renderer: Renderer, workspace: Workspace | None = None) -> None:
         self.chat = chat
+        self.workspace = workspace or Workspace(chat)
         self._lines = lines
         self._renderer = renderer
         self._leaving = False
+        self._prefill = ""
+        self._multiline = False
 
     def run(self) -> None:
         """Read and answer until the input ends or a command leaves."""
@@ -51,6 +55,15 @@ class Repl:
     def leave(self) -> None:
         """End the loop after this line."""
         self._leaving = True
+
+    def prefill(self, text: str) -> None:
+        """Begin the next prompt with `text`, which the person may edit."""
+        self._prefill = text
+
+    def toggle_multiline(self) -> bool:
+        """Let Enter begin a new line instead of sending, or the other way round; return whether it does."""
+        self._multiline = not self._multiline
+        return self._multiline
 
     def _greet(self) -> None:
         self._renderer.banner(self.chat.model.name, "Ctrl-C stops a reply, Ctrl-D leaves, /help lists more")

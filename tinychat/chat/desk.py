@@ -1,0 +1,35 @@
+"""What a slash command may use of the loop around it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tinychat.chat.session import Chat
+from tinychat.chat.workspace import Workspace
+
+
+class Desk(Protocol):
+    """The conversation, what surrounds it, and the person."""
+
+    chat: Chat
+    workspace: Workspace
+
+    def notice(self, text: str) -> None:
+        """Say something to the person."""
+        ...
+
+    def regenerate(self) -> None:
+        """Write the last reply again."""
+        ...
+
+    def leave(self) -> None:
+        """End the loop after this command."""
+        ...
+
+    def prefill(self, text: str) -> None:
+        """Begin the next prompt with `text`, which the person may edit."""
+        ...
+
+    def toggle_multiline(self) -> bool:
+        """Let Enter begin a new line instead of sending, or the other way round; return whether it does."""
+        ...
