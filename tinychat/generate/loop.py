@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
+
+from tinychat.errors import SettingError
+from tinychat.generate.constraint import Constraint
 from tinychat.generate.engine import Engine, Logits
+from tinychat.generate.logprobs import TokenLogprobs, token_logprobs
 from tinychat.generate.prefill import PrefillProgress, check_prompt, prefill
 from tinychat.generate.sampling import Sampler
 from tinychat.generate.settings import SamplingSettings
@@ -14,6 +19,10 @@ from tinychat.generate.stopping import StopConditions, StopStringFilter
 from tinychat.generate.summary import FinishReason, Summary
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.tokenizer import Tokenizer
+
+MakeRoom = Callable[[Sequence[int]], bool]
+"""Called with the reply so far when the context is full. Returns True after it has brought the engine's cache to a
+shorter past that ends with the reply but for its last token, which runs next; False ends the reply."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +35,13 @@ class Piece:
         New text that is final; empty while a character or a stop string may be incomplete.
     ids : tuple of int
         The token that was chosen; empty in a last piece that only brings held-back text.
+    logprobs : tuple of TokenLogprobs
+        One for each id, if they were asked for.
     """
 
     text: str
     ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Generation(Iterator[Piece]):
@@ -54,6 +66,9 @@ class Generation(Iterator[Piece]):
         on_prefill: PrefillProgress | None,
         cancelled: Callable[[], bool],
         joins_prompt: bool,
+        make_room: MakeRoom,
+        logprobs: int | None,
+        constraint: Constraint | None,
     ) -> None:
         check_prompt(prompt_ids, engine.vocab_size, engine.context_size)
         self.token_ids: list[int] = []
@@ -64,6 +79,11 @@ class Generation(Iterator[Piece]):
         self._stopping = stopping
         self._on_prefill = on_prefill
         self._cancelled = cancelled
+        self._make_room = make_room
+        self._logprobs = logprobs
+        self._constraint = None if constraint is None else constraint.start()
+        # A grammar counts every space, so that none may be taken for a mark of the first word.
+        joins_prompt = joins_prompt or constraint is not None
         self._detokenizer = Detokenizer(tokenizer, after=prompt_ids if joins_prompt else ())
         self._stop_strings = StopStringFilter(stopping.strings)
         self._finish_reason: FinishReason | None = None
@@ -115,19 +135,35 @@ class Generation(Iterator[Piece]):
 
     def _choose(self, logits: Logits) -> Piece:
         """Choose the next token and return the text that it settles."""
-        token_id = self._sampler.sample(logits, self._history)
+        token_id = self._sampler.sample(self._masked(logits), self._history)
         if token_id in self._stopping.ids:
             return self._finish("stop")
-        self.token_ids.append(token_id)
-        self._history.append(token_id)
+        self._take(token_id)
         text = self._stop_strings.add(self._detokenizer.add(token_id))
         if self._stop_strings.found is not None:
             self._finish_reason = "stop_string"
+        elif self._constraint is not None and self._constraint.finished:
+            text += self._finish("stop").text
         elif len(self.token_ids) == self._stopping.max_tokens:
             text += self._finish("length").text
-        elif len(self._engine.cached_ids) == self._engine.context_size:
-            text += self._finish("context").text
-        return Piece(text, (token_id,))
+        elif len(self._engine.cached_ids) == self._engine.context_size and not self._make_room(self.token_ids):
+            text += self._finish("interrupted" if self._cancelled() else "context").text
+        return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
+
+    def _masked(self, logits: Logits) -> Logits:
+        """Return the logits with those of the tokens that the grammar forbids at minus infinity."""
+        if self._constraint is None:
+            return logits
+        return np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
+
+    def _take(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+        self._history.append(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
+
+    def _logprobs_of(self, token_id: int, logits: Logits) -> tuple[TokenLogprobs, ...]:
+        return () if self._logprobs is None else (token_logprobs(logits, token_id, self._logprobs),)
 
     def _finish(self, reason: FinishReason) -> Piece:
         """End the reply and return the text that was held back."""
@@ -149,6 +185,9 @@ def generate(
     ignore_eos: bool = False,
     cancelled: Callable[[], bool] | None = None,
     joins_prompt: bool = True,
+    make_room: MakeRoom | None = None,
+    logprobs: int | None = None,
+    constraint: Constraint | None = None,
 ) -> Generation:
     """Continue `ids`, token by token.
 
@@ -179,6 +218,13 @@ def generate(
     joins_prompt : bool
         Whether the text goes on where the prompt's text ends. False begins it afresh: a tokenizer
         that marks the first word by a space loses that space, as in the reply of a chat.
+    make_room : callable, optional
+        Asked when the context is full; without one the reply ends there. See `MakeRoom`.
+    logprobs : int, optional
+        Report each token's log-probability and this many of the most likely ones, from the
+        model's own logits: before penalty, temperature, filters and constraint.
+    constraint : Constraint, optional
+        Tokens that it forbids are masked before the sampler sees the logits.
 
     Raises
     ------
@@ -187,6 +233,8 @@ def generate(
     SettingError
         If an argument is out of range.
     """
+    if logprobs is not None and logprobs < 0:
+        raise SettingError(f"--logprobs (logprobs) must be 0 or more, not {logprobs}")
     stopping = StopConditions(frozenset() if ignore_eos else stop_ids, tuple(stop_strings), max_tokens)
     return Generation(
         engine,
@@ -197,8 +245,15 @@ def generate(
         on_prefill,
         cancelled or _never,
         joins_prompt,
+        make_room or _no_room,
+        logprobs,
+        constraint,
     )
 
 
 def _never() -> bool:
+    return False
+
+
+def _no_room(_token_ids: Sequence[int]) -> bool:
     return False

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tinychat.generate.constraint import Constraint
 from tinychat.generate.engine import Engine, Logits
-from tinychat.generate.loop import Generation, generate
+from tinychat.generate.loop import Generation, MakeRoom, generate
 from tinychat.generate.prefill import PrefillProgress, check_prompt
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
 from tinychat.generate.stopping import as_strings
@@ -104,6 +105,9 @@ class Model:
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
         joins_prompt: bool = True,
+        make_room: MakeRoom | None = None,
+        logprobs: int | None = None,
+        constraint: Constraint | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation:
         """Continue `prompt`, a text or token ids, piece by piece.
@@ -118,7 +122,7 @@ class Model:
             Texts that end the reply.
         ignore_eos : bool
             Go on past the model's own stop tokens.
-        on_prefill, cancelled, joins_prompt
+        on_prefill, cancelled, joins_prompt, make_room, logprobs, constraint
             See `tinychat.generate.loop.generate`.
         **sampling
             Fields of `SamplingSettings`.
@@ -143,6 +147,9 @@ class Model:
             ignore_eos,
             cancelled,
             joins_prompt,
+            make_room,
+            logprobs,
+            constraint,
         )
         return self._last
 

@@ -1,0 +1,58 @@
+"""How likely the model thought a token, and what it would rather have said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinychat.generate.engine import Logits
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token and the natural logarithm of its probability."""
+
+    id: int
+    logprob: float
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """The chosen token and the most likely ones in its place, which may include it.
+
+    Attributes
+    ----------
+    chosen : Candidate
+        The token of the reply.
+    best : tuple of Candidate
+        Most likely first, lower id first on ties.
+    """
+
+    chosen: Candidate
+    best: tuple[Candidate, ...]
+
+
+def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
+    """Return the probabilities of `token_id` and of the `count` most likely tokens.
+
+    Parameters
+    ----------
+    logits : float32 [vocab_size]
+        As the model computed them: no penalty, temperature, filter or mask.
+    """
+    scores = logits.astype(np.float64)
+    scores -= scores.max()
+    scores -= np.log(np.exp(scores).sum())
+    best = tuple(Candidate(int(i), float(scores[i])) for i in _largest(logits, count))
+    return TokenLogprobs(Candidate(token_id, float(scores[token_id])), best)
+
+
+def _largest(logits: Logits, count: int) -> list[int]:
+    count = min(count, len(logits))
+    if count == 0:
+        return []
+    weakest = np.partition(logits, len(logits) - count)[len(logits) - count]
+    ids = np.flatnonzero(logits >= weakest)
+    order = np.argsort(-logits[ids], kind="stable")[:count]
+    return [int(i) for i in ids[order]]
