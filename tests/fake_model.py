@@ -72,7 +72,8 @@ class MarkerTemplate:
 class FakeEngine:
     """Puts all probability on the id that `next_id` returns for all ids so far; None favours none.
 
-    `before_step` is called with the number of steps so far; `steps` records the ids of each step.
+    `before_step` is called with the number of steps so far; `steps` records the ids of each step,
+    `drops` what was taken out.
     """
 
     def __init__(self, next_id, context_size=256, chunk_size=8, before_step=lambda count: None):
@@ -81,6 +82,7 @@ class FakeEngine:
         self.chunk_size = chunk_size
         self.cached_ids = []
         self.steps = []
+        self.drops = []
         self._next_id = next_id
         self._before_step = before_step
 
@@ -91,6 +93,11 @@ class FakeEngine:
     def rewind(self, length):
         assert 0 <= length <= len(self.cached_ids)
         del self.cached_ids[length:]
+
+    def drop(self, start, stop):
+        assert 0 <= start < stop <= len(self.cached_ids)
+        self.drops.append((start, stop))
+        del self.cached_ids[start:stop]
 
     def step(self, ids, sequence_length=None):
         assert sequence_length is None or sequence_length >= len(self.cached_ids) + len(ids)

@@ -8,6 +8,7 @@
     |- HubError                 the hub cannot be reached or does not have the repository
     |- StoreError               the local store has no such model, or cannot be written
     |- TextError                tokenizer or chat template cannot be used
+    |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
     `- SettingError             an argument, flag or environment variable is out of range
 
@@ -46,6 +47,10 @@ class StoreError(TinychatError):
 
 class TextError(TinychatError):
     """A tokenizer or chat template is missing, damaged, or failed."""
+
+
+class SessionError(TinychatError):
+    """A saved conversation is missing or damaged, or cannot be written."""
 
 
 class ContextError(TinychatError):

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Unpack, cast
 
+from tinychat.chat.message import Attachment, Message
+from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
 from tinychat.errors import SettingError
 from tinychat.generate.loop import Piece
 from tinychat.generate.model import Model
-from tinychat.generate.prefill import PrefillProgress
+from tinychat.generate.prefill import PrefillProgress, prefill
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
 from tinychat.generate.stopping import as_strings
-
-
-@dataclass
-class Message:
-    """One message of the conversation.
-
-    Attributes
-    ----------
-    role : str
-        "user" or "assistant".
-    content : str
-        The text.
-    partial : bool
-        True while a reply is being written, and for good when it was stopped.
-    """
-
-    role: str
-    content: str
-    partial: bool = False
 
 
 class Chat:
@@ -49,6 +33,8 @@ class Chat:
         Most tokens of a reply; None for as many as the context holds.
     stop : sequence of str
         Texts that end a reply.
+    overflow : {"stop", "drop", "shift"}
+        What happens when the context is full: see `OverflowPolicy`.
     **sampling
         Fields of `SamplingSettings`. With a seed the conversation can be repeated; the seed grows
         by one with each reply, so that regenerating gives another text.
@@ -58,11 +44,21 @@ class Chat:
     messages : list of Message
         User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
         a new list here, so an earlier one still shows the conversation as it was.
+    forgotten : int
+        How many of the oldest messages the model no longer sees.
+    attachments : list of Attachment
+        Texts that go with the next message.
+    reply_ids : list of int
+        Tokens of the last reply of this run of the program.
+    on_change : callable
+        Called when the messages have changed, and with every piece of a reply.
+    on_notice : callable
+        Called with a line for the person, when turns were forgotten.
 
     Raises
     ------
     SettingError
-        If a sampling setting is out of range.
+        If a setting is out of range.
     """
 
     def __init__(
@@ -71,16 +67,22 @@ class Chat:
         system: str | None = None,
         *,
         max_tokens: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
+        overflow: str = "stop",
         **sampling: Unpack[SamplingOptions],
     ) -> None:
         self.model = model
         self.system = system
         self.messages: list[Message] = []
+        self.forgotten = 0
+        self.attachments: list[Attachment] = []
         self.sampling = SamplingSettings(**sampling)
-        self._max_tokens = max_tokens
-        # A model without chat template ends its turn in words, not by a token.
-        self._stop = (*as_strings(stop), *model.template.stop_strings)
+        self.max_tokens = max_tokens
+        self.stop = as_strings(stop)
+        self.overflow = as_policy(overflow)
+        self.reply_ids: list[int] = []
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_notice: Callable[[str], None] = lambda text: None
         self._replies = 0
 
     def say(self, text: str) -> str:
@@ -102,7 +104,7 @@ class Chat:
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[Piece]:
-        """Send a message and yield the reply piece by piece.
+        """Send a message, attachments before it, and yield the reply piece by piece.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
@@ -112,7 +114,13 @@ class Chat:
         ContextError, TextError
             As for `say`.
         """
-        yield from self._answer([*self.messages, Message("user", text)], on_prefill, cancelled)
+        before = self.messages
+        content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
+        try:
+            yield from self._answer([*before, Message("user", content)], on_prefill, cancelled)
+        finally:
+            if self.messages is not before:
+                self.attachments = []
 
     def regenerate(
         self,
@@ -131,23 +139,33 @@ class Chat:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         yield from self._answer(self.messages[:-1], on_prefill, cancelled)
 
-    def undo(self) -> str:
-        """Take back the last message and its reply, and return the message's text.
+    def undo(self, turns: int = 1) -> str:
+        """Take back the last messages and their replies, and return the oldest message's text.
 
         Raises
         ------
         SettingError
-            If there is nothing to take back.
+            If there are not that many to take back.
         """
         if not self.messages:
             raise SettingError("there is nothing to take back: the conversation is empty")
-        message = self.messages[-2]
-        self.messages = self.messages[:-2]
+        there = len(self.messages) // 2
+        if not 1 <= turns <= there:
+            raise SettingError(f"{turns} turns cannot be taken back: give a number from 1 to {there}")
+        message = self.messages[-2 * turns]
+        self.replace_messages(self.messages[: -2 * turns], self.forgotten)
         return message.content
 
     def clear(self) -> None:
         """Forget all messages; the system prompt stays."""
-        self.messages = []
+        self.replace_messages([], 0)
+
+    def replace_messages(self, messages: list[Message], forgotten: int) -> None:
+        """Go on from `messages`, of which the model does not see the first `forgotten`."""
+        self.messages = messages
+        self.forgotten = min(forgotten, len(messages))
+        self.reply_ids = []
+        self.on_change()
 
     def rendered_ids(self, messages: Sequence[Message]) -> list[int]:
         """Return the token ids that ask the model to answer `messages`, the system prompt before them."""
@@ -161,29 +179,73 @@ class Chat:
         on_prefill: PrefillProgress | None,
         cancelled: Callable[[], bool] | None,
     ) -> Iterator[Piece]:
-        before = self.messages
-        sampling = self._next_sampling()
-        run = self.model.stream(
-            self.rendered_ids(messages),
-            max_tokens=self._max_tokens,
-            stop=self._stop,
-            on_prefill=on_prefill,
-            cancelled=cancelled,
-            joins_prompt=False,
-            **sampling,
-        )
+        before, forgotten_before = self.messages, self.forgotten
+        try:
+            run = self.model.stream(
+                self._fitting_ids(messages),
+                max_tokens=self.max_tokens,
+                # A model without chat template ends its turn in words, not by a token.
+                stop=(*self.stop, *self.model.template.stop_strings),
+                on_prefill=on_prefill,
+                cancelled=cancelled,
+                joins_prompt=False,
+                make_room=partial(self._make_room, messages, cancelled),
+                **self._next_sampling(),
+            )
+        except BaseException:
+            self.forgotten = forgotten_before
+            raise
         reply = Message("assistant", "", partial=True)
         self.messages = [*messages, reply]
+        self.on_change()
         try:
             for piece in run:
                 reply.content += piece.text
+                self.on_change()
                 yield piece
             reply.partial = run.summary.finish_reason == "interrupted"
         finally:
             if reply.partial and not reply.content:
-                self.messages = before
+                self.messages, self.forgotten = before, forgotten_before
             else:
                 self._replies += 1
+                self.reply_ids = run.token_ids
+            self.on_change()
+
+    def _fitting_ids(self, messages: list[Message]) -> list[int]:
+        """Return the ids of what is not forgotten, after forgetting what no longer fits."""
+        ids = self.rendered_ids(messages[self.forgotten :])
+        if self.overflow != "stop" and begins_full(len(ids), self.model.context_size):
+            return self._forget(messages, ids, ())
+        return ids
+
+    def _make_room(
+        self, messages: list[Message], cancelled: Callable[[], bool] | None, reply_ids: Sequence[int]
+    ) -> bool:
+        """Forget in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
+        if self.overflow == "stop":
+            return False
+        written, forgotten = reply_ids[:-1], self.forgotten
+        ids = [*self.rendered_ids(messages[forgotten:]), *written]
+        ids = self._forget(messages, ids, written)
+        if self.forgotten == forgotten:
+            return False
+        logits, _ = prefill(self.model.engine, ids, cancelled=cancelled)
+        return logits is not None
+
+    def _forget(self, messages: list[Message], ids: list[int], written: Sequence[int]) -> list[int]:
+        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
+
+        def render(first: int) -> list[int]:
+            return [*self.rendered_ids(messages[first:]), *written]
+
+        size, first = self.model.context_size, self.forgotten
+        self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
+        if self.forgotten > first:
+            if self.overflow == "shift":
+                shift_cache(self.model.engine, shorter, len(ids) - len(shorter))
+            self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
+        return shorter
 
     def _next_sampling(self) -> SamplingOptions:
         settings = self.sampling

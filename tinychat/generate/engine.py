@@ -43,6 +43,10 @@ class Engine(Protocol):
         """Keep only the first `length` positions of the cache."""
         ...
 
+    def drop(self, start: int, stop: int) -> None:
+        """Take positions ``start..stop`` out of the cache; what follows moves down and keeps its keys and values."""
+        ...
+
     def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
         """Run `ids` after the cached ones and return the last one's logits.
 

@@ -1,0 +1,40 @@
+"""One message of a conversation, and texts that go before it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass
+class Message:
+    """One message of the conversation.
+
+    Attributes
+    ----------
+    role : str
+        "user" or "assistant".
+    content : str
+        The text.
+    partial : bool
+        True while a reply is being written, and for good when it was stopped.
+    """
+
+    role: str
+    content: str
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A text that goes with the next message: a file, or what was copied elsewhere."""
+
+    name: str
+    text: str
+
+    @property
+    def content(self) -> str:
+        """The text between fences that it does not hold itself, under its name."""
+        longest = max((len(run) for run in re.findall(r"`{3,}", self.text)), default=2)
+        fence = "`" * (longest + 1)
+        return f"{self.name}:\n{fence}\n{self.text.rstrip()}\n{fence}"

@@ -1,0 +1,93 @@
+"""What happens when a conversation no longer fits into the context: the oldest turns go, and it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import shorten
+from typing import Literal, get_args
+
+from tinychat.chat.message import Message
+from tinychat.errors import SettingError
+from tinychat.generate.engine import Engine
+
+OverflowPolicy = Literal["stop", "drop", "shift"]
+"""stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""
+
+POLICIES: tuple[OverflowPolicy, ...] = get_args(OverflowPolicy)
+
+_MESSAGES_PER_TURN = 2
+_NAMED_TURNS = 3
+# A reply that begins with less room would be cut in its first sentence.
+_LEAST_ROOM = 64
+
+
+def as_policy(name: str) -> OverflowPolicy:
+    """Return the policy of this name.
+
+    Raises
+    ------
+    SettingError
+        If there is none.
+    """
+    for policy in POLICIES:
+        if policy == name:
+            return policy
+    raise SettingError(f"--overflow {name} is unknown: choose one of {', '.join(POLICIES)}")
+
+
+def begins_full(length: int, context_size: int) -> bool:
+    """Return whether a prompt of `length` tokens leaves too little room for a reply."""
+    return length + min(_LEAST_ROOM, context_size // 8) > context_size
+
+
+def forget_oldest(
+    render: Callable[[int], list[int]], first: int, last: int, context_size: int
+) -> tuple[int, list[int]]:
+    """Leave out whole turns until a quarter of the context is free, or only the last message remains.
+
+    A quarter, since each time costs reading the rest again.
+
+    Parameters
+    ----------
+    render : callable
+        Returns the token ids of the conversation from this message on.
+    first, last : int
+        The oldest message that is not forgotten yet, and the newest.
+    context_size : int
+        Positions of the context.
+
+    Returns
+    -------
+    first : int
+        The oldest message that stays.
+    ids : list of int
+        What `render` gives for it.
+    """
+    ids = render(first)
+    while 4 * len(ids) > 3 * context_size and first + _MESSAGES_PER_TURN <= last:
+        first += _MESSAGES_PER_TURN
+        ids = render(first)
+    return first, ids
+
+
+def shift_cache(engine: Engine, ids: Sequence[int], missing: int) -> None:
+    """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
+
+    Nothing happens if the cache does not go on like `ids` behind them.
+    """
+    start = engine.reusable_prefix(ids)
+    stop, cached = start + missing, engine.cached_ids
+    if missing > 0 and start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
+        engine.drop(start, stop)
+
+
+def forgetting_notice(forgotten: Sequence[Message], used: int, context_size: int) -> str:
+    """Say which turns went and how much room there is now."""
+    questions = [message.content for message in forgotten if message.role == "user"]
+    named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])
+    more = f" and {len(questions) - _NAMED_TURNS} more" if len(questions) > _NAMED_TURNS else ""
+    turns = "turn" if len(questions) == 1 else f"{len(questions)} turns"
+    return (
+        f"the context is full: the model no longer sees the oldest {turns} ({named}{more}); "
+        f"{used} of {context_size} tokens in use, {context_size - used} left"
+    )
