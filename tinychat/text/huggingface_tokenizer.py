@@ -139,11 +139,15 @@ class HuggingFaceTokenizer:
         from tokenizers import AddedToken as BackendToken
         from tokenizers import Tokenizer as Backend
 
+        contradiction = TextError(f"{self._source}: its vocabulary contradicts itself; fetch the file again")
+        # Of two tokens with one id the library keeps either, by chance, and may not notice.
+        vocabulary = self._backend.get_vocab(with_added_tokens=False)
+        if len(set(vocabulary.values())) < len(vocabulary):
+            raise contradiction
         try:
             plain = Backend.from_str(self._backend.to_str())
         except Exception as error:  # the binding raises a bare Exception
-            message = "its vocabulary contradicts itself; fetch the file again"
-            raise TextError(f"{self._source}: {message}") from error
+            raise contradiction from error
         plain.add_special_tokens(
             [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
         )
