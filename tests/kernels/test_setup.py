@@ -82,3 +82,15 @@ def test_a_cache_that_cannot_be_written_is_replaced_and_said_so(monkeypatch, tmp
 
 def test_cores_are_those_this_process_may_use():
     assert 1 <= setup.available_cores() <= (os.cpu_count() or 1)
+
+
+def test_kernels_of_old_versions_are_forgotten(tmp_path):
+    for age in range(setup.KEPT_VERSIONS + 3):
+        folder = tmp_path / f"{setup.CACHE_PREFIX}{age}"
+        folder.mkdir()
+        os.utime(folder, (1000 - age, 1000 - age))
+    (tmp_path / "something-else").mkdir()
+    setup.forget_old_kernels(tmp_path)
+    kept = {folder.name for folder in tmp_path.iterdir()}
+    newest = {f"{setup.CACHE_PREFIX}{age}" for age in range(setup.KEPT_VERSIONS)}
+    assert kept == newest | {"something-else"}

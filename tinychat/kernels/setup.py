@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ ISA_FEATURES = {
 # without it each fused multiply-add is a call into the C library.
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
 CACHE_PREFIX = "kernels-"
+KEPT_VERSIONS = 8
 
 
 def host_instruction_sets() -> list[str]:
@@ -79,7 +81,9 @@ def writable_cache_folder() -> Path:
     """Return a folder for compiled kernels that can be written, a temporary one if it must be."""
     folder = cache_root() / f"{CACHE_PREFIX}{cache_key()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            forget_old_kernels(folder.parent)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
@@ -87,6 +91,13 @@ def writable_cache_folder() -> Path:
         fallback.mkdir(mode=0o700, exist_ok=True)
         say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
         return fallback
+
+
+def forget_old_kernels(root: Path) -> None:
+    """Remove the kernels of all but the newest few versions: each is a few megabytes that nobody would ever miss."""
+    folders = sorted(root.glob(f"{CACHE_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders[:-KEPT_VERSIONS]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def available_cores() -> int:
