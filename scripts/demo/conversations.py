@@ -12,14 +12,14 @@ Skill = Callable[[Random], list[Turn]]
 
 # By how much there is to learn: a story is long, but most of a story is learned from any other.
 SKILLS: dict[Skill, float] = {
-    capitals.turns: 16,
+    capitals.turns: 18,
     words.turns: 13,
     nature.turns: 11,
-    order.turns: 13,
+    order.turns: 15,
     arithmetic.turns: 17,
     usage.turns: 13,
     identity.turns: 8,
-    smalltalk.turns: 7,
+    smalltalk.turns: 8,
     unknown.turns: 9,
     jokes.turns: 4,
     stories.turns: 8,
@@ -66,7 +66,7 @@ def _skill(rng: Random) -> list[Turn]:
 
 def _asking(rng: Random) -> Iterator[Turn]:
     """Yield a conversation about this and that."""
-    if rng.random() < 0.1:
+    if rng.random() < 0.15:
         yield smalltalk.hello(rng)
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4, 5))):
         yield from _skill(rng)

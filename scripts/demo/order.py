@@ -95,11 +95,11 @@ def _calendar(rng: Random) -> Turn:
         question, reply = one_of(rng, _AFTER, **fields), f"After {given} comes {after}."
     elif roll < 0.72:
         question, reply = one_of(rng, _BEFORE, **fields), f"Before {given} comes {before}."
-    elif roll < 0.84:
+    elif roll < 0.8:
         last = index == len(sequence) - 1 and rng.random() < 0.5
         fields["nth"] = "last" if last else fields["nth"]
         question, reply = one_of(rng, _NTH, **fields), f"The {fields['nth']} {kind} of the {whole} is {given}."
-    elif roll < 0.94:
+    elif roll < 0.9:
         listing = ", ".join(sequence[:-1]) + " and " + sequence[-1]
         question, reply = one_of(rng, _ALL, **fields), f"The {kind}s of the {whole} are {listing}."
     else:

@@ -33,8 +33,47 @@ def one_of(rng: Random, templates: tuple[str, ...], **fields: object) -> str:
     return phrase(rng, rng.choice(templates), **fields)
 
 
+_OPENINGS = (
+    "[Please|Ok|Okay|So|Well|And now|Hey|One more|Tell me|Say|Hi|Hello|Then|Right|Thanks|Great|Hm|Next|Now|Good],",
+    "[Quick question|A question|My question|One thing|Next question|I wonder|Remind me|I'd like to know]:",
+    "[And|So|But|Now|Well|Then]",
+    "[Thank you!|Thanks.|Nice.|I see.|Ok.|Hi!|Hello!|Good.|Interesting.|My turn.]",
+)
+_CLOSINGS = (
+    "[again|then|exactly|now|for me|here|really|today|by the way|actually|in fact|once more]",
+    ", [please|thanks|do you know|can you tell me|my friend|tinychat|then|if you know|by any chance]",
+)
+# Other words for the beginnings that most templates share: none of them changes what is asked.
+_OTHER_WORDS = (
+    (
+        re.compile(r"^What(?: is|'s)\b"),
+        "[What would be|What could be|What was|What might be|Say what is|What exactly is]",
+    ),
+    (
+        re.compile(r"^(?:Tell|Give) me\b"),
+        "[Could you tell me|Please give me|I want to know|I need|Can you say|Let me know|Show me]",
+    ),
+    (re.compile(r"^Do you know\b"), "[Do you still know|Do you perhaps know|Could you know|You know|Do you also know]"),
+    (re.compile(r"^Can you\b"), "[Could you|Would you|Will you|Are you able to|Could you please]"),
+    (
+        re.compile(r"^(?:Which|What) (?=[a-z]+ (?:is|does|comes|do)\b)"),
+        "[What kind of|Just which|And which|Tell me which] ",
+    ),
+    (re.compile(r"^Count\b"), "[Could you count|Please count|I want you to count|Now count|Let us count]"),
+    (re.compile(r"^How (?=(?:can|do) I\b)"), "[Just how|And how|Tell me how|Please explain how] "),
+)
+
+
 def as_typed(rng: Random, text: str) -> str:
-    """Return a message as people type it: now and then without capitals, or without its full stop."""
+    """Return a message as people type it: in other words, with an opening, without capitals or its full stop."""
+    if rng.random() < 0.2:
+        text = _in_other_words(rng, text)
+    roll = rng.random()
+    if roll < 0.12:
+        text = phrase(rng, rng.choice(_OPENINGS)) + " " + lower_first(text)
+    elif roll < 0.2 and text[-1] in "?.":
+        closing = phrase(rng, rng.choice(_CLOSINGS))
+        text = f"{text[:-1]}{'' if closing[0] == ',' else ' '}{closing}{text[-1]}"
     roll = rng.random()
     if roll < 0.12:
         text = text.lower()
@@ -42,11 +81,14 @@ def as_typed(rng: Random, text: str) -> str:
         text = text.rstrip("?.!")
     if 0.22 < roll < 0.25:
         text = text.rstrip("?.!") + rng.choice(("??", "!", " ?", "..", "!!"))
-    if roll > 0.92:
-        text = phrase(rng, "[Please|Ok|Okay|So|Well|And now|Hey|One more],") + " " + lower_first(text)
-    elif roll > 0.88 and text.endswith("?"):
-        text = text[:-1] + phrase(rng, "[, please?| please|, do you know?|, can you tell me?]")
     return " ".join(text.split())
+
+
+def _in_other_words(rng: Random, text: str) -> str:
+    for beginning, others in _OTHER_WORDS:
+        if beginning.search(text):
+            return " ".join(beginning.sub(phrase(rng, others) + " ", text, count=1).split())
+    return text
 
 
 def lower_first(text: str) -> str:

@@ -6,6 +6,8 @@ from demo.phrasing import Turn, as_typed, one_of
 
 _HELLO = (
     "[Hello|Hi|Hey|Good morning|Good evening|Good afternoon|Hello there|Hi there|Greetings|Howdy|Hey there|Good day][!|.|]",
+    "[Hello|Hi|Hey|Good morning|Good evening], [tinychat|computer|model|everybody|you|dear model|little model][!|.|]",
+    "[A good|A nice|A wonderful] [day|morning|evening|afternoon][ to you|][!|.|]",
     "[Hi|Hello|Hey], [anybody there|are you there|is anyone here]?",
 )
 _HELLO_BACK = (
@@ -13,14 +15,15 @@ _HELLO_BACK = (
 )
 _BYE = (
     "[Bye|Goodbye|Bye bye|See you|See you later|See you soon|See you tomorrow|Good night|Farewell|Cheers|Ciao|Take care][!|.|]",
-    "I [have to|must|need to] [go|leave] [now|][, bye|, goodbye|].",
+    "[Bye|Goodbye|See you], [tinychat|my friend|until tomorrow|until next time|have a nice day|and thank you][!|.|]",
+    "I [have to|must|need to|will] [go|leave] [now|][, bye|, goodbye|].",
     "[That's all|That is all|That was all][, thank you|, thanks| for today|], [bye|goodbye].",
 )
 _BYE_BACK = ("[Goodbye|Bye]! [Have a nice day.|It was nice to talk to you.|See you soon.|Take care.]",)
 _TALK = (
     (("How are you[| today| doing]?", "How do you do?", "How is it going?", "How's it going?", "Are you well?", "How do you feel[| today]?"),
      ("I am fine, thank you. How are you?", "Very well, thank you! And you?")),
-    (("[Thanks|Thank you|Thank you very much|Thanks a lot|Many thanks|Great, thanks|Thank you for your help][!|.]",),
+    (("[Thanks|Thank you|Thank you very much|Thanks for everything|Thank you for the answer|Thanks, that was helpful|Thanks a lot|Many thanks|Great, thanks|Thank you for your help][!|.]",),
      ("You're welcome!", "You are welcome. Anything else?")),
     (("I am [fine|well|good|great|happy][| too], thank[s| you].", "I'm [fine|well|good|very well|doing well].", "I feel [great|good|happy] today."),
      ("I am glad to hear that.", "That's good to hear!")),
