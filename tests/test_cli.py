@@ -1,4 +1,3 @@
-import io
 import json
 import signal
 import subprocess
@@ -6,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from console import Console
 from fake_model import Continuation, Replies, fake_model
 
-from tinychat import cli
 from tinychat.checkpoint.store import store_folder
 from tinychat.commands.options import LoadOptions
 from tinychat.errors import ModelFolderError
@@ -17,28 +16,9 @@ STORY = Continuation({"Once": " upon a time", "Twice\nOnce": " more", "a\nb": " 
 APP = Path(__file__).parent / "fake_app.py"
 
 
-class Console:
-    """Runs command lines in this process and keeps what they wrote."""
-
-    def __init__(self, monkeypatch, capsys):
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.loaded = []
-        self.model = fake_model(STORY, has_template=False)
-
-    def load(self, name, options):
-        self.loaded.append((name, options))
-        return self.model
-
-    def run(self, *arguments, stdin=b""):
-        """Return (exit code, stdout, stderr)."""
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        code = cli.main(arguments, self.load)
-        return code, *self._capsys.readouterr()
-
-
 @pytest.fixture
 def console(monkeypatch, capsys):
-    return Console(monkeypatch, capsys)
+    return Console(fake_model(STORY, has_template=False), monkeypatch, capsys)
 
 
 def add_stored_model(name, source="owner/name"):
@@ -100,6 +80,7 @@ def test_json_is_one_object(console):
         "finish_reason": "length",
         "truncated": True,
         "prompt_tokens": 5,
+        "reused_tokens": 0,
         "new_tokens": 5,
         "seed": 5,
     }

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinychat.commands.asking import ask, text_prompt
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import ReplyOptions, load_flags, reply_flags, split_flags
 from tinychat.commands.prompt_text import prompt_text
+from tinychat.commands.reply_output import write_json, write_jsonl, write_text
 
 if TYPE_CHECKING:
-    from tinychat.generate.loop import Piece
-    from tinychat.generate.model import Model
-    from tinychat.generate.summary import Summary
-
-Starter = Callable[..., "Iterable[Piece]"]
-"""Begins the reply to a text; takes `on_prefill` too."""
+    from tinychat.generate.loop import Generation
+    from tinychat.generate.prefill import PrefillProgress
 
 
 @click.command()
 @click.argument("model", required=False)
 @click.argument("source", required=False, type=click.Choice(["-"]), metavar="[-]")
-@click.option("-p", "--prompt", metavar="TEXT", help="The prompt; text on stdin comes before it")
+@click.option("-p", "--prompt", metavar="TEXT", help="The prompt; files and stdin come before it")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Put the text of this file first; repeatable",
+)
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
 @click.option(
     "--chat/--raw",
@@ -36,6 +39,25 @@ Starter = Callable[..., "Iterable[Piece]"]
     help="Use the chat template, or continue the text as it is; default: the template if there is one",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object instead of the text")
+@click.option(
+    "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per piece as it comes, then one with the summary"
+)
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0, 1000),
+    metavar="N",
+    help="In JSON, each token's natural log-probability and the N most likely tokens in its place, from the "
+    "model's own logits: before penalty, temperature and every filter",
+)
+@click.option(
+    "-n",
+    "--samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Replies to write, with seeds SEED, SEED + 1, ...: a line --- between them, in --json a list",
+)
+@click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @reply_flags
 @load_flags
 @click.pass_obj
@@ -45,73 +67,59 @@ def complete(
     model: str | None,
     source: str | None,
     prompt: str | None,
+    files: tuple[Path, ...],
     system: str | None,
     as_chat: bool | None,
     as_json: bool,
+    as_jsonl: bool,
+    logprobs: int | None,
+    samples: int,
+    code_only: bool,
     **flags: Any,
 ) -> None:
-    """Write one reply of MODEL.
+    r"""Write one reply of MODEL.
 
-    It answers the text of -p, of stdin, or of both, stdin first. Stdin is read when it is no
-    terminal, or when "-" asks for it.
+    It answers the texts of --file, of stdin and of -p, joined in this order. Stdin is read when
+    it is no terminal, or when "-" asks for it.
+
+    \b
+    git diff | tinychat complete -p "Summarise the change above."
+    tinychat complete --file notes.txt -p "List the open questions." --json
+    tinychat complete -p "A shell loop over all .txt files, please." -x
     """
     if model == "-":
         model, source = None, "-"
+    _check_combination(system, as_chat, as_json, as_jsonl, logprobs, code_only)
+    loading, reply = split_flags(flags)
+    text = prompt_text(prompt, source is not None, files)
+    loaded = load(model, loading)
+    asked = text_prompt(loaded, text, system, as_chat)
+
+    def start(sample: int, on_prefill: PrefillProgress | None) -> Generation:
+        return ask(loaded, asked, _reply_of(reply, sample), on_prefill=on_prefill, logprobs=logprobs)
+
+    if as_json:
+        write_json(loaded, start, samples, code_only, logprobs is not None)
+    elif as_jsonl:
+        write_jsonl(loaded, start, samples, logprobs is not None)
+    else:
+        write_text(start, samples, code_only)
+
+
+def _check_combination(
+    system: str | None, as_chat: bool | None, as_json: bool, as_jsonl: bool, logprobs: int | None, code_only: bool
+) -> None:
     if system is not None and as_chat is False:
         raise click.UsageError("--system needs the chat template: leave out --raw")
-    loading, reply = split_flags(flags)
-    text = prompt_text(prompt, source is not None)
-    loaded = load(model, loading)
-    if as_chat is None:
-        as_chat = system is not None or not loaded.template.is_fallback
-    start = _chat_starter(loaded, system, reply) if as_chat else _raw_starter(loaded, reply)
-    if as_json:
-        _write_json(loaded, start(text))
-    else:
-        _write_text(loaded, start, text)
+    if as_json and as_jsonl:
+        raise click.UsageError("--json and --jsonl exclude each other: leave out one")
+    if logprobs is not None and not (as_json or as_jsonl):
+        raise click.UsageError("--logprobs is for programs: add --json or --jsonl")
+    if code_only and as_jsonl:
+        raise click.UsageError("--code needs the whole reply: use --json instead of --jsonl")
 
 
-def _chat_starter(model: Model, system: str | None, reply: ReplyOptions) -> Starter:
-    from tinychat.chat.session import Chat
-
-    return Chat(model, system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling).stream
-
-
-def _raw_starter(model: Model, reply: ReplyOptions) -> Starter:
-    return partial(model.stream, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling)
-
-
-def _write_text(model: Model, start: Starter, text: str) -> None:
-    from tinychat.chat.rendering import Renderer
-
-    renderer = Renderer(sys.stdout, sys.stderr, os.environ)
-    try:
-        for piece in start(text, on_prefill=renderer.prefill_progress):
-            renderer.text(piece.text)
-    finally:
-        renderer.end_reply()
-    if model.summary is not None:
-        renderer.summary(model.summary)
-
-
-def _write_json(model: Model, pieces: Iterable[Piece]) -> None:
-    written = list(pieces)
-    if model.summary is not None:
-        json.dump(_report(model.name, written, model.summary), sys.stdout)
-        sys.stdout.write("\n")
-
-
-def _report(model: str, pieces: Sequence[Piece], summary: Summary) -> dict[str, object]:
-    return {
-        "model": model,
-        "text": "".join(piece.text for piece in pieces),
-        "token_ids": [token_id for piece in pieces for token_id in piece.ids],
-        "finish_reason": summary.finish_reason,
-        "truncated": summary.finish_reason in ("length", "context"),
-        "prompt_tokens": summary.prompt_tokens,
-        "new_tokens": summary.new_tokens,
-        "prefill_tokens_per_second": summary.prefill_rate,
-        "decode_tokens_per_second": summary.decode_rate,
-        "first_token_seconds": summary.first_token_seconds,
-        "seed": summary.seed,
-    }
+def _reply_of(reply: ReplyOptions, sample: int) -> ReplyOptions:
+    """Return the options of one of several samples: a given seed grows by one with each."""
+    seed = reply.sampling["seed"]
+    return reply if seed is None else replace(reply, sampling=reply.sampling | {"seed": seed + sample})

@@ -13,7 +13,7 @@ import click
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags
 from tinychat.commands.progress import progress_bar
-from tinychat.errors import TextError
+from tinychat.commands.text_file import read_text
 
 if TYPE_CHECKING:
     from tinychat.perplexity import Report
@@ -39,7 +39,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
     The text is read in windows of --context tokens (512 unless given) that overlap. The last line of stdout is one
     JSON object.
     """
-    text = _read_text(file)
+    text = read_text(file)
     options = LoadOptions(**flags)
     options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
@@ -67,12 +67,3 @@ def _write_summary(report: Report) -> None:
             f"same most likely token {report.against.top1_agreement:.2%}",
             file=sys.stderr,
         )
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise TextError(f"{file} cannot be read: {error.strerror or error}") from None
-    except ValueError:
-        raise TextError(f"{file} is not a text in UTF-8: convert it first") from None

@@ -1,16 +1,19 @@
-"""The prompt of a one-shot completion, from the flag and from stdin."""
+"""The prompt of a one-shot completion: files, stdin and the flag, in this order."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
+from tinychat.commands.text_file import read_text
 from tinychat.errors import SettingError
 
 
-def prompt_text(prompt: str | None, from_stdin: bool) -> str:
-    """Return the text of stdin, of `prompt`, or of both with stdin first.
+def prompt_text(prompt: str | None, from_stdin: bool, files: Sequence[Path] = ()) -> str:
+    """Return the texts of `files`, of stdin and of `prompt` as one, each beginning a line.
 
     Parameters
     ----------
@@ -18,24 +21,29 @@ def prompt_text(prompt: str | None, from_stdin: bool) -> str:
         The value of --prompt; "-" asks for stdin.
     from_stdin : bool
         Whether stdin was asked for; it is read anyway when it is no terminal.
+    files : sequence of Path
+        The values of --file.
 
     Raises
     ------
     click.UsageError
         If there is no prompt at all.
-    SettingError
-        If a text is not valid UTF-8.
+    SettingError, TextError
+        If a text is not valid UTF-8, or a file cannot be read.
     """
     if prompt == "-":
         prompt, from_stdin = None, True
-    piped = _decoded(sys.stdin.buffer.read()) if from_stdin or not sys.stdin.isatty() else ""
-    if prompt is None:
-        if not piped:
-            raise click.UsageError("there is no prompt: give one with -p TEXT, or pipe a text in")
-        return piped.removesuffix("\n")
-    _check_argument(prompt)
-    separator = "" if not piped or piped.endswith("\n") else "\n"
-    return piped + separator + prompt
+    if prompt is not None:
+        _check_argument(prompt)
+    texts = [read_text(file) for file in files]
+    if from_stdin or not sys.stdin.isatty():
+        texts.append(_decoded(sys.stdin.buffer.read()))
+    before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)
+    if prompt is not None:
+        return before + prompt
+    if not before:
+        raise click.UsageError("there is no prompt: give one with -p TEXT or --file PATH, or pipe a text in")
+    return before.removesuffix("\n")
 
 
 def _decoded(data: bytes) -> str:

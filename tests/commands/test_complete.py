@@ -1,0 +1,172 @@
+"""What complete takes and writes beyond the plain prompt, which test_cli covers."""
+
+import json
+import math
+
+import pytest
+from console import Console
+from fake_model import ASSISTANT, BOS, USER, Continuation, Replies, fake_model
+
+STORY = Continuation({"Once": " upon a time", "a\nb\nc\nd": " e"})
+CODE = "Sure:\n```sh\nls\n```\nDone."
+
+
+@pytest.fixture
+def console(monkeypatch, capsys):
+    return Console(fake_model(STORY, has_template=False), monkeypatch, capsys)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a file and returns its path."""
+
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write_file
+
+
+def lines_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(("first", "second"), [(b"a", b"b"), (b"a\n", b"b\n")])
+def test_files_come_first_then_stdin_then_the_flag(console, write, first, second):
+    files = ["--file", write("1", first), "--file", write("2", second)]
+    assert console.run("complete", *files, "-p", "d", stdin=b"c") == (0, " e\n", "")
+
+
+def test_a_file_alone_is_a_prompt(console, write):
+    assert console.run("complete", "--file", write("1", b"Once\n")) == (0, " upon a time\n", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"caf\xe9", "is not a text in UTF-8"), (None, "cannot be read: No such file")]
+)
+def test_a_file_that_is_no_text_is_named(console, write, tmp_path, content, message):
+    path = tmp_path / "missing" if content is None else write("1", content)
+    code, out, err = console.run("complete", "--file", path, "-p", "x")
+    assert (code, out, err.count("\n"), console.loaded) == (1, "", 1, [])
+    assert err.startswith(f"error: {path} {message}")
+
+
+def test_jsonl_is_a_line_for_each_piece_and_one_for_the_end(console):
+    code, out, err = console.run("complete", "-p", "Once", "--jsonl", "--seed", "5")
+    *pieces, last = lines_of(out)
+    assert (code, err) == (0, "")
+    assert "".join(piece["text"] for piece in pieces) == " upon a time"
+    assert [token_id for piece in pieces for token_id in piece["token_ids"]] == list(b" upon a time")
+    assert all(set(piece) == {"sample", "text", "token_ids"} for piece in pieces)
+    assert (last["sample"], last["model"]) == (0, "fake")
+    summary = last["summary"]
+    assert (summary["finish_reason"], summary["truncated"]) == ("stop", False)
+    assert (summary["prompt_tokens"], summary["new_tokens"], summary["seed"]) == (5, 12, 5)
+
+
+def test_jsonl_comes_while_the_reply_is_written(console):
+    seen = []
+
+    def look(_count):
+        seen.append(console._capsys.readouterr().out)
+
+    console.model = fake_model(STORY, has_template=False, before_step=look)
+    console.run("complete", "-p", "Once", "--jsonl")
+    assert [json.loads(text)["text"] for text in seen if text][:3] == [" ", "u", "p"]
+
+
+def test_logprobs_go_with_the_tokens(console):
+    code, out, _ = console.run("complete", "-p", "Once", "--json", "--logprobs", "2", "--max-tokens", "3")
+    report = json.loads(out)
+    assert code == 0
+    assert [token["id"] for token in report["logprobs"]] == report["token_ids"] == list(b" up")
+    for token in report["logprobs"]:
+        assert token["text"] == chr(token["id"])
+        assert token["logprob"] == pytest.approx(0.0, abs=1e-9)
+        assert token["best"][0] == {name: token[name] for name in ("id", "text", "logprob")}
+        assert token["best"][1]["logprob"] == pytest.approx(-110.0)
+        assert len(token["best"]) == 2
+    _, out, _ = console.run("complete", "-p", "Once", "--jsonl", "--logprobs", "0", "--max-tokens", "2")
+    *pieces, _last = lines_of(out)
+    assert [[token["best"] for token in piece["logprobs"]] for piece in pieces] == [[[]], [[]]]
+
+
+def test_logprobs_are_of_the_model_and_not_of_the_sampler(console):
+    console.model = fake_model(lambda ids: None, has_template=False)
+    flags = ["--temperature", "0.1", "--top-k", "3", "--repeat-penalty", "9", "--max-tokens", "4", "--logprobs", "1"]
+    _, out, _ = console.run("complete", "-p", "x", "--json", *flags)
+    logprobs = [token["logprob"] for token in json.loads(out)["logprobs"]]
+    assert logprobs == pytest.approx([-math.log(console.model.engine.vocab_size)] * 4)
+
+
+def test_samples_grow_the_seed_and_reuse_the_prompt(console):
+    console.model = fake_model(lambda ids: None, has_template=False)
+    flags = ["--raw", "--max-tokens", "8", "--top-k", "0"]
+    _, out, _ = console.run("complete", "-p", "Once", "-n", "3", "--json", "--seed", "5", *flags)
+    samples = json.loads(out)
+    assert [sample["seed"] for sample in samples] == [5, 6, 7]
+    assert [sample["reused_tokens"] for sample in samples] == [0, 4, 4]
+    assert len({tuple(sample["token_ids"]) for sample in samples}) == 3
+    _, out, _ = console.run("complete", "-p", "Once", "--json", "--seed", "6", *flags)
+    assert json.loads(out)["token_ids"] == samples[1]["token_ids"]
+
+
+def test_samples_without_a_seed_have_one_each(console):
+    _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--json")
+    first, second = json.loads(out)
+    assert first["seed"] != second["seed"]
+
+
+def test_samples_of_text_have_a_line_between_them(console):
+    assert console.run("complete", "-p", "Once", "-n", "2") == (0, " upon a time\n---\n upon a time\n", "")
+
+
+def test_samples_of_jsonl_are_numbered(console):
+    _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--jsonl", "--max-tokens", "1")
+    assert [line["sample"] for line in lines_of(out)] == [0, 0, 1, 1]
+
+
+def test_code_is_the_first_block_and_ends_the_reply(console):
+    console.model = fake_model(Replies(CODE))
+    assert console.run("complete", "-p", "hi", "-x") == (0, "ls\n", "")
+    assert b"Done" not in bytes(i for i in console.model.engine.cached_ids if i < 256)
+
+
+def test_code_in_json_stands_beside_the_text(console):
+    console.model = fake_model(Replies(CODE, "No code."))
+    _, out, _ = console.run("complete", "-p", "hi", "--code", "--json", "-n", "2")
+    assert [(report["text"], report["code"]) for report in json.loads(out)] == [(CODE, "ls\n"), ("No code.", None)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "out", "message"),
+    [("No code.", "", "the reply holds no code block"), ("```\nls\n", "ls\n", "the reply ends inside its code block")],
+)
+def test_a_reply_without_code_is_an_error(console, reply, out, message):
+    console.model = fake_model(Replies(reply))
+    code, written, err = console.run("complete", "-p", "hi", "-x")
+    assert (code, written, err.count("\n")) == (1, out, 1)
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
+        (["--logprobs", "2"], "--logprobs is for programs"),
+        (["--json", "--logprobs", "-1"], "Invalid value for '--logprobs'"),
+        (["--jsonl", "-x"], "--code needs the whole reply"),
+        (["-n", "0"], "Invalid value for '-n'"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_wrong_usage(console, arguments, message):
+    code, out, err = console.run("complete", "-p", "x", *arguments)
+    assert (code, out, err.count("\n"), console.loaded) == (2, "", 1, [])
+    assert message in err
+
+
+def test_the_template_gets_the_whole_text_as_one_message(console, write):
+    console.model = fake_model(Replies("ok"))
+    assert console.run("complete", "--file", write("1", b"a"), "-p", "b") == (0, "ok\n", "")
+    assert console.model.engine.cached_ids[:6] == [BOS, USER, *b"a\nb", ASSISTANT][:6]

@@ -1,0 +1,71 @@
+"""Putting a prompt to a model: as it stands, or through the chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinychat.commands.options import ReplyOptions
+
+if TYPE_CHECKING:
+    from tinychat.generate.constraint import Constraint
+    from tinychat.generate.loop import Generation
+    from tinychat.generate.model import Model
+    from tinychat.generate.prefill import PrefillProgress
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the model reads.
+
+    Attributes
+    ----------
+    ids : list of int
+        Token ids; nothing in the texts they come from has become a control token.
+    joins_reply : bool
+        Whether the reply goes on where the prompt's text ends.
+    stop : tuple of str
+        Texts that end a reply to this prompt, beside those that the user names.
+    """
+
+    ids: list[int]
+    joins_reply: bool
+    stop: tuple[str, ...] = ()
+
+
+def text_prompt(model: Model, text: str, system: str | None = None, as_chat: bool | None = None) -> Prompt:
+    """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
+    if as_chat is None:
+        as_chat = system is not None or not model.template.is_fallback
+    if not as_chat:
+        return Prompt(model.encode(text), joins_reply=True)
+    standing = [{"role": "system", "content": system}] if system else []
+    return chat_prompt(model, [*standing, {"role": "user", "content": text}])
+
+
+def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]]) -> Prompt:
+    """Return the prompt that asks the model to answer a conversation."""
+    return Prompt(model.render_ids(messages), joins_reply=False, stop=model.template.stop_strings)
+
+
+def ask(
+    model: Model,
+    prompt: Prompt,
+    reply: ReplyOptions,
+    *,
+    on_prefill: PrefillProgress | None = None,
+    logprobs: int | None = None,
+    constraint: Constraint | None = None,
+) -> Generation:
+    """Begin the reply to a prompt."""
+    return model.stream(
+        prompt.ids,
+        max_tokens=reply.max_tokens,
+        stop=(*reply.stop, *prompt.stop),
+        joins_prompt=prompt.joins_reply,
+        on_prefill=on_prefill,
+        logprobs=logprobs,
+        constraint=constraint,
+        **reply.sampling,
+    )

@@ -1,0 +1,73 @@
+"""The first fenced code block of a reply, found while the reply is written."""
+
+from __future__ import annotations
+
+import re
+
+from tinychat.errors import TextError
+
+_OPENING = re.compile(r"([ \t]*)(`{3,}[^`\n]*|~{3,}.*)\n?")
+
+
+class CodeBlock:
+    """Passes on the lines between the first fence and the one that closes it.
+
+    Attributes
+    ----------
+    closed : bool
+        True once the closing fence has come; nothing passes after it.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._line = ""
+        self._indent = ""
+        self._closing: re.Pattern[str] | None = None
+
+    def add(self, text: str) -> str:
+        """Take the next text and return the code lines that it completes."""
+        *whole, self._line = (self._line + text).split("\n")
+        return "".join(self._code(line + "\n") for line in whole)
+
+    def finish(self) -> str:
+        """Take the end of the reply, which may close the block, and return the code that is left."""
+        line, self._line = self._line, ""
+        return self._code(line) if line else ""
+
+    def check(self) -> None:
+        """Refuse a reply without a whole code block.
+
+        Raises
+        ------
+        TextError
+            If no block was opened, or the one that was has not been closed.
+        """
+        if self._closing is None:
+            raise TextError("the reply holds no code block: ask for one, or leave out --code")
+        if not self.closed:
+            raise TextError("the reply ends inside its code block: raise --max-tokens")
+
+    def _code(self, line: str) -> str:
+        if self.closed:
+            return ""
+        if self._closing is None:
+            self._open(line)
+            return ""
+        if self._closing.fullmatch(line.strip()):
+            self.closed = True
+            return ""
+        return line.removeprefix(self._indent)
+
+    def _open(self, line: str) -> None:
+        opening = _OPENING.fullmatch(line)
+        if opening is not None:
+            self._indent, fence = opening.groups()
+            length = len(fence) - len(fence.lstrip(fence[0]))
+            self._closing = re.compile(f"{fence[0]}{{{length},}}")
+
+
+def first_code_block(text: str) -> str | None:
+    """Return the first code block of a whole reply, None if it has none or does not close it."""
+    block = CodeBlock()
+    code = block.add(text) + block.finish()
+    return code if block.closed else None
