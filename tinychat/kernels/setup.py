@@ -87,8 +87,8 @@ def writable_cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        fallback = Path(tempfile.gettempdir()) / f"{CACHE_PREFIX}{os.getuid()}-{cache_key()}"
-        fallback.mkdir(mode=0o700, exist_ok=True)
+        # A fresh one each time: compiled code is never loaded from where others may have put something.
+        fallback = Path(tempfile.mkdtemp(prefix=CACHE_PREFIX))
         say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
         return fallback
 
