@@ -25,7 +25,12 @@ def allocate(G, group, d, context, threads):
     """Return scratch full of rubbish."""
     state = TILES * (2 * LANES + round_up(d, LANES) * ROWS)
     slots = max(threads, G * -(-group // ITEM_ROWS) * (context // CHUNK + 1))
-    shapes = [(threads, TILES * ROWS * d + LANES), (threads, BLOCK * ROWS + 2 * LANES), (threads, state), (slots, state)]
+    shapes = [
+        (threads, TILES * ROWS * d + LANES),
+        (threads, BLOCK * ROWS + 2 * LANES),
+        (threads, state),
+        (slots, state),
+    ]
     return AttentionScratch(*(np.full(shape, np.nan, np.float32) for shape in shapes))
 
 
