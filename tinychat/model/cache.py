@@ -96,8 +96,11 @@ class KVCache:
         rows = np.empty((1, self.config.head_dim), np.float32)
         front = self.front
         rewrite(0, 1, front.keys, front.values, back.keys, back.values, sources, self._turns(sources), rows)
-        self.ids = [self.ids[source] for source in sources]
+        ids = [self.ids[source] for source in sources]
+        # Ctrl-C may come between any two of these: an empty cache is valid with either buffers.
+        self.ids = []
         self.front, self.context_size, self.kv = back, context_size, kv
+        self.ids = ids
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one."""
