@@ -1,41 +1,18 @@
-"""The slash commands of the chat: one table, which /help prints."""
+"""The slash commands of the chat: one table, which /help prints and the Tab key completes from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from difflib import get_close_matches
-from textwrap import shorten
 
+from tinychat.chat.command import Command
+from tinychat.chat.command_conversation import clear, complete_retry, edit, regenerate, retry, system, undo
+from tinychat.chat.command_files import attach_file, complete_path, copy, export, paste
+from tinychat.chat.command_insight import context, stats, tokens, why
+from tinychat.chat.command_sessions import complete_model, complete_session, fork, load, model, save, sessions
+from tinychat.chat.command_settings import complete_set, multiline, set_value, show
 from tinychat.chat.desk import Desk
 from tinychat.errors import SettingError
-
-
-@dataclass(frozen=True)
-class Command:
-    """One line of the table.
-
-    Attributes
-    ----------
-    name : str
-        What is typed after the slash.
-    argument : str
-        Name of the argument for the help; empty if there is none.
-    help : str
-        What it does, sentence case, no full stop.
-    run : callable
-        Called with the desk and the argument, stripped.
-    """
-
-    name: str
-    argument: str
-    help: str
-    run: Callable[[Desk, str], None]
-
-    @property
-    def usage(self) -> str:
-        """The command as it is typed."""
-        return f"/{self.name} {self.argument}".rstrip()
 
 
 def is_command(line: str) -> bool:
@@ -49,7 +26,9 @@ def run_command(desk: Desk, line: str) -> None:
     Raises
     ------
     SettingError
-        If there is no such command (the message suggests the nearest), or it takes no argument.
+        If there is no such command (the message suggests the nearest), or its argument is missing or too much.
+    TinychatError
+        If the command fails.
     """
     name, _, argument = line[1:].strip().partition(" ")
     command = COMMANDS.get(name)
@@ -57,7 +36,20 @@ def run_command(desk: Desk, line: str) -> None:
         raise SettingError(_unknown(name))
     if argument and not command.argument:
         raise SettingError(f"/{name} takes no argument: type {command.usage}")
+    if command.needs_argument and not argument.strip():
+        raise SettingError(f"/{name} needs an argument: type {command.usage}")
     command.run(desk, argument.strip())
+
+
+def complete_command(desk: Desk, line: str) -> list[str]:
+    """Return the whole lines that `line`, which begins with a slash, may become."""
+    name, space, argument = line[1:].partition(" ")
+    if not space:
+        return [f"/{command}" for command in COMMANDS if command.startswith(name)]
+    command = COMMANDS.get(name)
+    if command is None:
+        return []
+    return [f"/{name} {whole}" for whole in command.complete(desk, argument) if whole.startswith(argument)]
 
 
 def _unknown(name: str) -> str:
@@ -80,47 +72,30 @@ def _exit(desk: Desk, _argument: str) -> None:
     desk.leave()
 
 
-def _clear(desk: Desk, _argument: str) -> None:
-    desk.chat.clear()
-    desk.notice("the conversation is forgotten")
-
-
-def _regenerate(desk: Desk, _argument: str) -> None:
-    desk.regenerate()
-
-
-def _undo(desk: Desk, _argument: str) -> None:
-    message = desk.chat.undo()
-    desk.notice(f"taken back: {shorten(message, 60)}")
-
-
-def _system(desk: Desk, argument: str) -> None:
-    if argument:
-        desk.chat.system = None if argument == "none" else argument
-    desk.notice(f"system prompt: {desk.chat.system or 'none'}")
-
-
-def _stats(desk: Desk, _argument: str) -> None:
-    chat = desk.chat
-    used, size = len(chat.model.engine.cached_ids), chat.model.context_size
-    desk.notice(f"context: {used} of {size} tokens, messages: {len(chat.messages)}")
-    summary = chat.model.summary
-    if summary is not None:
-        desk.notice(
-            f"last reply: prompt {summary.prompt_tokens} tokens ({summary.reused_tokens} reused) "
-            f"at {summary.prefill_rate:.0f} tok/s, {summary.new_tokens} new tokens "
-            f"at {summary.decode_rate:.1f} tok/s, first token after {summary.first_token_seconds:.2f} s, "
-            f"seed {summary.seed}"
-        )
-
-
 _TABLE = (
     Command("help", "", "List the commands", _help),
     Command("exit", "", "Leave; so does Ctrl-D", _exit),
-    Command("clear", "", "Forget the conversation, keep the system prompt", _clear),
-    Command("regen", "", "Write the last reply again", _regenerate),
-    Command("undo", "", "Take back the last message and its reply", _undo),
-    Command("system", "TEXT", "Set the system prompt; none removes it, nothing shows it", _system),
-    Command("stats", "", "Show context use and the rates of the last reply", _stats),
+    Command("regen", "", "Write the last reply again", regenerate),
+    Command("retry", "KEY=VALUE", "Write it again with other sampling: /retry temperature=1.0", retry, complete_retry),
+    Command("undo", "[N]", "Take back the last N messages and their replies", undo),
+    Command("edit", "[N]", "Take them back, and change the first of them in the prompt", edit),
+    Command("clear", "", "Forget the conversation, keep the system prompt", clear),
+    Command("system", "[TEXT]", "Set the system prompt; none removes it, nothing shows it", system),
+    Command("set", "KEY VALUE", "Change a setting, such as temperature", set_value, complete_set),
+    Command("show", "", "Show the model, the system prompt and all settings", show),
+    Command("multiline", "", "Let Enter begin a new line, or send again", multiline),
+    Command("file", "PATH", "Send a file's text with the next message", attach_file, complete_path),
+    Command("paste", "", "Send the clipboard's text with the next message", paste),
+    Command("copy", "", "Copy the last reply to the clipboard", copy),
+    Command("export", "FILE", "Write the conversation to a new file, .md or .json", export, complete_path),
+    Command("save", "[NAME]", "Save now, from now on as NAME; it is saved anyway", save),
+    Command("load", "NAME", "Go on with a saved conversation", load, complete_session),
+    Command("sessions", "", "List the saved conversations", sessions),
+    Command("fork", "", "Go on in a copy, and leave the conversation as it is", fork),
+    Command("model", "NAME", "Let another model go on with the conversation", model, complete_model),
+    Command("stats", "", "Show context use and the rates of the last reply", stats),
+    Command("context", "", "Show what fills the context", context),
+    Command("tokens", "TEXT", "Show the tokens of a text", tokens),
+    Command("why", "[N]", "Show what else the last N tokens could have been", why),
 )
 COMMANDS = {command.name: command for command in _TABLE}

@@ -1,12 +1,20 @@
-"""What surrounds a conversation: where it is saved, and how another model is opened."""
+"""What surrounds a conversation: the file that it is saved in, and how another model is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from time import monotonic
 
 from tinychat.chat.session import Chat
-from tinychat.errors import SettingError
+from tinychat.chat.session_file import SavedSession
+from tinychat.chat.session_store import SessionStore
+from tinychat.chat.settings import change_setting, settings_of
+from tinychat.chat.state_folder import state_folder
+from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model
+
+_SECONDS_BETWEEN_SAVES = 2.0
 
 
 def _no_other_model(name: str) -> Model:
@@ -14,16 +22,164 @@ def _no_other_model(name: str) -> Model:
 
 
 class Workspace:
-    """A conversation and what its commands reach beyond it.
+    """A conversation, saved as it goes on, and what its commands reach beyond it.
 
     Parameters
     ----------
     chat : Chat
-        The conversation.
+        The conversation; its `on_change` is taken over once `autosave` is called.
+    store : SessionStore, optional
+        Where conversations are saved; by default below the user's state folder.
+    model : str, optional
+        The MODEL that the conversation was begun with, None for the demo model.
     open_model : callable, optional
         Loads the model of a name.
+    model_names : callable, optional
+        Lists the stored models, for completion.
+    clock : callable, optional
+        Seconds that only grow.
+
+    Attributes
+    ----------
+    name : str or None
+        What the conversation is saved as; None before its first message.
     """
 
-    def __init__(self, chat: Chat, open_model: Callable[[str], Model] = _no_other_model) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        store: SessionStore | None = None,
+        model: str | None = None,
+        open_model: Callable[[str], Model] = _no_other_model,
+        model_names: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.chat = chat
-        self.open_model = open_model
+        self.store = store or SessionStore(state_folder(os.environ) / "sessions")
+        self.model_names = model_names
+        self.name: str | None = None
+        self._model = model
+        self._open_model = open_model
+        self._clock = clock
+        self._saved_at = 0.0
+        self._writing = False
+        self._pending = ""
+
+    def autosave(self) -> None:
+        """Save from now on at every change, during a reply every two seconds."""
+        self.chat.on_change = self._changed
+
+    def save(self, name: str | None = None) -> str:
+        """Save now, from now on as `name` where one is given, and return the name.
+
+        Raises
+        ------
+        SessionError
+            If another conversation has this name, or the file cannot be written.
+        """
+        if name is not None and name != self.name:
+            self.store.check_name(name)
+            if name in self.store.names():
+                raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
+        name = name or self.name or self.store.new_name()
+        self.store.write(name, self._snapshot())
+        self.name = name
+        self._saved_at = self._clock()
+        return name
+
+    def load(self, name: str) -> list[str]:
+        """Go on with the conversation of this name, and return lines that say where it stands.
+
+        Raises
+        ------
+        SessionError
+            If there is none, or its file is damaged; the present conversation goes on.
+        """
+        saved = self.store.read(name)
+        self._restore(saved)
+        self.name = name
+        return self._standing(saved)
+
+    def take_pending(self) -> str:
+        """Return, once, the message that had no reply yet when the conversation was saved."""
+        pending, self._pending = self._pending, ""
+        return pending
+
+    def fork(self) -> tuple[str, str]:
+        """Go on in a copy; return the names of the old conversation and of the copy."""
+        if not self.chat.messages:
+            raise SettingError("there is nothing to fork: the conversation is empty")
+        before = self.save()
+        now = self.save(self.store.new_name(f"{before}-fork"))
+        return before, now
+
+    def change_model(self, name: str) -> None:
+        """Let the model of this name go on with the conversation.
+
+        Raises
+        ------
+        TinychatError
+            If it cannot be loaded; the present one goes on.
+        """
+        self.chat.model = self._open_model(name)
+        self.chat.reply_ids = []
+        self._model = name
+        self.chat.on_change()
+
+    def _changed(self) -> None:
+        """Save, but in the middle of a reply only now and then."""
+        messages = self.chat.messages
+        writing = bool(messages) and messages[-1].partial
+        began, self._writing = writing and not self._writing, writing
+        if not messages and self.name is None:
+            return
+        if writing and not began and self._clock() - self._saved_at < _SECONDS_BETWEEN_SAVES:
+            return
+        try:
+            self.save()
+        except SessionError as error:
+            # Said once: the conversation is worth more than its file.
+            self.chat.on_change = lambda: None
+            self.chat.on_notice(f"this conversation is no longer saved: {error}")
+
+    def _snapshot(self) -> SavedSession:
+        chat = self.chat
+        return SavedSession(self._model, chat.system, chat.messages, chat.forgotten, settings_of(chat))
+
+    def _restore(self, saved: SavedSession) -> None:
+        messages = saved.messages
+        if messages and messages[-1].role == "assistant" and messages[-1].partial and not messages[-1].content:
+            # Ended before the first word: the message is asked again rather than kept without an answer.
+            messages = messages[:-1]
+        self._pending = ""
+        if len(messages) % 2:
+            self._pending = messages[-1].content
+            messages = messages[:-1]
+        restore_settings(self.chat, saved)
+        self.chat.system = saved.system
+        autosave, self.chat.on_change = self.chat.on_change, lambda: None
+        self.chat.replace_messages(messages, saved.forgotten)
+        self.chat.on_change = autosave
+
+    def _standing(self, saved: SavedSession) -> list[str]:
+        messages = self.chat.messages
+        lines = [f"{self.name}: {len(messages)} messages"]
+        if messages and messages[-1].partial:
+            lines.append("the last reply was stopped in the middle: /regen writes it again")
+        if self._pending:
+            lines.append("your last message had no reply yet: send it again")
+        if saved.model != self._model:
+            lines.append(f"it was begun with the model {saved.model or 'demo'}")
+        return lines
+
+
+def restore_settings(chat: Chat, saved: SavedSession) -> None:
+    """Bring back the settings of a saved conversation.
+
+    Raises
+    ------
+    SettingError
+        If one is unknown or out of range.
+    """
+    for name, value in saved.settings.items():
+        change_setting(chat, name, "none" if value is None else str(value))

@@ -1,0 +1,52 @@
+import os
+
+import pytest
+from fake_desk import FakeDesk
+
+from tinychat.errors import SettingError
+
+if os.name == "nt":
+    pytest.skip("the stand-in programs are shell scripts", allow_module_level=True)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return a function that puts a program of this name and script alone on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def write(name, script):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return write
+
+
+def test_the_clipboard_goes_with_the_next_message(install):
+    install("xclip", "printf 'copied text'")
+    desk = FakeDesk("Yes.")
+    assert desk.run("/paste") == "Clipboard (11 tokens) goes with your next message"
+    desk.chat.say("Is it right?")
+    assert desk.spoken[0] == "Clipboard:\n```\ncopied text\n```\n\nIs it right?"
+
+
+def test_the_last_reply_is_copied(install, tmp_path):
+    install("wl-copy", "exit 1")
+    install("xclip", f'read -r line; echo "$line" > {tmp_path / "clipboard"}')
+    desk = FakeDesk("Hello 😀")
+    desk.chat.say("hi")
+    assert desk.run("/copy") == "copied: 7 characters"
+    assert (tmp_path / "clipboard").read_text(encoding="utf-8").strip() == "Hello 😀"
+
+
+def test_a_clipboard_out_of_reach_is_said(install):
+    desk = FakeDesk("Hello")
+    with pytest.raises(SettingError, match="no reply yet"):
+        desk.run("/copy")
+    desk.chat.say("hi")
+    with pytest.raises(SettingError, match=r"none of wl-copy, .* is installed; use /export"):
+        desk.run("/copy")
+    install("xsel", "exit 1")
+    with pytest.raises(SettingError, match="xsel does not answer; paste into the prompt instead"):
+        desk.run("/paste")

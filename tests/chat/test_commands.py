@@ -1,0 +1,304 @@
+import json
+
+import pytest
+from fake_desk import FakeDesk
+from fake_model import Replies, fake_model
+
+from tinychat.chat.commands import COMMANDS, complete_command
+from tinychat.chat.message import Attachment
+from tinychat.errors import SettingError, StoreError
+
+
+def desk_after(*turns, **settings):
+    """Return a desk after these (message, reply) turns, with spare replies "again" behind them."""
+    desk = FakeDesk(*(reply for _, reply in turns), "again", "once more", **settings)
+    for message, _ in turns:
+        desk.chat.say(message)
+    return desk
+
+
+TWO_TURNS = (("one", "1"), ("two", "2"))
+
+
+def test_the_table_is_complete():
+    wanted = (
+        "help exit clear regen undo edit retry system set show save load sessions fork model "
+        "file paste copy export stats context tokens why multiline"
+    )
+    assert set(COMMANDS) == set(wanted.split())
+
+
+def test_every_command_is_explained_in_a_line():
+    for command in COMMANDS.values():
+        assert command.help[0].isupper() and not command.help.endswith(".")
+        assert len(f"{command.usage:<18}{command.help}") <= 80
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.needs_argument])
+def test_a_missing_argument_is_asked_for(name):
+    with pytest.raises(SettingError, match=f"/{name} needs an argument: type /{name} "):
+        FakeDesk().run(f"/{name} ")
+
+
+def test_exit_leaves():
+    desk = FakeDesk()
+    desk.run("/exit")
+    assert desk.left
+
+
+def test_undo_takes_back_several_turns():
+    desk = desk_after(*TWO_TURNS, ("three", "3"))
+    assert desk.run("/undo 2") == "taken back: two"
+    assert desk.spoken == ["one", "1"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [("0", "is no number of turns"), ("x", "is no number of turns"), ("3", "give a number from 1 to 2")],
+)
+def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
+    desk = desk_after(*TWO_TURNS)
+    with pytest.raises(SettingError, match=complaint):
+        desk.run(f"/undo {argument}")
+    assert desk.spoken == ["one", "1", "two", "2"]
+
+
+def test_edit_puts_the_message_into_the_prompt():
+    desk = desk_after(*TWO_TURNS)
+    desk.run("/edit")
+    assert (desk.prefilled, desk.spoken) == ("two", ["one", "1"])
+    desk.run("/edit 1")
+    assert (desk.prefilled, desk.spoken) == ("one", [])
+
+
+def test_an_edited_turn_runs_only_what_is_new():
+    desk = desk_after(("a long beginning", "yes"), ("two", "2"))
+    desk.run("/edit")
+    desk.chat.say("twi")
+    summary = desk.chat.model.summary
+    assert summary.prompt_tokens - summary.reused_tokens == len("i") + 1
+
+
+def test_retry_samples_differently_once():
+    desk = desk_after(*TWO_TURNS)
+    seen = []
+    stream = desk.chat.model.stream
+    desk.chat.model.stream = lambda ids, **options: seen.append(options) or stream(ids, **options)
+    desk.run("/retry temperature=1.5 top-k=3")
+    assert (seen[0]["temperature"], seen[0]["top_k"]) == (1.5, 3)
+    assert desk.spoken[-1] == "again"
+    assert (desk.chat.sampling.temperature, desk.chat.sampling.top_k) == (0.0, 40)
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("temperature", "sets nothing: type KEY=VALUE"),
+        ("temprature=1", "there is no setting temprature: did you mean temperature?"),
+        ("temperature=hot", "temperature must be a number, not 'hot'"),
+        ("temperature=-1", "must be between 0 and 100"),
+        ("max_tokens=3", "max_tokens is no setting of the sampler: use /set max_tokens"),
+    ],
+)
+def test_a_wrong_retry_keeps_the_reply(argument, complaint):
+    desk = desk_after(*TWO_TURNS)
+    with pytest.raises(SettingError) as caught:
+        desk.run(f"/retry {argument}")
+    assert complaint in str(caught.value)
+    assert desk.spoken[-1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("temperature 0.3", "temperature     0.3"),
+        ("top-k=5", "top_k           5"),
+        ("seed none", "seed            none"),
+        ("max_tokens 7", "max_tokens      7"),
+        ("max_tokens none", "max_tokens      none"),
+        ("overflow shift", "overflow        shift"),
+    ],
+)
+def test_set_changes_and_shows(argument, shown):
+    assert shown in FakeDesk().run(f"/set {argument}").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("temperature", "temperature to what? Type /set KEY VALUE"),
+        ("colour red", "there is no setting colour: choose one of temperature"),
+        ("max_tokens many", "max_tokens must be a whole number or none"),
+        ("max_tokens 0", "must be 1 or more"),
+        ("overflow spill", "--overflow spill is unknown: choose one of stop, drop, shift"),
+        ("top_k 1.5", "top_k must be a whole number"),
+        ("temperature nan", "must be between 0 and 100"),
+    ],
+)
+def test_set_refuses_in_one_line(argument, complaint):
+    with pytest.raises(SettingError) as caught:
+        FakeDesk().run(f"/set {argument}")
+    assert complaint in str(caught.value)
+
+
+def test_show_tells_all():
+    lines = FakeDesk(system="Be kind.", stop="END").run("/show").splitlines()
+    assert "model           fake" in lines
+    assert "system          Be kind." in lines
+    assert "stop            'END'" in lines
+    assert "session         not saved yet" in lines
+
+
+def test_multiline_changes_and_changes_back():
+    desk = FakeDesk()
+    assert "Enter begins a new line" in desk.run("/multiline")
+    assert desk.run("/multiline") == "Enter sends"
+
+
+def test_a_file_goes_with_the_next_message_once(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("first\n```\nsecond\n")
+    desk = FakeDesk("Read.", "Yes.")
+    assert desk.run(f"/file {path}") == "notes.txt (17 tokens) goes with your next message"
+    desk.chat.say("Summarise.")
+    assert desk.spoken[0] == "notes.txt:\n````\nfirst\n```\nsecond\n````\n\nSummarise."
+    desk.chat.say("Sure?")
+    assert desk.spoken[2] == "Sure?"
+
+
+def test_a_withdrawn_message_leaves_its_attachments():
+    desk = FakeDesk("One")
+    desk.chat.attachments = [Attachment("notes", "text")]
+    list(desk.chat.stream("hi", cancelled=lambda: True))
+    assert desk.chat.attachments == [Attachment("notes", "text")]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "is no file"), (b"\xff\xfe", "is no UTF-8 text"), (b"  \n", "is empty")],
+)
+def test_a_file_that_cannot_be_sent(tmp_path, content, complaint):
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    desk = FakeDesk()
+    with pytest.raises(SettingError, match=complaint):
+        desk.run(f"/file {tmp_path / 'file'}")
+    assert desk.chat.attachments == []
+
+
+def test_export_as_markdown_and_json(tmp_path):
+    desk = desk_after(("Hi 😀", "Hello"), system="Be kind.")
+    desk.chat.messages[-1].partial = True
+    desk.run(f"/export {tmp_path / 'talk.md'}")
+    assert (tmp_path / "talk.md").read_text(encoding="utf-8") == (
+        "# Conversation with fake\n\n## System\n\nBe kind.\n\n## You\n\nHi 😀\n\n## Model (stopped)\n\nHello\n"
+    )
+    desk.run(f"/export {tmp_path / 'talk.json'}")
+    document = json.loads((tmp_path / "talk.json").read_text(encoding="utf-8"))
+    assert document["model"] == "fake"
+    assert document["messages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi 😀"},
+        {"role": "assistant", "content": "Hello"},
+    ]
+
+
+def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
+    desk = desk_after(("Hi", "Hello"))
+    path = tmp_path / "talk.md"
+    path.write_text("precious")
+    with pytest.raises(SettingError, match="exists already"):
+        desk.run(f"/export {path}")
+    assert path.read_text() == "precious"
+    with pytest.raises(SettingError, match=r"let it end in \.md or \.json"):
+        desk.run(f"/export {tmp_path / 'talk.pdf'}")
+    with pytest.raises(SettingError, match="cannot be written"):
+        desk.run(f"/export {tmp_path / 'no' / 'folder' / 'talk.md'}")
+
+
+def test_context_counts_what_the_model_sees():
+    desk = desk_after(*TWO_TURNS, system="Be kind.")
+    lines = desk.run("/context").splitlines()
+    assert lines[0].startswith("25 of 256 tokens in use, 231 left; when full: stop")
+    assert lines[1:] == [
+        "     8  system     Be kind.",
+        "     3  user       one",
+        "     1  assistant  1",
+        "     3  user       two",
+        "     1  assistant  2",
+    ]
+
+
+def test_context_of_an_empty_conversation():
+    assert FakeDesk().run("/context").startswith("0 of 256 tokens in use")
+
+
+def test_tokens_of_a_text():
+    assert FakeDesk().run("/tokens hé") == "3 tokens: 'h' 104  'Ã' 195  '©' 169"
+
+
+def test_why_shows_the_candidates_of_the_last_tokens():
+    desk = desk_after(("spell", "abc"))
+    lines = desk.run("/why 2").splitlines()
+    assert [line.split("  of  ")[0] for line in lines] == ["'b' 100.0 %", "'c' 100.0 %"]
+    assert lines[0].split("  of  ")[1].startswith("'b' 100.0 %  ")
+
+
+def test_why_runs_no_more_than_it_shows():
+    desk = desk_after(("a question of some length", "abcdefgh"))
+    desk.chat.model.engine.steps.clear()
+    desk.run("/why 3")
+    assert [len(step) for step in desk.chat.model.engine.steps] == [1, 1, 1]
+
+
+def test_why_without_a_reply_and_with_a_wrong_number():
+    with pytest.raises(SettingError, match="no reply yet"):
+        FakeDesk().run("/why")
+    with pytest.raises(SettingError, match="is no number of tokens"):
+        desk_after(*TWO_TURNS).run("/why often")
+
+
+def test_another_model_goes_on():
+    other = fake_model(Replies("I am new."), name="other")
+    desk = desk_after(*TWO_TURNS, open_model={"other": other}.__getitem__)
+    assert desk.run("/model other").startswith("other goes on from here")
+    assert desk.chat.say("who?") == "I am new."
+    assert desk.spoken[:2] == ["one", "1"]
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_old_one():
+    def refuse(name):
+        raise StoreError(f"no model {name}")
+
+    desk = FakeDesk("Still here.", open_model=refuse)
+    with pytest.raises(StoreError):
+        desk.run("/model other")
+    assert desk.chat.say("who?") == "Still here."
+
+
+@pytest.mark.parametrize(
+    ("line", "candidates"),
+    [
+        ("/re", ["/regen", "/retry"]),
+        ("/set te", ["/set temperature"]),
+        ("/set overflow s", ["/set overflow stop", "/set overflow shift"]),
+        ("/retry top_k=3 mi", ["/retry top_k=3 min_p="]),
+        ("/load ", ["/load first"]),
+        ("/clear a", []),
+        ("/nonsense ", []),
+    ],
+)
+def test_completion(line, candidates):
+    desk = desk_after(*TWO_TURNS)
+    desk.run("/save first")
+    assert complete_command(desk, line) == candidates
+
+
+def test_paths_are_completed(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / ".hidden").touch()
+    start = f"/file {tmp_path}/"
+    assert complete_command(FakeDesk(), start) == [f"{start}notes/", f"{start}notes.txt"]
+    assert complete_command(FakeDesk(), f"{start}.h") == [f"{start}.hidden"]
+    assert complete_command(FakeDesk(), f"{start}none/x") == []

@@ -1,0 +1,78 @@
+"""The clipboard of the desktop, through the programs that systems have for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from tinychat.errors import SettingError
+
+_READERS = (
+    ("wl-paste", "--no-newline"),
+    ("xclip", "-selection", "clipboard", "-out"),
+    ("xsel", "--clipboard", "--output"),
+    ("pbpaste",),
+    ("powershell.exe", "-NoProfile", "-Command", "Get-Clipboard -Raw"),
+)
+_WRITERS = (
+    ("wl-copy",),
+    ("xclip", "-selection", "clipboard", "-in"),
+    ("xsel", "--clipboard", "--input"),
+    ("pbcopy",),
+    ("clip.exe",),
+)
+_PATIENCE_SECONDS = 5
+
+
+def read_clipboard() -> str:
+    """Return the clipboard's text.
+
+    Raises
+    ------
+    SettingError
+        If no program gives it.
+    """
+    done = _run_first(_READERS, None, "paste into the prompt instead")
+    return done.stdout.decode("utf-8", errors="replace")
+
+
+def write_clipboard(text: str) -> None:
+    """Put `text` onto the clipboard.
+
+    Raises
+    ------
+    SettingError
+        If no program takes it.
+    """
+    _run_first(_WRITERS, text.encode("utf-8"), "use /export FILE.md instead")
+
+
+def _run_first(
+    commands: Sequence[Sequence[str]], data: bytes | None, advice: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the first of the programs that is installed and does its work."""
+    installed = [command for command in commands if shutil.which(command[0])]
+    for command in installed:
+        try:
+            done = _run(command, data)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return done
+    names = ", ".join(command[0] for command in installed or commands)
+    state = "does not answer" if installed else "is installed"
+    raise SettingError(f"the clipboard is out of reach: {'' if installed else 'none of '}{names} {state}; {advice}")
+
+
+def _run(command: Sequence[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
+    """Run a program; one that stays in the background to serve the clipboard must not hold our pipes."""
+    reads = data is None
+    return subprocess.run(
+        command,
+        input=b"" if reads else data,
+        stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=_PATIENCE_SECONDS,
+        check=False,
+    )

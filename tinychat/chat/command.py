@@ -1,0 +1,83 @@
+"""One line of the table of slash commands, and how its argument is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tinychat.chat.desk import Desk
+from tinychat.errors import SettingError
+
+Completion = Callable[[Desk, str], Iterable[str]]
+"""Called with the desk and the argument typed so far; gives whole arguments that it may become."""
+
+
+def nothing(_desk: Desk, _argument: str) -> Iterable[str]:
+    """Complete nothing."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the table.
+
+    Attributes
+    ----------
+    name : str
+        What is typed after the slash.
+    argument : str
+        Name of the argument for the help, in brackets if it may be left out; empty if there is none.
+    help : str
+        What it does, sentence case, no full stop.
+    run : callable
+        Called with the desk and the argument, stripped.
+    complete : callable
+        See `Completion`.
+    """
+
+    name: str
+    argument: str
+    help: str
+    run: Callable[[Desk, str], None]
+    complete: Completion = nothing
+
+    @property
+    def usage(self) -> str:
+        """The command as it is typed."""
+        return f"/{self.name} {self.argument}".rstrip()
+
+    @property
+    def needs_argument(self) -> bool:
+        """Whether it cannot do without its argument."""
+        return bool(self.argument) and not self.argument.startswith("[")
+
+
+def as_count(text: str, usage: str) -> int:
+    """Return the number that `text` is, 1 where it is empty.
+
+    Raises
+    ------
+    SettingError
+        If it is no whole number above zero.
+    """
+    # isdecimal alone also accepts digits of other scripts, which int reads too.
+    if not text:
+        return 1
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingError(f"{text!r} is no number of turns: type {usage}, with N from 1")
+    return int(text)
+
+
+def as_assignments(text: str) -> Mapping[str, str]:
+    """Return the values of ``key=value key=value`` by key.
+
+    Raises
+    ------
+    SettingError
+        If a word has no key or no value.
+    """
+    pairs = [word.partition("=") for word in text.split()]
+    for key, _, value in pairs:
+        if not key or not value:
+            raise SettingError(f"{key or value!r} sets nothing: type KEY=VALUE, such as temperature=1.0")
+    return {key: value for key, _, value in pairs}

@@ -1,0 +1,62 @@
+"""Commands that change what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from textwrap import shorten
+
+from tinychat.chat.command import as_assignments, as_count
+from tinychat.chat.desk import Desk
+from tinychat.chat.settings import NAMES, changed_sampling
+from tinychat.errors import SettingError
+
+
+def clear(desk: Desk, _argument: str) -> None:
+    """Forget the conversation."""
+    desk.chat.clear()
+    desk.notice("the conversation is forgotten")
+
+
+def regenerate(desk: Desk, _argument: str) -> None:
+    """Write the last reply again."""
+    desk.regenerate()
+
+
+def undo(desk: Desk, argument: str) -> None:
+    """Take back the last turns."""
+    message = desk.chat.undo(as_count(argument, "/undo [N]"))
+    desk.notice(f"taken back: {shorten(message, 60)}")
+
+
+def edit(desk: Desk, argument: str) -> None:
+    """Take back the last turns and put the oldest message into the prompt."""
+    turns = as_count(argument, "/edit [N]")
+    desk.prefill(desk.chat.undo(turns))
+    desk.notice("change the message and send it again; the reply to it is taken back")
+
+
+def retry(desk: Desk, argument: str) -> None:
+    """Write the last reply again with other sampling, for this once."""
+    chat = desk.chat
+    usual = chat.sampling
+    if not argument:
+        raise SettingError("nothing says how to sample differently: type /retry temperature=1.0, or /regen")
+    chat.sampling = changed_sampling(usual, as_assignments(argument))
+    try:
+        desk.regenerate()
+    finally:
+        chat.sampling = usual
+
+
+def complete_retry(_desk: Desk, argument: str) -> Iterable[str]:
+    """Complete the name of a sampling setting in the last word."""
+    before, space, _ = argument.rpartition(" ")
+    return [f"{before}{space}{name}=" for name in NAMES if name not in ("max_tokens", "overflow")]
+
+
+def system(desk: Desk, argument: str) -> None:
+    """Set or show the system prompt."""
+    if argument:
+        desk.chat.system = None if argument == "none" else argument
+        desk.chat.on_change()
+    desk.notice(f"system prompt: {desk.chat.system or 'none'}")

@@ -1,0 +1,67 @@
+"""Commands that show what the model sees and how it chose."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+
+from tinychat.chat.desk import Desk
+from tinychat.chat.explanation import explain_reply
+from tinychat.errors import SettingError
+
+_SHOWN_TOKENS = 200
+
+
+def stats(desk: Desk, _argument: str) -> None:
+    """Show context use and the rates of the last reply."""
+    chat = desk.chat
+    used, size = len(chat.model.engine.cached_ids), chat.model.context_size
+    desk.notice(f"context: {used} of {size} tokens, messages: {len(chat.messages)}")
+    summary = chat.model.summary
+    if summary is not None:
+        desk.notice(
+            f"last reply: prompt {summary.prompt_tokens} tokens ({summary.reused_tokens} reused) "
+            f"at {summary.prefill_rate:.0f} tok/s, {summary.new_tokens} new tokens "
+            f"at {summary.decode_rate:.1f} tok/s, first token after {summary.first_token_seconds:.2f} s, "
+            f"seed {summary.seed}"
+        )
+
+
+def context(desk: Desk, _argument: str) -> None:
+    """Show what fills the context."""
+    chat = desk.chat
+    size, seen = chat.model.context_size, chat.messages[chat.forgotten :]
+    used = len(chat.rendered_ids(seen)) if seen or chat.system else 0
+    lines = [f"{used} of {size} tokens in use, {size - used} left; when full: {chat.overflow}"]
+    if chat.forgotten:
+        lines.append(f"forgotten: the oldest {chat.forgotten} messages")
+    if chat.system:
+        lines.append(_line(desk, "system", chat.system))
+    lines += [_line(desk, message.role, message.content) for message in seen]
+    desk.notice("\n".join(lines))
+
+
+def _line(desk: Desk, role: str, text: str) -> str:
+    count = len(desk.chat.model.encode(text, add_bos=False))
+    return f"{count:>6}  {role:<9}  {shorten(text, 50, placeholder='...')}"
+
+
+def tokens(desk: Desk, argument: str) -> None:
+    """Show the tokens of a text."""
+    model = desk.chat.model
+    ids = model.encode(argument, add_bos=False)
+    shown = "  ".join(f"{model.tokenizer.piece(token_id)!r} {token_id}" for token_id in ids[:_SHOWN_TOKENS])
+    more = "  ..." if len(ids) > _SHOWN_TOKENS else ""
+    desk.notice(f"{len(ids)} tokens: {shown}{more}")
+
+
+def why(desk: Desk, argument: str) -> None:
+    """Show the candidates for the last tokens of the reply."""
+    if argument and (not argument.isdecimal() or int(argument) < 1):
+        raise SettingError(f"{argument!r} is no number of tokens: type /why [N], with N from 1")
+    model = desk.chat.model
+    for choice in explain_reply(desk.chat, int(argument or 5)):
+        candidates = "  ".join(
+            f"{model.tokenizer.piece(token_id)!r} {100 * probability:.1f} %"
+            for token_id, probability in choice.candidates
+        )
+        desk.notice(f"{model.tokenizer.piece(choice.token_id)!r} {100 * choice.probability:.1f} %  of  {candidates}")

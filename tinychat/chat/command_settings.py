@@ -1,0 +1,47 @@
+"""Commands that change and show settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinychat.chat.desk import Desk
+from tinychat.chat.overflow import POLICIES
+from tinychat.chat.settings import NAMES, change_setting, settings_of
+from tinychat.errors import SettingError
+
+
+def set_value(desk: Desk, argument: str) -> None:
+    """Change a setting."""
+    name, _, value = argument.replace("=", " ", 1).partition(" ")
+    if not value.strip():
+        raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
+    change_setting(desk.chat, name, value.strip())
+    desk.chat.on_change()
+    show(desk, "")
+
+
+def complete_set(_desk: Desk, argument: str) -> Iterable[str]:
+    """Complete the name of a setting, then the policies of overflow."""
+    if argument.startswith("overflow "):
+        return [f"overflow {policy}" for policy in POLICIES]
+    return NAMES
+
+
+def show(desk: Desk, _argument: str) -> None:
+    """Show the model, the system prompt and all settings."""
+    chat = desk.chat
+    lines = {"model": chat.model.name, "system": chat.system or "none"}
+    lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
+    if chat.stop:
+        lines["stop"] = ", ".join(map(repr, chat.stop))
+    lines["session"] = desk.workspace.name or "not saved yet"
+    width = max(map(len, lines))
+    desk.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
+
+
+def multiline(desk: Desk, _argument: str) -> None:
+    """Let Enter begin a new line, or send again."""
+    if desk.toggle_multiline():
+        desk.notice("Enter begins a new line, Alt-Enter sends; /multiline changes back")
+    else:
+        desk.notice("Enter sends")

@@ -1,0 +1,68 @@
+"""Why a reply reads as it does: what the model thought of each token and of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinychat.chat.session import Chat
+from tinychat.errors import SettingError
+from tinychat.generate.engine import Logits
+from tinychat.generate.prefill import prefill
+
+_CANDIDATES = 5
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One token of a reply.
+
+    Attributes
+    ----------
+    token_id : int
+        The token that was chosen.
+    probability : float
+        What the model gave it, before any sampling setting.
+    candidates : list of (int, float)
+        The most likely tokens and their probabilities, the best first.
+    """
+
+    token_id: int
+    probability: float
+    candidates: list[tuple[int, float]]
+
+
+def explain_reply(chat: Chat, count: int) -> Iterator[Choice]:
+    """Run the last `count` tokens of the last reply again, and look at the model's choices.
+
+    The cache afterwards holds the conversation up to the last token but one.
+
+    Raises
+    ------
+    SettingError
+        If there is no reply.
+    ContextError
+        If prompt and reply together do not fit into the context.
+    """
+    if not chat.messages:
+        raise SettingError("there is no reply yet that could be explained: send a message first")
+    reply = chat.messages[-1]
+    reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
+    prompt_ids = chat.rendered_ids(chat.messages[chat.forgotten : -1])
+    count = min(count, len(reply_ids))
+    ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
+    for token_id in reply_ids[len(reply_ids) - count :]:
+        # Of each prefill only the last token runs: the cache holds the rest.
+        logits, _ = prefill(chat.model.engine, ids)
+        yield _choice(logits, token_id)
+        ids.append(token_id)
+
+
+def _choice(logits: Logits | None, token_id: int) -> Choice:
+    assert logits is not None  # only a cancelled prefill gives none
+    scores = np.exp(logits.astype(np.float64) - float(logits.max()))
+    probabilities = scores / scores.sum()
+    best = np.argsort(-probabilities, kind="stable")[:_CANDIDATES]
+    return Choice(token_id, float(probabilities[token_id]), [(int(i), float(probabilities[i])) for i in best])

@@ -1,0 +1,110 @@
+"""The file of a saved conversation: JSON with a version, checked whole before anything of it is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tinychat.chat.message import Message
+from tinychat.errors import SessionError
+
+FORMAT = 1
+_ROLES = ("user", "assistant")
+# What /set may have changed: every value is checked where it is used.
+_SETTING_TYPES = (int, float, str, type(None))
+
+
+@dataclass
+class SavedSession:
+    """A conversation as it is kept.
+
+    Attributes
+    ----------
+    model : str or None
+        The MODEL that it was begun with, None for the demo model.
+    system : str or None
+        The system prompt.
+    messages : list of Message
+        User and assistant in turn; the last may be a message without a reply.
+    forgotten : int
+        How many of the oldest messages the model no longer sees.
+    settings : mapping
+        Values by name, as `tinychat.chat.settings.settings_of` gives them.
+    """
+
+    model: str | None = None
+    system: str | None = None
+    messages: list[Message] = field(default_factory=list)
+    forgotten: int = 0
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def to_json(session: SavedSession) -> str:
+    """Return the text of the file."""
+    return json.dumps({"format": FORMAT} | asdict(session), ensure_ascii=False, indent=1) + "\n"
+
+
+def from_json(data: bytes, source: str) -> SavedSession:
+    """Read the bytes of a file; `source` names it in errors.
+
+    Raises
+    ------
+    SessionError
+        If they are no conversation, or one of a newer format.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise SessionError(f"{source} is damaged: it is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise SessionError(f"{source} is damaged: it holds no conversation")
+    if value.get("format") != FORMAT:
+        raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
+    return SavedSession(
+        model=_text_or_none(value, "model", source),
+        system=_text_or_none(value, "system", source),
+        messages=_messages(value.get("messages"), source),
+        forgotten=_forgotten(value, source),
+        settings=_settings(value.get("settings"), source),
+    )
+
+
+def _messages(value: object, source: str) -> list[Message]:
+    if not isinstance(value, list):
+        raise _damaged(source, "messages")
+    return [_message(item, _ROLES[position % 2], source) for position, item in enumerate(value)]
+
+
+def _message(value: object, role: str, source: str) -> Message:
+    """Read a message that must be of `role`: user and assistant speak in turn."""
+    if not isinstance(value, dict) or value.get("role") != role:
+        raise _damaged(source, "messages")
+    content, partial = value.get("content"), value.get("partial", False)
+    if not isinstance(content, str) or not isinstance(partial, bool):
+        raise _damaged(source, "messages")
+    return Message(role, content, partial)
+
+
+def _settings(value: object, source: str) -> dict[str, object]:
+    if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
+        raise _damaged(source, "settings")
+    return value
+
+
+def _text_or_none(value: Mapping[str, object], key: str, source: str) -> str | None:
+    text = value.get(key)
+    if not isinstance(text, str | None):
+        raise _damaged(source, key)
+    return text
+
+
+def _forgotten(value: Mapping[str, object], source: str) -> int:
+    count = value.get("forgotten", 0)
+    if not isinstance(count, int) or count < 0 or count % 2:
+        raise _damaged(source, "forgotten")
+    return count
+
+
+def _damaged(source: str, key: str) -> SessionError:
+    return SessionError(f"{source} is damaged: its {key} cannot be read")

@@ -1,0 +1,125 @@
+"""The folder of saved conversations: one JSON file each, replaced in one step."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from tinychat.chat.session_file import SavedSession, from_json, to_json
+from tinychat.errors import SessionError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ENDING = ".json"
+_MAX_BYTES = 256 << 20
+
+
+class SessionStore:
+    """Saved conversations by name.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are; made when the first is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        """Return all names, the last saved first."""
+        try:
+            files = [path for path in self.folder.iterdir() if path.suffix == _ENDING and _NAME.fullmatch(path.stem)]
+        except OSError:
+            return []
+        return [path.stem for path in sorted(files, key=_modified, reverse=True)]
+
+    def saved_at(self, name: str) -> float:
+        """Return when a conversation was saved last, in seconds since the epoch."""
+        return _modified(self._path(name)) / 1e9
+
+    def read(self, name: str) -> SavedSession:
+        """Read a conversation.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or its file is damaged.
+        """
+        path = self._path(name)
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise SessionError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: it is no conversation")
+            return from_json(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
+        except OSError as error:
+            raise SessionError(f"{path} cannot be read: {error.strerror or error}") from None
+
+    def write(self, name: str, session: SavedSession) -> None:
+        """Save a conversation; whoever reads the file sees the old one or the new one, whole.
+
+        Raises
+        ------
+        SessionError
+            If the name could not be that of a file, or the file cannot be written.
+        """
+        path = self._path(name)
+        # One name for each process: two that save the same conversation must not write into each other's file.
+        aside = path.with_name(f".{name}.{os.getpid()}.tmp")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write_whole(aside, to_json(session).encode("utf-8", "surrogatepass"))
+            os.replace(aside, path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise SessionError(f"{path} cannot be written: {error.strerror or error}") from None
+
+    def new_name(self, wanted: str | None = None) -> str:
+        """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
+        base = wanted or datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
+        return next(name for name in candidates if not self._path(name).exists())
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that could not be that of a file everywhere.
+
+        Raises
+        ------
+        SessionError
+            If it could not.
+        """
+        self._path(name)
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise SessionError(f"{name[:60]!r} cannot name a conversation: use letters, digits, '.', '_' and '-' only")
+        return self.folder / f"{name}{_ENDING}"
+
+    def _advice(self, name: str) -> str:
+        names = self.names()
+        nearest = get_close_matches(name, names, n=1)
+        if nearest:
+            return f"did you mean {nearest[0]}?"
+        return "/sessions lists them" if names else "none is saved yet"
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, and wait until it is on the disk."""
+    with open(path, "wb", opener=_open_private) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
