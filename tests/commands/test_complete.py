@@ -170,3 +170,54 @@ def test_the_template_gets_the_whole_text_as_one_message(console, write):
     console.model = fake_model(Replies("ok"))
     assert console.run("complete", "--file", write("1", b"a"), "-p", "b") == (0, "ok\n", "")
     assert console.model.engine.cached_ids[:6] == [BOS, USER, *b"a\nb", ASSISTANT][:6]
+
+
+def test_a_schema_makes_the_reply_json(console, write):
+    pytest.importorskip("llguidance")
+    console.model = fake_model(lambda ids: None, has_template=False)
+    schema = write("schema.json", b'{"enum": ["yes", "no"]}')
+    code, out, err = console.run("complete", "-p", "x", "--schema", schema, "-n", "4", "--seed", "1", "--top-k", "0")
+    assert (code, err) == (0, "")
+    assert set(out.splitlines()) <= {'"yes"', '"no"', "---"}
+
+
+def test_a_grammar_goes_with_json_and_logprobs_of_the_bare_model(console, write):
+    pytest.importorskip("llguidance")
+    grammar = write("g.lark", b'start: "no" | "yes"')
+    _, out, _ = console.run("complete", "-p", "Once", "--grammar", grammar, "--json", "--logprobs", "1")
+    report = json.loads(out)
+    assert report["text"] in ("no", "yes")
+    assert (report["finish_reason"], report["truncated"]) == ("stop", False)
+    # The model wants to say " upon": what the grammar took away still counts.
+    assert report["logprobs"][0]["logprob"] < -100
+    assert report["logprobs"][0]["best"][0]["text"] == " "
+
+
+def test_a_reply_cut_inside_its_schema_is_marked(console, write):
+    pytest.importorskip("llguidance")
+    schema = write("schema.json", b'{"const": "a long text"}')
+    _, out, _ = console.run("complete", "-p", "x", "--schema", schema, "--json", "--max-tokens", "4")
+    report = json.loads(out)
+    assert (report["text"], report["finish_reason"], report["truncated"]) == ('"a l', "length", True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "message"),
+    [
+        ("--schema", b"{", "schema is no JSON: "),
+        ("--schema", b'{"type": "nothing"}', "schema cannot be used: Invalid type: nothing"),
+        ("--grammar", b"start: foo", "schema cannot be used: at 1(8): unknown name"),
+        ("--grammar", b"\xff", "schema is not a text in UTF-8"),
+    ],
+)
+def test_a_bad_schema_is_told_before_the_model_loads(console, write, flag, content, message):
+    pytest.importorskip("llguidance")
+    code, out, err = console.run("complete", "-p", "x", flag, write("schema", content))
+    assert (code, out, err.count("\n"), console.loaded) == (1, "", 1, [])
+    assert message in err
+
+
+def test_a_schema_and_a_grammar_exclude_each_other(console):
+    code, _, err = console.run("complete", "-p", "x", "--schema", "a", "--grammar", "b")
+    assert code == 2
+    assert "--schema and --grammar exclude each other" in err

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.asking import ask, text_prompt
+from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import ReplyOptions, load_flags, reply_flags, split_flags
 from tinychat.commands.prompt_text import prompt_text
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     help="Replies to write, with seeds SEED, SEED + 1, ...: a line --- between them, in --json a list",
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
+@constraint_flags
 @reply_flags
 @load_flags
 @click.pass_obj
@@ -75,6 +77,8 @@ def complete(
     logprobs: int | None,
     samples: int,
     code_only: bool,
+    schema: Path | None,
+    grammar: Path | None,
     **flags: Any,
 ) -> None:
     r"""Write one reply of MODEL.
@@ -91,12 +95,15 @@ def complete(
         model, source = None, "-"
     _check_combination(system, as_chat, as_json, as_jsonl, logprobs, code_only)
     loading, reply = split_flags(flags)
+    rules = read_grammar(schema, grammar)
     text = prompt_text(prompt, source is not None, files)
     loaded = load(model, loading)
     asked = text_prompt(loaded, text, system, as_chat)
+    constraint = None if rules is None else rules.compile(loaded)
 
     def start(sample: int, on_prefill: PrefillProgress | None) -> Generation:
-        return ask(loaded, asked, _reply_of(reply, sample), on_prefill=on_prefill, logprobs=logprobs)
+        options = _reply_of(reply, sample)
+        return ask(loaded, asked, options, on_prefill=on_prefill, logprobs=logprobs, constraint=constraint)
 
     if as_json:
         write_json(loaded, start, samples, code_only, logprobs is not None)

@@ -88,15 +88,16 @@ _REPLY_OPTIONS = (
 
 def load_flags(command: _Function) -> _Function:
     """Give `command` the flags of `LoadOptions`."""
-    return _with_options(command, _LOAD_OPTIONS)
+    return with_options(command, _LOAD_OPTIONS)
 
 
 def reply_flags(command: _Function) -> _Function:
     """Give `command` the flags of `ReplyOptions`."""
-    return _with_options(command, _REPLY_OPTIONS)
+    return with_options(command, _REPLY_OPTIONS)
 
 
-def _with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
+def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
+    """Give `command` click's options; its help lists them in this order."""
     decorated: Callable[..., Any] = command
     # A decorator applied last is listed first in the help.
     for option in reversed(options):

@@ -1,0 +1,61 @@
+"""The flags --schema and --grammar, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tinychat.commands.options import with_options
+from tinychat.commands.text_file import read_text
+
+if TYPE_CHECKING:
+    from tinychat.generate.grammar import Grammar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--schema",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Let replies be JSON that is valid under this JSON schema; needs pip install 'tinychat[constrain]'",
+    ),
+    click.option(
+        "--grammar",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Let replies follow this grammar, in Lark or GBNF; needs the same",
+    ),
+)
+
+
+def constraint_flags(command: _Function) -> _Function:
+    """Give `command` the flags --schema and --grammar."""
+    return with_options(command, _OPTIONS)
+
+
+def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
+    """Return the grammar that one of the files holds; None without a file.
+
+    Raises
+    ------
+    click.UsageError
+        If there are both.
+    TextError, SettingError
+        If the file cannot be read, is not understood, or the library for it is missing.
+    """
+    if schema is not None and grammar is not None:
+        raise click.UsageError("--schema and --grammar exclude each other: leave out one")
+    # Imported where it is needed: `tinychat --help` shall not wait for numpy.
+    if schema is not None:
+        from tinychat.generate.grammar import Grammar
+
+        return Grammar.from_schema(read_text(schema), str(schema))
+    if grammar is not None:
+        from tinychat.generate.grammar import Grammar
+
+        return Grammar.from_text(read_text(grammar), str(grammar))
+    return None

@@ -1,0 +1,196 @@
+"""Replies that follow a JSON schema or a grammar, through the llguidance library.
+
+The library says which tokens may come next; everything else is masked before the sampler sees the
+logits. Control tokens are never text: only the model's own stop tokens pass, where the reply may end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.errors import SettingError
+from tinychat.generate.constraint import Mask
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+    from tinychat.generate.model import Model
+
+# Bounded, or a model could write spaces for ever: one space, or a new line and its indentation.
+_WHITESPACE = r" |\n {0,16}"
+# Or the library would ask the tokenizer how it spells text that the grammar forces; ours marks the
+# first word by a space, which is not what the grammar says.
+_NO_FORCING = '%llguidance {"no_forcing": true}'
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar that the library has accepted, for any model.
+
+    Attributes
+    ----------
+    lark : str
+        In llguidance's form of Lark.
+    source : str
+        Where it came from, for error messages.
+
+    Raises
+    ------
+    SettingError
+        If the library is missing, or refuses the grammar.
+    """
+
+    lark: str
+    source: str
+
+    def __post_init__(self) -> None:
+        _check(_library().LLMatcher.validate_grammar(self.lark), self.source)
+
+    @classmethod
+    def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
+        """Return the grammar of all JSON texts that are valid under a JSON schema, with bounded whitespace.
+
+        Raises
+        ------
+        SettingError
+            If it is no JSON schema, or one that the library does not support.
+        """
+        try:
+            parsed = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise SettingError(f"{source} is no JSON: {error}") from None
+        if parsed is True:
+            parsed = {}
+        if not isinstance(parsed, dict):
+            raise SettingError(f"{source} is no JSON schema: it must be an object")
+        parsed["x-guidance"] = {"whitespace_pattern": _WHITESPACE}
+        return cls(f"start: %json {json.dumps(parsed)}\n{_NO_FORCING}", source)
+
+    @classmethod
+    def from_text(cls, text: str, source: str = "the grammar") -> Grammar:
+        """Return a grammar written in Lark, as llguidance knows it, or in llama.cpp's GBNF.
+
+        Raises
+        ------
+        SettingError
+            If it does not compile.
+        """
+        try:
+            lark = _library().grammar_from("ebnf", text)
+        except ValueError as error:
+            raise SettingError(f"{source} cannot be used: {error}") from None
+        return cls(f"{lark}\n{_NO_FORCING}", source)
+
+    def compile(self, model: Model) -> CompiledGrammar:
+        """Return the constraint for the tokens of one model.
+
+        Raises
+        ------
+        SettingError
+            If the grammar is too large.
+        """
+        return CompiledGrammar(self, model)
+
+
+class CompiledGrammar:
+    """A grammar over a model's vocabulary: a `Constraint`."""
+
+    def __init__(self, grammar: Grammar, model: Model) -> None:
+        tokenizer, size = model.tokenizer, model.engine.vocab_size
+        stop_ids = sorted(token_id for token_id in model.stop_ids if token_id < size)
+        vocabulary = _Vocabulary(
+            tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
+            special_token_ids=sorted(tokenizer.special_ids | set(stop_ids)),
+            stop_ids=stop_ids,
+        )
+        library = _library()
+        ends = stop_ids or [vocabulary.eos_token_id]
+        tokens = library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=ends)
+        self._matcher: LLMatcher = library.LLMatcher(tokens, grammar.lark, log_level=0)
+        _check(self._matcher.get_error(), grammar.source)
+        self._source = grammar.source
+        self._text_ids = np.ones(size, dtype=np.bool_)
+        control_ids = [token_id for token_id in tokenizer.special_ids - set(stop_ids) if token_id < size]
+        self._text_ids[control_ids] = False
+
+    def start(self) -> GrammarState:
+        """Begin a reply."""
+        return GrammarState(self._matcher.deep_copy(), self._text_ids, self._source)
+
+
+class GrammarState:
+    """Where one reply stands: a `ConstraintState`."""
+
+    def __init__(self, matcher: LLMatcher, text_ids: Mask, source: str) -> None:
+        self._matcher = matcher
+        self._text_ids = text_ids
+        self._source = source
+
+    @property
+    def finished(self) -> bool:
+        """Whether the reply is whole and nothing can follow."""
+        return bool(self._matcher.is_stopped())
+
+    def allowed(self) -> Mask:
+        """Return which tokens may come next, bool [vocab_size].
+
+        Raises
+        ------
+        SettingError
+            If the grammar has become too complex, or no token fits it.
+        """
+        bits: npt.NDArray[np.uint8] = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        _check(self._matcher.get_error(), self._source)
+        unpacked = np.unpackbits(bits, count=len(self._text_ids), bitorder="little")
+        mask = unpacked.view(np.bool_) & self._text_ids
+        if not mask.any():
+            raise SettingError(f"{self._source} wants a text here that no token of the model can begin")
+        return mask
+
+    def accept(self, token_id: int) -> None:
+        """Take the token that was chosen."""
+        self._matcher.consume_token(token_id)
+        _check(self._matcher.get_error(), self._source)
+
+
+class _Vocabulary:
+    """A vocabulary as the library reads it: the bytes of every token, and which ones are no text."""
+
+    def __init__(self, tokens: list[bytes], special_token_ids: list[int], stop_ids: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.special_token_ids = special_token_ids
+        self.bos_token_id = None
+        if not stop_ids:
+            # The library needs a token that ends a text; this one is beyond what the model can choose.
+            self.tokens = [*tokens, b"<end>"]
+            self.special_token_ids = [*special_token_ids, len(tokens)]
+        self.eos_token_id = stop_ids[0] if stop_ids else len(tokens)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Return no ids: forced text, the only use for them, is switched off."""
+        return []
+
+
+def _library() -> Any:
+    """Return llguidance, which only those have who asked for it."""
+    try:
+        import llguidance
+    except ImportError:
+        raise SettingError("--schema and --grammar need llguidance: pip install 'tinychat[constrain]'") from None
+    return llguidance
+
+
+def _check(message: str, source: str) -> None:
+    """Raise the library's complaint, if there is one, without its excerpt of the grammar."""
+    if not message or message.startswith("WARNING"):
+        return
+    reason = re.split(r"\n +\d+ \||\n<", message)[0]
+    reason = re.sub(r"^at \d+\(\d+\): failed to compile JSON schema: ", "", reason)
+    raise SettingError(f"{source} cannot be used: {' '.join(reason.split())}")
