@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from textwrap import shorten
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tinychat.chat.message import Message
 from tinychat.errors import SettingError
-from tinychat.generate.engine import Engine
+
+if TYPE_CHECKING:
+    from tinychat.generate.engine import Engine
 
 OverflowPolicy = Literal["stop", "drop", "shift"]
 """stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from tinychat.chat.session_file import SavedSession, from_json, to_json
+from tinychat.chat.state_folder import state_folder
 from tinychat.errors import SessionError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -35,6 +36,19 @@ class SessionStore:
         except OSError:
             return []
         return [path.stem for path in sorted(files, key=_modified, reverse=True)]
+
+    def latest(self) -> str:
+        """Return the name of the conversation that was saved last.
+
+        Raises
+        ------
+        SessionError
+            If there is none.
+        """
+        names = self.names()
+        if not names:
+            raise SessionError(f"no conversation is saved in {self.folder}: start one with `tinychat chat`")
+        return names[0]
 
     def saved_at(self, name: str) -> float:
         """Return when a conversation was saved last, in seconds since the epoch."""
@@ -104,6 +118,11 @@ class SessionStore:
         if nearest:
             return f"did you mean {nearest[0]}?"
         return "/sessions lists them" if names else "none is saved yet"
+
+
+def session_store() -> SessionStore:
+    """Return the store below the user's state folder."""
+    return SessionStore(state_folder(os.environ) / "sessions")
 
 
 def _modified(path: Path) -> int:

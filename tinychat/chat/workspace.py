@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 from tinychat.chat.session import Chat
 from tinychat.chat.session_file import SavedSession
-from tinychat.chat.session_store import SessionStore
+from tinychat.chat.session_store import SessionStore, session_store
 from tinychat.chat.settings import change_setting, settings_of
-from tinychat.chat.state_folder import state_folder
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model
 
@@ -55,7 +53,7 @@ class Workspace:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.chat = chat
-        self.store = store or SessionStore(state_folder(os.environ) / "sessions")
+        self.store = store or session_store()
         self.model_names = model_names
         self.name: str | None = None
         self._model = model
@@ -94,6 +92,8 @@ class Workspace:
         ------
         SessionError
             If there is none, or its file is damaged; the present conversation goes on.
+        SettingError
+            If one of its settings is out of range; likewise.
         """
         saved = self.store.read(name)
         self._restore(saved)
@@ -155,7 +155,7 @@ class Workspace:
         if len(messages) % 2:
             self._pending = messages[-1].content
             messages = messages[:-1]
-        restore_settings(self.chat, saved)
+        _restore_settings(self.chat, saved.settings)
         self.chat.system = saved.system
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages, saved.forgotten)
@@ -173,13 +173,16 @@ class Workspace:
         return lines
 
 
-def restore_settings(chat: Chat, saved: SavedSession) -> None:
-    """Bring back the settings of a saved conversation.
+def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
+    """Change all settings, or none if one is unknown or out of range."""
+    before = settings_of(chat)
+    try:
+        _change_settings(chat, settings)
+    except SettingError:
+        _change_settings(chat, before)
+        raise
 
-    Raises
-    ------
-    SettingError
-        If one is unknown or out of range.
-    """
-    for name, value in saved.settings.items():
+
+def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
+    for name, value in settings.items():
         change_setting(chat, name, "none" if value is None else str(value))

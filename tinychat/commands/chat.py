@@ -4,27 +4,55 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import load_flags, reply_flags, split_flags
+from tinychat.commands.options import LoadOptions, load_flags, reply_flags, split_flags
+
+if TYPE_CHECKING:
+    from tinychat.chat.session import Chat
+    from tinychat.chat.workspace import Workspace
+
+# What a resumed conversation brings along, unless the command line says otherwise.
+_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens", "overflow")
 
 
 @click.command()
 @click.argument("model", required=False)
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
+@click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
+@click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
+@click.option(
+    "--overflow",
+    type=click.Choice(POLICIES),
+    default="drop",
+    show_default=True,
+    help="When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
+)
 @reply_flags
 @load_flags
-@click.pass_obj
-def chat(load: Loader, /, model: str | None, system: str | None, **flags: Any) -> None:
+@click.pass_context
+def chat(
+    context: click.Context,
+    /,
+    model: str | None,
+    system: str | None,
+    continues: bool,
+    resume: str | None,
+    overflow: str,
+    **flags: Any,
+) -> None:
     """Chat with MODEL in the terminal.
 
     MODEL is a model folder, a Hugging Face checkpoint folder or repo id (converted once), or the
     name of a stored model; without one, the demo model answers. When stdin or stdout is no
     terminal, every line of stdin is a message.
     """
+    if continues and resume is not None:
+        raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
     loading, reply = split_flags(flags)
     # Imported here: `tinychat --help` shall not wait for the terminal libraries.
     from tinychat.chat.line_input import open_input
@@ -32,6 +60,70 @@ def chat(load: Loader, /, model: str | None, system: str | None, **flags: Any) -
     from tinychat.chat.repl import Repl
     from tinychat.chat.session import Chat
 
-    conversation = Chat(load(model, loading), system, max_tokens=reply.max_tokens, stop=reply.stop, **reply.sampling)
+    load: Loader = context.obj
+    name = _session_to_resume(continues, resume)
+    model = _model_of(name) if model is None else model
+    conversation = Chat(
+        load(model, loading),
+        system,
+        max_tokens=reply.max_tokens,
+        stop=reply.stop,
+        overflow=overflow,
+        **reply.sampling,
+    )
+    workspace = _workspace(conversation, model, load, loading)
     lines = open_input(sys.stdin, sys.stdout, sys.stderr, os.environ)
-    Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ)).run()
+    repl = Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ), workspace)
+    conversation.on_notice = repl.notice
+    if name is not None:
+        given = {key: value for key, value in context.params.items() if _was_given(context, key)}
+        for line in _resume(workspace, name, given):
+            repl.notice(line)
+        repl.prefill(workspace.take_pending())
+    if lines.interactive or name is not None:
+        workspace.autosave()
+    repl.run()
+
+
+def _session_to_resume(continues: bool, resume: str | None) -> str | None:
+    """Return the name of the conversation to go on with, None for a new one."""
+    from tinychat.chat.session_store import session_store
+
+    return session_store().latest() if continues else resume
+
+
+def _model_of(name: str | None) -> str | None:
+    """Return the MODEL that a saved conversation was begun with."""
+    from tinychat.chat.session_store import session_store
+
+    return None if name is None else session_store().read(name).model
+
+
+def _workspace(conversation: Chat, model: str | None, load: Loader, loading: LoadOptions) -> Workspace:
+    from tinychat.chat.workspace import Workspace
+    from tinychat.checkpoint.store import list_models
+
+    return Workspace(
+        conversation,
+        # A folder must be found again from wherever the conversation is resumed.
+        model=os.path.abspath(model) if model is not None and os.path.isdir(model) else model,
+        open_model=lambda name: load(name, loading),
+        model_names=lambda: [stored.name for stored in list_models()],
+    )
+
+
+def _resume(workspace: Workspace, name: str, given: dict[str, Any]) -> list[str]:
+    """Load a conversation; what was given on the command line wins over what was saved."""
+    from tinychat.chat.settings import change_setting
+
+    standing = workspace.load(name)
+    for setting in _SETTINGS:
+        if setting in given:
+            change_setting(workspace.chat, setting, str(given[setting]))
+    if "system" in given:
+        workspace.chat.system = given["system"]
+    return standing
+
+
+def _was_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

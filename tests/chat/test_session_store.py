@@ -1,0 +1,124 @@
+import json
+import os
+import stat
+
+import pytest
+
+from tinychat.chat.message import Message
+from tinychat.chat.session_file import SavedSession
+from tinychat.chat.session_store import SessionStore
+from tinychat.errors import SessionError
+
+SAVED = SavedSession(
+    "tiny", "Be kind.", [Message("user", "hi 😀"), Message("assistant", "Hel", partial=True)], 0, {"seed": None}
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SessionStore(tmp_path / "sessions")
+
+
+def test_what_is_written_is_read(store):
+    store.write("first", SAVED)
+    assert store.read("first") == SAVED
+
+
+def test_half_a_surrogate_pair_is_no_reason_to_lose_a_conversation(store):
+    store.write("odd", SavedSession(messages=[Message("user", "\ud83d"), Message("assistant", "?")]))
+    with pytest.raises(SessionError, match="is damaged"):
+        store.read("odd")
+
+
+def test_the_last_saved_comes_first(store):
+    for age, name in enumerate(["new", "old", "older"]):
+        store.write(name, SAVED)
+        os.utime(store.folder / f"{name}.json", (1_000 - age, 1_000 - age))
+    assert store.names() == ["new", "old", "older"]
+    assert store.latest() == "new"
+    assert store.saved_at("old") == 999
+
+
+def test_an_empty_store(store):
+    assert store.names() == []
+    with pytest.raises(SessionError, match="no conversation is saved in"):
+        store.latest()
+    with pytest.raises(SessionError, match="there is no conversation 'x': none is saved yet"):
+        store.read("x")
+
+
+def test_a_wrong_name_is_met_with_the_nearest(store):
+    store.write("holiday", SAVED)
+    with pytest.raises(SessionError, match="did you mean holiday"):
+        store.read("holidy")
+    with pytest.raises(SessionError, match="/sessions lists them"):
+        store.read("zzz")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "../escape", ".hidden", "a" * 101, "a\nb", "😀"])
+def test_names_that_are_no_file_names(store, name):
+    with pytest.raises(SessionError, match="cannot name a conversation"):
+        store.write(name, SAVED)
+    assert not store.folder.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are of POSIX")
+def test_only_the_owner_may_read(store):
+    store.write("mine", SAVED)
+    assert stat.S_IMODE((store.folder / "mine.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_an_interrupted_write_leaves_the_old_file(store, monkeypatch):
+    store.write("mine", SAVED)
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(SessionError, match=r"mine\.json cannot be written: No space left on device"):
+        store.write("mine", SavedSession())
+    assert store.read("mine") == SAVED
+    assert [path.name for path in store.folder.iterdir()] == ["mine.json"]
+
+
+def test_new_names_are_free(store):
+    store.write("talk", SAVED)
+    store.write("talk-2", SAVED)
+    assert store.new_name("talk") == "talk-3"
+    assert store.new_name("other") == "other"
+    store.write(store.new_name(), SAVED)
+    assert store.new_name() not in store.names()
+
+
+def damaged(**changes):
+    store = {"format": 1, "model": None, "system": None, "messages": [], "forgotten": 0, "settings": {}}
+    return json.dumps(store | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is not valid JSON"),
+        ('{"format": 1', "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ("[]", "holds no conversation"),
+        (damaged(format=2), "has format 2, but this version reads 1: upgrade"),
+        (damaged(messages={}), "its messages cannot be read"),
+        (damaged(messages=[{"role": "assistant", "content": "x"}]), "its messages cannot be read"),
+        (damaged(messages=[{"role": "user", "content": 3}]), "its messages cannot be read"),
+        (damaged(messages=[{"role": "user", "content": "x", "partial": "no"}]), "its messages cannot be read"),
+        (damaged(system=["x"]), "its system cannot be read"),
+        (damaged(forgotten=-2), "its forgotten cannot be read"),
+        (damaged(forgotten=1), "its forgotten cannot be read"),
+        (damaged(settings=[]), "its settings cannot be read"),
+        (damaged(settings={"seed": {}}), "its settings cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_explained_in_one_line(store, text, complaint):
+    store.folder.mkdir()
+    (store.folder / "broken.json").write_text(text)
+    with pytest.raises(SessionError) as caught:
+        store.read("broken")
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
