@@ -14,6 +14,7 @@ import click
 
 import tinychat
 from tinychat.chat.safe_text import safe_text
+from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
@@ -137,5 +138,5 @@ def command_line(context: click.Context) -> None:
         context.invoke(chat)
 
 
-for _command in (chat, complete, convert, pull, list_models, rm, bench, perplexity, doctor):
+for _command in (chat, complete, batch, convert, pull, list_models, rm, bench, perplexity, doctor):
     command_line.add_command(_command)

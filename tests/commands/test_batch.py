@@ -1,0 +1,226 @@
+import json
+import signal
+
+import engines
+import pytest
+from console import Console
+from fake_model import BOS, Continuation, fake_model
+
+from tinychat.commands.loading import load_model
+from tinychat.errors import ModelFolderError
+
+STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
+JOBS = [{"prompt": "Once"}, {"id": "b", "prompt": "Twice"}, {"prompt": "Once", "max_tokens": 3}]
+
+
+@pytest.fixture
+def console(monkeypatch, capsys):
+    return Console(fake_model(STORY, has_template=False), monkeypatch, capsys)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a function that writes IN.jsonl, of objects or lines, and returns both paths."""
+
+    def write(lines):
+        source = tmp_path / "in.jsonl"
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8", errors="surrogateescape")
+        return source, tmp_path / "out.jsonl"
+
+    return write
+
+
+def results_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_line_gets_its_result_in_order(console, files):
+    source, target = files([*JOBS, ""])
+    code, out, err = console.run("batch", source, "story", "-o", target, "--seed", "5")
+    assert (code, out, err) == (0, "", "answering in.jsonl\n")
+    assert [(r["id"], r["text"], r["finish_reason"], r["truncated"]) for r in results_of(target)] == [
+        (1, " upon a time", "stop", False),
+        ("b", " a day", "stop", False),
+        (3, " up", "length", True),
+    ]
+    last = results_of(target)[2]
+    assert (last["prompt_tokens"], last["new_tokens"], last["token_ids"], last["seed"]) == (5, 3, list(b" up"), 5)
+    assert [name for name, _ in console.loaded] == ["story"]
+
+
+def test_messages_go_through_the_template_and_prompts_as_the_flags_say(console, files):
+    seen = []
+    console.model = fake_model(lambda ids: seen.append(list(ids)) or 257)
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    source, target = files([{"messages": messages}, {"prompt": "u"}])
+    assert console.run("batch", source, "-o", target, "--system", "s")[0] == 0
+    assert seen[0] == seen[1] == console.model.render_ids(messages)
+    target.unlink()
+    assert console.run("batch", source, "-o", target, "--raw")[0] == 0
+    assert seen[2:] == [seen[0], console.model.encode("u")]
+
+
+def test_a_line_may_have_settings_of_its_own(console, files):
+    console.model = fake_model(lambda ids: None, has_template=False)
+    wild = {"prompt": "x", "top_k": 0, "top_p": 1, "min_p": 0.0, "temperature": 2.0}
+    lines = [wild | {"seed": 1}, wild | {"seed": 2}, wild | {"seed": 1, "id": 1}, {"prompt": "x", "stop": None}]
+    source, target = files(lines)
+    assert console.run("batch", source, "-o", target, "--max-tokens", "9", "--temperature", "0")[0] == 0
+    first, second, third, greedy = (r["token_ids"] for r in results_of(target))
+    assert first == third != second
+    assert greedy == [0] * 9
+    source, target = files([{"prompt": "Once", "stop": "time"}, {"prompt": "Once", "stop": ["on", "x"]}])
+    console.model = fake_model(STORY, has_template=False)
+    target.unlink()
+    assert console.run("batch", source, "-o", target, "--stop", "p")[0] == 0
+    assert [r["text"] for r in results_of(target)] == [" upon a ", " up"]
+
+
+BAD_LINES = [
+    ("{", "the line is no JSON in UTF-8"),
+    ('{"prompt": "caf\udce9"}', "the line is no JSON in UTF-8"),
+    ("[" * 100_000, "the line is no JSON in UTF-8"),
+    ("3", "the line is no JSON object"),
+    ({}, 'either "prompt" or "messages"'),
+    ({"prompt": None}, 'either "prompt" or "messages"'),
+    ({"prompt": "x", "messages": []}, 'either "prompt" or "messages"'),
+    ({"prompt": 3}, '"prompt" must be a text'),
+    ({"messages": []}, '"messages" must be a list'),
+    ({"messages": ["x"]}, '"messages" must be a list'),
+    ({"messages": [{"role": "user"}]}, '"messages" must be a list'),
+    ({"messages": [{"role": "user", "content": 3}]}, '"messages" must be a list'),
+    ({"prompt": "x", "temprature": 1}, "the key 'temprature' is not known"),
+    ({"prompt": "x", "temperature": "hot"}, '"temperature" must be a number'),
+    ({"prompt": "x", "temperature": True}, '"temperature" must be a number'),
+    ('{"prompt": "x", "temperature": NaN}', "(temperature) must be between"),
+    ({"prompt": "x", "top_k": 1.5}, '"top_k" must be an integer'),
+    ({"prompt": "x", "top_k": -1}, "(top_k) must be 0"),
+    ({"prompt": "x", "max_tokens": 0}, "(max_tokens) must be 1 or more"),
+    ({"prompt": "x", "stop": [3]}, '"stop" must be a text or a list of texts'),
+    ({"prompt": "x", "stop": ""}, "(stop) must not be empty"),
+    ({"prompt": "x", "id": [3]}, '"id" must be a text or an integer'),
+    ({"prompt": "y" * 300}, "301 tokens but the context holds 256"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES, ids=[message for _, message in BAD_LINES])
+def test_a_bad_line_has_its_error_in_its_place(console, files, line, message):
+    source, target = files([JOBS[0], line, JOBS[1]])
+    code, out, err = console.run("batch", source, "-o", target)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == f'error: 1 of 3 lines have no answer: see "error" in {target}'
+    first, bad, last = results_of(target)
+    assert (first["text"], last["text"]) == (" upon a time", " a day")
+    assert bad.keys() == {"id", "error"}
+    assert bad["id"] == 2
+    assert message in bad["error"]
+    # Started again, nothing is left to do, and the code still tells.
+    assert console.run("batch", source, "-o", target)[0] == 1
+    assert len(console.loaded) == 1
+
+
+def test_a_bad_line_keeps_its_id(console, files):
+    source, target = files([{"id": "mine", "prompt": 3}])
+    assert console.run("batch", source, "-o", target)[0] == 1
+    assert results_of(target)[0]["id"] == "mine"
+
+
+def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, files):
+    def interrupt(count):
+        if count == 15:
+            signal.raise_signal(signal.SIGINT)
+
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target, "--seed", "5")
+    whole = [r["token_ids"] for r in results_of(target)]
+    target.unlink()
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 130
+    assert [r["id"] for r in results_of(target)] == [1]
+    console.model = fake_model(STORY, has_template=False)
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
+    assert [r["token_ids"] for r in results_of(target)] == whole
+    assert console.model.engine.steps[0] == [BOS, *b"Twice"]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_a_result_that_was_cut_is_computed_again(console, files, cut):
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target, "--seed", "5")
+    whole = results_of(target)
+    target.write_bytes(target.read_bytes()[:-cut])
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
+    assert [(r["id"], r["token_ids"]) for r in results_of(target)] == [(r["id"], r["token_ids"]) for r in whole]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"precious", 1),
+        (b"precious\n", 1),
+        (b'{"id": 2, "text": ""}\n', 1),
+        (b'{"id": 1}\n', 1),
+        (b'{"id": 1, "text": ""}\nprecious', 2),
+        (b'{"id": 1, "text": ""}\n{"id": "b", "error": ""}\n{"id": 3, "text": ""}\n{"id": 4, "text": ""}\n', 4),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(console, files, content, line):
+    source, target = files(JOBS)
+    target.write_bytes(content)
+    code, _, err = console.run("batch", source, "-o", target)
+    assert (code, err) == (1, f"error: {target} line {line} is not a result of this batch: give another file with -o\n")
+    assert target.read_bytes() == content
+
+
+def test_in_and_out_must_differ(console, files):
+    source, _ = files(JOBS)
+    code, _, err = console.run("batch", source, "-o", source)
+    assert code == 2
+    assert "the same file" in err
+    assert results_of(source) == JOBS
+
+
+def test_a_file_that_is_missing_is_named(console, tmp_path):
+    missing = tmp_path / "missing"
+    expected = (1, "", f"error: No such file or directory: {missing}\n")
+    assert console.run("batch", missing, "-o", tmp_path / "out") == expected
+
+
+def test_a_broken_model_ends_the_batch(console, files):
+    def fail(count):
+        raise ModelFolderError("the model's output is not a number")
+
+    console.model = fake_model(STORY, has_template=False, before_step=fail)
+    source, target = files(JOBS)
+    code, _, err = console.run("batch", source, "-o", target)
+    assert (code, err.splitlines()[-1]) == (1, "error: the model's output is not a number")
+    assert target.read_bytes() == b""
+
+
+def test_lines_share_what_they_begin_with(console, files):
+    source, target = files([{"prompt": "Once upon"}, {"prompt": "Once upon a"}])
+    assert console.run("batch", source, "-o", target)[0] == 0
+    assert results_of(target)[1]["reused_tokens"] == len("<Once upon a") - 1
+
+
+def test_a_schema_holds_for_every_line(console, files, tmp_path):
+    pytest.importorskip("llguidance")
+    console.model = fake_model(lambda ids: None, has_template=False)
+    (tmp_path / "schema").write_text('{"enum": ["yes", "no"]}')
+    source, target = files([{"prompt": "x", "seed": seed} for seed in range(6)])
+    assert console.run("batch", source, "-o", target, "--schema", tmp_path / "schema", "--top-k", "0")[0] == 0
+    assert {json.loads(r["text"]) for r in results_of(target)} == {"yes", "no"}
+
+
+def test_a_decoder_says_in_a_batch_what_it_says_alone(console, files, tmp_path):
+    console.load = load_model
+    folder = engines.convert_variant("qwen2-tied", "int4", tmp_path / "model")
+    prompts = ["Once upon a time", "Once upon a hill", "x", "Once upon a time"]
+    source, target = files([{"prompt": prompt} for prompt in prompts])
+    flags = ["--seed", "3", "--max-tokens", "12"]
+    assert console.run("batch", source, folder, "-o", target, *flags)[0] == 0
+    for prompt, result in zip(prompts, results_of(target), strict=True):
+        code, out, _ = console.run("complete", folder, "-p", prompt, "--json", *flags)
+        assert code == 0
+        assert json.loads(out)["token_ids"] == result["token_ids"]

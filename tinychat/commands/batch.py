@@ -1,0 +1,124 @@
+"""tinychat batch: many prompts in, one result for each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinychat.commands.asking import ask, chat_prompt, text_prompt
+from tinychat.commands.batch_jobs import Job, read_jobs
+from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.constraint_flags import constraint_flags, read_grammar
+from tinychat.commands.loading import Loader
+from tinychat.commands.options import load_flags, reply_flags, split_flags
+from tinychat.commands.progress import progress_bar
+from tinychat.commands.reply_report import piece_fields, summary_fields
+from tinychat.errors import ContextError, SettingError, TextError, TinychatError
+
+if TYPE_CHECKING:
+    from tinychat.generate.constraint import Constraint
+    from tinychat.generate.model import Model
+
+
+@click.command()
+@click.argument("source", metavar="IN.jsonl", type=click.Path(path_type=Path))
+@click.argument("model", required=False)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT.jsonl",
+    help="File of the results; lines that it has already are not computed again",
+)
+@click.option("--system", metavar="TEXT", help="Standing instruction, for lines with a prompt")
+@click.option(
+    "--chat/--raw",
+    "as_chat",
+    default=None,
+    help="Use the chat template for prompts, or continue them as they are; default: the template if there is one",
+)
+@constraint_flags
+@reply_flags
+@load_flags
+@click.pass_obj
+def batch(
+    load: Loader,
+    /,
+    source: Path,
+    model: str | None,
+    target: Path,
+    system: str | None,
+    as_chat: bool | None,
+    schema: Path | None,
+    grammar: Path | None,
+    **flags: Any,
+) -> None:
+    r"""Answer every line of IN.jsonl with MODEL.
+
+    A line is a JSON object with a prompt or the messages of a conversation. It may have an id, which
+    else is the line's number, and settings that go before the flags: max_tokens, temperature, top_k,
+    top_p, min_p, repeat_penalty, repeat_last_n, seed, stop.
+
+    \b
+    {"prompt": "Name three colours.", "max_tokens": 50}
+    {"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7}
+
+    OUT.jsonl gets a line for each, in the same order: id, text, token_ids, finish_reason, counts and
+    seed, or id and error where a line cannot be answered; exit code 1 then tells of it at the end. The
+    tokens are those that `tinychat complete` gives for the line alone. Started again after Ctrl-C,
+    the command goes on where it was.
+    """
+    if system is not None and as_chat is False:
+        raise click.UsageError("--system needs the chat template: leave out --raw")
+    if target.exists() and os.path.samefile(source, target):
+        raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
+    loading, reply = split_flags(flags)
+    rules = read_grammar(schema, grammar)
+    jobs = read_jobs(source.read_bytes(), reply)
+    with BatchResults(target, jobs) as results:
+        if results.done < len(jobs):
+            loaded = load(model, loading)
+            answers = _Answers(loaded, system, as_chat, None if rules is None else rules.compile(loaded))
+            _run(answers, jobs, results, f"answering {source.name}")
+    if results.failed:
+        raise TinychatError(f'{results.failed} of {len(jobs)} lines have no answer: see "error" in {target}')
+
+
+def _run(answers: _Answers, jobs: list[Job], results: BatchResults, title: str) -> None:
+    with progress_bar(title) as progress:
+        progress(results.done, len(jobs))
+        for job in jobs[results.done :]:
+            results.add(job, answers.fields(job))
+            progress(results.done, len(jobs))
+
+
+class _Answers:
+    """Turns jobs into the fields of their results."""
+
+    def __init__(self, model: Model, system: str | None, as_chat: bool | None, constraint: Constraint | None) -> None:
+        self._model = model
+        self._system = system
+        self._as_chat = as_chat
+        self._constraint = constraint
+
+    def fields(self, job: Job) -> dict[str, object]:
+        """Return text and counts, or the error where the line is to blame for it."""
+        if job.error is not None:
+            return {"error": job.error}
+        try:
+            return self._answer(job)
+        except (ContextError, SettingError, TextError) as error:
+            return {"error": str(error)}
+
+    def _answer(self, job: Job) -> dict[str, object]:
+        if isinstance(job.prompt, str):
+            prompt = text_prompt(self._model, job.prompt, self._system, self._as_chat)
+        else:
+            prompt = chat_prompt(self._model, job.prompt)
+        run = ask(self._model, prompt, job.reply, constraint=self._constraint)
+        return piece_fields(self._model, run, with_logprobs=False) | summary_fields(run.summary)

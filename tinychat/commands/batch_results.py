@@ -1,0 +1,88 @@
+"""The file of a batch's results: one line for each job, in the order of the jobs, never half of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tinychat.commands.batch_jobs import Job
+from tinychat.errors import SettingError
+
+_LINE_START = b'{"id": '
+
+
+class BatchResults:
+    """Appends results; what an earlier run has written counts as done.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it does not exist. A last line that was cut in mid-writing is taken away.
+    jobs : sequence of Job
+        All jobs, those that are done included.
+
+    Attributes
+    ----------
+    done : int
+        Jobs that have their result.
+    failed : int
+        Those among them whose result is an error.
+
+    Raises
+    ------
+    SettingError
+        If the file holds something other than results of these jobs.
+    """
+
+    def __init__(self, path: Path, jobs: Sequence[Job]) -> None:
+        self._path = path
+        self.done = self.failed = 0
+        self._file = open(path, "a+b")
+        try:
+            self._take_over(jobs)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> BatchResults:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, job: Job, fields: dict[str, object]) -> None:
+        """Write the result of the next job, in one piece."""
+        self._file.write(json.dumps({"id": job.id} | fields).encode() + b"\n")
+        self._file.flush()
+        self._count(fields)
+
+    def _take_over(self, jobs: Sequence[Job]) -> None:
+        self._file.seek(0)
+        *lines, rest = self._file.read().split(b"\n")
+        if len(lines) > len(jobs):
+            raise self._foreign(len(jobs) + 1)
+        for job, line in zip(jobs, lines, strict=False):
+            self._count(self._result(job, line))
+        if not (rest.startswith(_LINE_START) or _LINE_START.startswith(rest)):
+            raise self._foreign(self.done + 1)
+        self._file.truncate(self._file.tell() - len(rest))
+
+    def _result(self, job: Job, line: bytes) -> dict[str, object]:
+        try:
+            result = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._foreign(self.done + 1) from None
+        if not isinstance(result, dict) or result.get("id") != job.id or not result.keys() & {"text", "error"}:
+            raise self._foreign(self.done + 1)
+        return result
+
+    def _count(self, result: dict[str, object]) -> None:
+        self.done += 1
+        self.failed += "error" in result
+
+    def _foreign(self, line: int) -> SettingError:
+        return SettingError(f"{self._path} line {line} is not a result of this batch: give another file with -o")
