@@ -1,0 +1,135 @@
+import pytest
+from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
+
+from tinychat.chat.message import Message
+from tinychat.chat.overflow import forgetting_notice, shift_cache
+from tinychat.chat.session import Chat
+from tinychat.errors import ContextError, SettingError
+
+# Each turn takes 19 tokens: a mark and eight letters, twice, and an end.
+TURNS = [(f"message{n}", f"reply..{n}") for n in range(6)]
+
+
+def full_chat(overflow, *replies, context_size=64, **settings):
+    """Return a chat of a small context, and the list of what it says to the person."""
+    model = fake_model(Replies(*replies), context_size=context_size)
+    chat = Chat(model, temperature=0.0, overflow=overflow, **settings)
+    notices = []
+    chat.on_notice = notices.append
+    return chat, notices
+
+
+def after_turns(overflow, count, *more, **settings):
+    chat, notices = full_chat(overflow, *(reply for _, reply in TURNS[:count]), *more, **settings)
+    for message, _ in TURNS[:count]:
+        chat.say(message)
+    return chat, notices
+
+
+def text_of(engine):
+    return bytes(token_id for token_id in engine.cached_ids if token_id < 256).decode()
+
+
+@pytest.mark.parametrize("overflow", ["drop", "shift"])
+def test_the_oldest_turns_go_and_it_is_said(overflow):
+    chat, notices = after_turns(overflow, 3, system="Be kind.")
+    assert chat.forgotten == 2
+    assert notices == [
+        'the context is full: the model no longer sees the oldest turn ("message0"); 39 of 64 tokens in use, 25 left'
+    ]
+    assert text_of(chat.model.engine) == "Be kind.message1reply..1message2reply..2"
+    assert [message.content for message in chat.messages] == [text for turn in TURNS[:3] for text in turn]
+
+
+@pytest.mark.parametrize("overflow", ["drop", "shift"])
+def test_a_long_conversation_goes_on_and_on(overflow):
+    chat, notices = after_turns(overflow, 6, system="Be kind.")
+    assert chat.messages[-1].content == "reply..5"
+    assert len(notices) >= 3
+    assert chat.model.engine.cached_ids[: 1 + len("Be kind.") + 1] == [BOS, SYSTEM, *b"Be kind."]
+
+
+def test_dropping_reads_the_rest_again_and_shifting_does_not():
+    dropping, _ = after_turns("drop", 3, system="Be kind.")
+    shifting, _ = after_turns("shift", 3, system="Be kind.")
+    assert dropping.model.engine.drops == []
+    assert dropping.model.summary.reused_tokens == len([BOS, SYSTEM, *b"Be kind.", USER]) + len("message")
+    (span,) = shifting.model.engine.drops
+    assert span[1] - span[0] == len([USER, *b"message0", ASSISTANT, *b"reply..0", EOS])
+    # The new message with its marks, and the end of the reply before it.
+    assert shifting.model.summary.prompt_tokens - shifting.model.summary.reused_tokens == 11
+    assert shifting.model.engine.cached_ids == dropping.model.engine.cached_ids
+
+
+def test_stopping_forgets_nothing():
+    chat, notices = after_turns("stop", 3, system="Be kind.")
+    assert chat.model.summary.finish_reason == "context"
+    with pytest.raises(ContextError, match="context holds 64"):
+        chat.say("message4")
+    assert (chat.forgotten, notices) == (0, [])
+
+
+@pytest.mark.parametrize("overflow", ["drop", "shift"])
+def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
+    reply = "0123456789" * 2 + "😀 and done"
+    chat, notices = after_turns(overflow, 1, reply, system="Be kind.")
+    assert chat.say("at length") == reply
+    assert chat.model.summary.finish_reason == "stop"
+    assert chat.model.summary.new_tokens == len(reply.encode())
+    assert chat.forgotten == 2
+    assert len(notices) == 1
+    assert text_of(chat.model.engine) == f"Be kind.at length{reply}"
+
+
+def test_a_reply_that_has_the_context_to_itself_ends_there():
+    chat, notices = full_chat("drop", "x" * 100)
+    chat.say("hi")
+    assert chat.model.summary.finish_reason == "context"
+    assert (chat.forgotten, notices) == (0, [])
+
+
+def test_a_message_that_never_fits_is_withdrawn_and_nothing_forgotten():
+    chat, _ = after_turns("drop", 2, "Fine.")
+    with pytest.raises(ContextError, match="context holds 64"):
+        chat.say("x" * 70)
+    assert (chat.forgotten, len(chat.messages)) == (0, 4)
+
+
+def test_a_reply_that_is_stopped_before_it_begins_forgets_nothing():
+    chat, _ = after_turns("drop", 2)
+    assert list(chat.stream("message2", cancelled=lambda: True)) == []
+    assert (chat.forgotten, len(chat.messages)) == (0, 4)
+
+
+def test_undoing_past_what_was_forgotten():
+    chat, _ = after_turns("drop", 3, "Anew.", system="Be kind.")
+    chat.undo(3)
+    assert (chat.forgotten, chat.messages) == (0, [])
+    assert chat.say("from the start") == "Anew."
+
+
+def test_an_unknown_policy_is_refused():
+    with pytest.raises(SettingError, match="--overflow spill is unknown: choose one of stop, drop, shift"):
+        full_chat("spill")
+
+
+def test_a_cache_that_goes_on_otherwise_is_left_alone():
+    engine = fake_model(Replies()).engine
+    engine.cached_ids = [1, 2, 3, 4, 5, 6]
+    for ids, missing in [([1, 2, 9], 2), ([1, 2, 3, 4, 5, 6], 0), ([1, 2], 2), ([1, 2, 6], 9)]:
+        shift_cache(engine, ids, missing)
+        assert engine.drops == []
+    shift_cache(engine, [1, 2, 5, 6, 7], 2)
+    assert engine.cached_ids == [1, 2, 5, 6]
+
+
+def test_the_notice_names_a_few_turns_and_counts_the_rest():
+    turns = [
+        (Message("user", f"question {n}\nwith a second line that is long"), Message("assistant", "a")) for n in range(5)
+    ]
+    notice = forgetting_notice([message for turn in turns for message in turn], 30, 100)
+    assert notice == (
+        'the context is full: the model no longer sees the oldest 5 turns ("question 0 with a second line that is...", '
+        '"question 1 with a second line that is...", "question 2 with a second line that is..." and 2 more); '
+        "30 of 100 tokens in use, 70 left"
+    )
