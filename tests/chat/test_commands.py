@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 from fake_desk import FakeDesk
@@ -17,6 +19,7 @@ def desk_after(*turns, **settings):
     return desk
 
 
+README = Path(__file__).parents[2] / "README.md"
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
 
@@ -302,3 +305,11 @@ def test_paths_are_completed(tmp_path):
     assert complete_command(FakeDesk(), start) == [f"{start}notes/", f"{start}notes.txt"]
     assert complete_command(FakeDesk(), f"{start}.h") == [f"{start}.hidden"]
     assert complete_command(FakeDesk(), f"{start}none/x") == []
+
+
+def test_the_readme_lists_every_command():
+    section = README.read_text(encoding="utf-8").partition("| command | |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`/(\w+)((?: [^`]+)?)`", section)
+    assert {name: argument.strip() for name, argument in listed} == {
+        name: command.argument for name, command in COMMANDS.items()
+    }
