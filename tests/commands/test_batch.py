@@ -224,3 +224,13 @@ def test_a_decoder_says_in_a_batch_what_it_says_alone(console, files, tmp_path):
         code, out, _ = console.run("complete", folder, "-p", prompt, "--json", *flags)
         assert code == 0
         assert json.loads(out)["token_ids"] == result["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [("complete", 'git diff | tinychat complete -p "Summarise'), ("batch", '{"prompt": "Name three colours.", "max')],
+)
+def test_examples_in_the_help_keep_their_lines(console, command, example):
+    _, out, _ = console.run(command, "--help")
+    assert f"\n  {example}" in out
+    assert "\\b" not in out

@@ -58,7 +58,7 @@ def batch(
     grammar: Path | None,
     **flags: Any,
 ) -> None:
-    r"""Answer every line of IN.jsonl with MODEL.
+    """Answer every line of IN.jsonl with MODEL.
 
     A line is a JSON object with a prompt or the messages of a conversation. It may have an id, which
     else is the line's number, and settings that go before the flags: max_tokens, temperature, top_k,
@@ -72,7 +72,7 @@ def batch(
     seed, or id and error where a line cannot be answered; exit code 1 then tells of it at the end. The
     tokens are those that `tinychat complete` gives for the line alone. Started again after Ctrl-C,
     the command goes on where it was.
-    """
+    """  # noqa: D301
     if system is not None and as_chat is False:
         raise click.UsageError("--system needs the chat template: leave out --raw")
     if target.exists() and os.path.samefile(source, target):

@@ -81,7 +81,7 @@ def complete(
     grammar: Path | None,
     **flags: Any,
 ) -> None:
-    r"""Write one reply of MODEL.
+    """Write one reply of MODEL.
 
     It answers the texts of --file, of stdin and of -p, joined in this order. Stdin is read when
     it is no terminal, or when "-" asks for it.
@@ -90,7 +90,11 @@ def complete(
     git diff | tinychat complete -p "Summarise the change above."
     tinychat complete --file notes.txt -p "List the open questions." --json
     tinychat complete -p "A shell loop over all .txt files, please." -x
-    """
+    tinychat complete -p "Name and age of: Ada, 36" --schema person.json
+
+    A schema or grammar limits what the model can say, but the model does not see it: tell it in the
+    prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
+    """  # noqa: D301
     if model == "-":
         model, source = None, "-"
     _check_combination(system, as_chat, as_json, as_jsonl, logprobs, code_only)
