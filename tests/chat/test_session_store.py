@@ -10,7 +10,7 @@ from tinychat.chat.session_store import SessionStore
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(
-    "tiny", "Be kind.", [Message("user", "hi 😀"), Message("assistant", "Hel", partial=True)], 0, {"seed": None}
+    "tiny", "Be kind.", [Message("user", "hi 😀"), Message("assistant", "Hel", partial=True)], {"seed": None}
 )
 
 
@@ -92,7 +92,7 @@ def test_new_names_are_free(store):
 
 
 def damaged(**changes):
-    store = {"format": 1, "model": None, "system": None, "messages": [], "forgotten": 0, "settings": {}}
+    store = {"format": 1, "model": None, "system": None, "messages": [], "settings": {}}
     return json.dumps(store | changes)
 
 
@@ -109,8 +109,6 @@ def damaged(**changes):
         (damaged(messages=[{"role": "user", "content": 3}]), "its messages cannot be read"),
         (damaged(messages=[{"role": "user", "content": "x", "partial": "no"}]), "its messages cannot be read"),
         (damaged(system=["x"]), "its system cannot be read"),
-        (damaged(forgotten=-2), "its forgotten cannot be read"),
-        (damaged(forgotten=1), "its forgotten cannot be read"),
         (damaged(settings=[]), "its settings cannot be read"),
         (damaged(settings={"seed": {}}), "its settings cannot be read"),
     ],

@@ -181,3 +181,14 @@ def test_the_same_session_with_another_model_says_so():
     desk, _ = saved_desk("Hello")
     desk.workspace.store.write("talk", SavedSession(model="big"))
     assert "it was begun with the model big" in desk.workspace.load("talk")
+
+
+def test_what_one_context_forgot_another_may_hold():
+    desk, _ = saved_desk(*"abcdef", context_size=32, overflow="drop")
+    for message in ("one two", "three four", "five six"):
+        desk.chat.say(message)
+    assert desk.chat.forgotten > 0
+    again = FakeDesk("g", chunk_size=256)
+    again.workspace.load(desk.workspace.name)
+    again.chat.say("seven")
+    assert bytes(i for i in again.chat.model.engine.cached_ids if i < 256) == b"one twoathree fourbfive sixcseveng"

@@ -158,9 +158,9 @@ class Chat:
 
     def clear(self) -> None:
         """Forget all messages; the system prompt stays."""
-        self.replace_messages([], 0)
+        self.replace_messages([])
 
-    def replace_messages(self, messages: list[Message], forgotten: int) -> None:
+    def replace_messages(self, messages: list[Message], forgotten: int = 0) -> None:
         """Go on from `messages`, of which the model does not see the first `forgotten`."""
         self.messages = messages
         self.forgotten = min(forgotten, len(messages))

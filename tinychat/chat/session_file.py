@@ -27,8 +27,6 @@ class SavedSession:
         The system prompt.
     messages : list of Message
         User and assistant in turn; the last may be a message without a reply.
-    forgotten : int
-        How many of the oldest messages the model no longer sees.
     settings : mapping
         Values by name, as `tinychat.chat.settings.settings_of` gives them.
     """
@@ -36,7 +34,6 @@ class SavedSession:
     model: str | None = None
     system: str | None = None
     messages: list[Message] = field(default_factory=list)
-    forgotten: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -65,7 +62,6 @@ def from_json(data: bytes, source: str) -> SavedSession:
         model=_text_or_none(value, "model", source),
         system=_text_or_none(value, "system", source),
         messages=_messages(value.get("messages"), source),
-        forgotten=_forgotten(value, source),
         settings=_settings(value.get("settings"), source),
     )
 
@@ -97,13 +93,6 @@ def _text_or_none(value: Mapping[str, object], key: str, source: str) -> str | N
     if not isinstance(text, str | None):
         raise _damaged(source, key)
     return text
-
-
-def _forgotten(value: Mapping[str, object], source: str) -> int:
-    count = value.get("forgotten", 0)
-    if not isinstance(count, int) or count < 0 or count % 2:
-        raise _damaged(source, "forgotten")
-    return count
 
 
 def _damaged(source: str, key: str) -> SessionError:

@@ -144,7 +144,7 @@ class Workspace:
 
     def _snapshot(self) -> SavedSession:
         chat = self.chat
-        return SavedSession(self._model, chat.system, chat.messages, chat.forgotten, settings_of(chat))
+        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat))
 
     def _restore(self, saved: SavedSession) -> None:
         messages = saved.messages
@@ -158,7 +158,7 @@ class Workspace:
         _restore_settings(self.chat, saved.settings)
         self.chat.system = saved.system
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
-        self.chat.replace_messages(messages, saved.forgotten)
+        self.chat.replace_messages(messages)
         self.chat.on_change = autosave
 
     def _standing(self, saved: SavedSession) -> list[str]:
