@@ -82,6 +82,12 @@ def test_an_interrupted_write_leaves_the_old_file(store, monkeypatch):
     assert [path.name for path in store.folder.iterdir()] == ["mine.json"]
 
 
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "sessions").touch()
+    with pytest.raises(SessionError, match="cannot be written"):
+        SessionStore(tmp_path / "sessions").write("mine", SAVED)
+
+
 def test_new_names_are_free(store):
     store.write("talk", SAVED)
     store.write("talk-2", SAVED)

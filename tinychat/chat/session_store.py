@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -88,8 +89,11 @@ class SessionStore:
             _write_whole(aside, to_json(session).encode("utf-8", "surrogatepass"))
             os.replace(aside, path)
         except OSError as error:
-            aside.unlink(missing_ok=True)
             raise SessionError(f"{path} cannot be written: {error.strerror or error}") from None
+        finally:
+            # Still there only if something went wrong, Ctrl-C included.
+            with suppress(OSError):
+                aside.unlink()
 
     def new_name(self, wanted: str | None = None) -> str:
         """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
