@@ -1,9 +1,11 @@
 """The real program with a model of prepared replies, for tests that need a process of its own."""
 
+import os
 import signal
 import sys
+import time
 
-from fake_model import Replies, fake_model
+from fake_model import ASSISTANT, EOS, USER, Replies, fake_model
 
 from tinychat.cli import main
 
@@ -12,22 +14,51 @@ REPLIES = {
     "colourful": ("Red \x1b[31malert\x1b[0m.",),
     "endless": ("flood " * 20_000,),
     "slow": ("Please wait...",),
+    "polyglot": ("漢字 и emoji 👩‍🚀 e\u0301 😀",),
+    "markdown": ("# Title\n\nSome **bold** text.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n",),
+    "pensive": ("<think>\nLet me see.\n</think>\n\nYes.", "<think>\nAgain?\n</think>\n\nNo."),
+    "wordy": ("word " * 40 + "wait" + " word" * 40,),
 }
 
 
+class Counting:
+    """Answers each message with its number of lines and its last line."""
+
+    def __call__(self, ids):
+        if ASSISTANT not in ids:
+            return EOS
+        spoken = ids[::-1].index(ASSISTANT)
+        end = len(ids) - 1 - spoken
+        begin = len(ids) - ids[::-1].index(USER)
+        lines = bytes(ids[begin:end]).decode().split("\n")
+        reply = f"{len(lines)} lines, last: {lines[-1]}".encode()
+        return reply[spoken] if spoken < len(reply) else EOS
+
+
 def load(name, options):
-    """Return the model of this name; where its reply says "wait" it waits for Ctrl-C."""
-    model = fake_model(Replies(*REPLIES[name]), name=name, context_size=2**20)
+    """Return the model of this name; where its reply says "wait" it waits for Ctrl-C.
+
+    The model "reader" waits in the fourth chunk of the first prompt that has as many.
+    """
+    replies = Replies(*REPLIES[name]) if name in REPLIES else Counting()
+    model = fake_model(replies, name=name, context_size=2**20, chunk_size=8)
+    signals, writer = os.pipe()
+    os.set_blocking(writer, False)
+    chunks = 0
 
     def wait_where_told(_count):
+        nonlocal chunks
         written = bytes(token_id for token_id in model.engine.cached_ids[-4:] if token_id < 256)
-        if written.endswith(b"wa"):
-            # From before the word is shown: a Ctrl-C that is quicker than sigwait must not get lost.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        elif written == b"wait":
-            signal.sigwait({signal.SIGINT})
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            signal.raise_signal(signal.SIGINT)
+        chunks += name == "reader"
+        if written.endswith(b"wa") or chunks == 3:
+            # From before the word is shown: a Ctrl-C that is quicker than the waiting must not get lost.
+            signal.set_wakeup_fd(writer)
+        elif written.endswith(b"wai"):
+            # As slow as a model, so that what it wrote is drawn before it waits.
+            time.sleep(0.2)
+        elif written == b"wait" or chunks == 4:
+            os.read(signals, 1)
+            signal.set_wakeup_fd(-1)
 
     model.engine._before_step = wait_where_told
     return model

@@ -24,8 +24,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def renderer(out, err, **environment):
-    return Renderer(out, err, environment)
+def renderer(out, err, plain=True, **environment):
+    return Renderer(out, err, environment, plain)
 
 
 def test_a_terminal_gets_harmless_text_and_a_file_gets_all():

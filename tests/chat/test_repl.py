@@ -5,6 +5,7 @@ import pytest
 from fake_model import Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS
+from tinychat.chat.line_input import LineDiscarded
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.repl import Repl
 from tinychat.chat.session import Chat
@@ -18,7 +19,7 @@ class Script:
         self.interactive = interactive
         self._lines = list(lines)
 
-    def read(self):
+    def read(self, _prompt):
         if not self._lines:
             raise EOFError
         line = self._lines.pop(0)
@@ -98,9 +99,20 @@ def test_the_previous_ctrl_c_handler_returns_after_a_reply():
 
 
 def test_ctrl_c_at_the_prompt_clears_the_line():
-    out, err, _ = converse([KeyboardInterrupt, "hi"], "Hello!")
+    out, err, _ = converse([KeyboardInterrupt, "hi", KeyboardInterrupt, "hi"], "Hello!", "Again!")
+    assert out == "Hello!\nAgain!\n"
+    assert err.endswith("Ctrl-C again or Ctrl-D leaves, /help lists the commands\n")
+
+
+def test_ctrl_c_twice_in_a_row_leaves_unless_it_threw_text_away():
+    out, _, _ = converse([LineDiscarded, LineDiscarded, "hi", KeyboardInterrupt, KeyboardInterrupt, "more"], "Hello!")
     assert out == "Hello!\n"
-    assert err.endswith("Ctrl-D leaves, /help lists the commands\n")
+
+
+def test_fences_are_taken_off_and_hold_no_command():
+    out, _, chat = converse(['"""\n/exit\nis a command\n"""', '""""""'], "Indeed.")
+    assert out == "Indeed.\n"
+    assert chat.messages[0].content == "/exit\nis a command"
 
 
 def test_ctrl_c_in_a_pipe_ends_the_program():

@@ -1,115 +1,196 @@
-"""The whole program in a real terminal, driven by keys."""
+"""The whole program in a real terminal: how replies are drawn, and how they are stopped."""
 
-import os
-import sys
-from pathlib import Path
+import signal
 
 import pytest
+from terminal import CTRL_C, CTRL_D
 
-pexpect = pytest.importorskip("pexpect", reason="no terminal to drive without pexpect")
-
-APP = Path(__file__).parents[1] / "fake_app.py"
-ENVIRONMENT = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "LC_ALL": "C.UTF-8"}
-CTRL_C, CTRL_D = "\x03", "\x04"
-# Switching bracketed paste on is what the line editor does when it is ready for keys.
-PROMPT = r"\x1b\[\?2004h"
-
-
-@pytest.fixture
-def start():
-    """Return a function that starts the chat; what it started ends with the test."""
-    started = []
-
-    def begin(*arguments, **environment):
-        child = pexpect.spawn(
-            sys.executable,
-            [str(APP), *arguments],
-            env=os.environ | ENVIRONMENT | environment,
-            encoding="utf-8",
-            timeout=30,
-            dimensions=(24, 80),
-        )
-        started.append(child)
-        return child
-
-    yield begin
-    for child in started:
-        child.close(force=True)
-
-
-def say(child, text, prompt=PROMPT):
-    child.expect(prompt)
-    child.send(text + "\r")
-
-
-def leave(child, prompt=PROMPT):
-    child.expect(prompt)
-    child.send(CTRL_D)
-    assert exit_code(child) == 0
-
-
-def exit_code(child):
-    child.expect(pexpect.EOF)
-    return child.wait()
+SUMMARY = "tokens, .* tok/s, first token after"
 
 
 def test_a_reply_streams_and_is_summed_up(start):
-    child = start("chat", "chatty")
-    child.expect("Ctrl-D leaves")
-    say(child, "hi")
-    child.expect("Hello 😀!")
-    child.expect("11 tokens, .* tok/s, first token after")
-    leave(child)
+    terminal = start("chat", "chatty")
+    terminal.expect("Ctrl-D leaves")
+    terminal.say("hi")
+    terminal.expect("Hello 😀!")
+    terminal.expect(f"11 {SUMMARY}")
+    terminal.say("think")
+    # Drawn while the model is still writing: it waits for Ctrl-C.
+    terminal.expect("I think that wait")
+    terminal.send(CTRL_C)
+    terminal.leave()
 
 
-def test_ctrl_c_stops_the_reply_then_clears_the_line_and_ctrl_d_leaves(start):
-    child = start("chat", "chatty")
-    say(child, "hi")
-    child.expect("Hello")
-    say(child, "think")
-    child.expect("I think that wait")
-    child.send(CTRL_C)
-    child.expect("stopped")
-    child.expect(PROMPT)
-    child.send("half a li" + CTRL_C)
-    child.expect("Ctrl-D leaves")
-    say(child, "/stats")
-    child.expect("messages: 4")
-    leave(child)
+def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(start):
+    terminal = start("chat", "chatty")
+    terminal.say("hi")
+    terminal.say("think")
+    terminal.expect("I think that wait")
+    terminal.send(CTRL_C)
+    terminal.expect(", stopped")
+    terminal.say("/stats")
+    terminal.expect("messages: 4")
+    terminal.say("and?")
+    terminal.expect("Good.")
+    terminal.leave()
+
+
+def test_ctrl_c_stops_the_reading_of_the_prompt(start):
+    terminal = start("chat", "reader")
+    terminal.say("a message of several chunks, so long that the terminal shows how much of it is read")
+    terminal.expect("reading the prompt [1-9]")
+    terminal.send(CTRL_C)
+    terminal.expect("stopped before the reply began")
+    terminal.say("short")
+    terminal.expect("1 lines, last: short")
+    terminal.leave()
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(start):
+    terminal = start("chat", "counting")
+    terminal.type("half a li" + CTRL_C)
+    terminal.expect("Ctrl-C again or Ctrl-D leaves")
+    terminal.type("another" + CTRL_C)
+    terminal.expect("Ctrl-C again or Ctrl-D leaves")
+    terminal.say("whole")
+    terminal.expect("1 lines, last: whole")
+    terminal.type(CTRL_C)
+    terminal.expect("Ctrl-C again or Ctrl-D leaves")
+    terminal.type(CTRL_C)
+    terminal.ends_with(0)
+
+
+def test_ctrl_d_leaves(start):
+    terminal = start("chat", "chatty")
+    terminal.type(CTRL_D)
+    terminal.ends_with(0)
+
+
+def test_keys_pressed_during_a_reply_wait_for_the_prompt(start):
+    terminal = start("chat", "chatty")
+    terminal.say("hi")
+    terminal.say("think")
+    terminal.expect("I think that wait")
+    terminal.send("typed ahead\r")
+    # Not by key: the terminal throws away what was typed before Ctrl-C.
+    terminal.child.kill(signal.SIGINT)
+    terminal.expect(", stopped")
+    terminal.expect("Good.")
+    terminal.leave()
+
+
+def test_markdown_is_drawn_and_plain_leaves_it_alone(start):
+    drawn = start("chat", "markdown")
+    drawn.say("hi")
+    drawn.expect(SUMMARY)
+    assert "# Title" not in drawn.child.before
+    assert "**bold**" not in drawn.child.before.rpartition("Some")[2]
+    assert "\x1b[1mbold\x1b[0m" in drawn.child.before
+    assert "• \x1b[0mone" in drawn.child.before
+    drawn.leave()
+    plain = start("chat", "markdown", "--plain")
+    plain.say("hi")
+    plain.expect_exact("# Title\r\n\r\nSome **bold** text.\r\n\r\n- one\r\n- two\r\n\r\n| a | b |\r\n")
+    plain.leave()
+
+
+def test_characters_split_over_tokens_arrive_whole(start):
+    for arguments in ([], ["--plain"]):
+        terminal = start("chat", "polyglot", *arguments)
+        terminal.say("hi")
+        terminal.expect_exact("漢字 и emoji 👩\u200d🚀 e\u0301 😀")
+        assert "\ufffd" not in terminal.child.before
+        terminal.leave()
 
 
 def test_escape_codes_of_the_model_are_shown_not_obeyed(start):
-    child = start("chat", "colourful")
-    say(child, "hi")
-    child.expect_exact("Red ␛[31malert␛[0m.")
-    leave(child)
+    for arguments in ([], ["--plain"]):
+        terminal = start("chat", "colourful", *arguments)
+        terminal.say("hi")
+        terminal.expect_exact("Red ␛[31malert␛[0m.")
+        terminal.leave()
+
+
+def test_thinking_is_dimmed(start):
+    terminal = start("chat", "pensive")
+    terminal.say("hi")
+    terminal.expect_exact("\x1b[2mL\x1b[0m")
+    terminal.expect("Yes.")
+    assert "<think>" not in terminal.child.before
+    terminal.leave()
+
+
+def test_a_resize_in_mid_reply_loses_nothing(start):
+    terminal = start("chat", "wordy")
+    terminal.say("hi")
+    terminal.expect("wait")
+    terminal.child.setwinsize(24, 50)
+    terminal.send(CTRL_C)
+    terminal.expect("stopped")
+    # Drawn anew at the new width: all words of the reply, in lines that fit.
+    again = terminal.child.before.rpartition("\x1b[J")[2].partition("\x1b[2m")[0]
+    assert again.count("word") == 40
+    assert max(len(line) for line in again.split("\r\n")) <= 50
+    terminal.leave()
+
+
+def test_a_resize_at_the_prompt(start):
+    terminal = start("chat", "counting")
+    terminal.type("a message that was begun")
+    terminal.expect("begun")
+    terminal.child.setwinsize(10, 30)
+    terminal.send(" and ended\r")
+    terminal.expect("1 lines, last: a message")
+    terminal.leave()
 
 
 def test_a_dumb_terminal_gets_no_escape_codes(start):
-    child = start("chat", "chatty", TERM="dumb")
-    say(child, "hi", prompt="> ")
-    child.expect(r"Hello 😀!\r\n11 tokens, ")
-    assert "\x1b" not in child.before + child.after
-    say(child, "think", prompt="> ")
-    child.expect("wait")
-    child.send(CTRL_C)
-    child.expect("stopped")
-    child.expect("> ")
-    child.send("half a li" + CTRL_C)
-    child.expect("Ctrl-D leaves")
-    leave(child, prompt="> ")
+    terminal = start("chat", "chatty", TERM="dumb")
+    terminal.say("hi")
+    terminal.expect(r"Hello 😀!\r\n11 tokens, ")
+    assert "\x1b" not in terminal.child.before + terminal.child.after
+    terminal.say("think")
+    terminal.expect("wait")
+    terminal.send(CTRL_C)
+    terminal.expect("stopped")
+    terminal.type("half a li" + CTRL_C)
+    terminal.expect("Ctrl-D leaves")
+    terminal.leave()
 
 
 def test_no_color_leaves_the_styles_out(start):
-    child = start("chat", "chatty", NO_COLOR="1")
-    child.expect_exact("chatty Ctrl-C stops a reply")
-    say(child, "hi")
-    child.expect_exact("Hello 😀!\r\n11 tokens, ")
-    leave(child)
+    terminal = start("chat", "markdown", NO_COLOR="1")
+    terminal.expect_exact("markdown Ctrl-C stops a reply")
+    terminal.say("hi")
+    terminal.expect(SUMMARY)
+    reply = terminal.child.before.rpartition("Title")[2]
+    assert "• one" in reply
+    assert "\x1b[1m" not in reply
+    assert "\x1b[3" not in reply
+    terminal.leave()
+
+
+def test_forty_columns_are_enough(start):
+    terminal = start("chat", "wordy", columns=40)
+    terminal.say("hi")
+    terminal.expect("wait")
+    lines = terminal.child.before.rpartition("\x1b[?2004l")[2].split("\r\n")
+    assert max(len(line) for line in lines[-4:]) <= 40
+    terminal.send(CTRL_C)
+    terminal.expect("stopped")
+    terminal.leave()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7])
+def test_the_narrowest_terminal_does_not_end_the_chat(start, columns):
+    terminal = start("chat", "markdown", columns=columns)
+    terminal.say("hi")
+    terminal.say("/exit")
+    terminal.ends_with(0)
 
 
 def test_ctrl_c_in_a_one_shot_completion_is_130(start):
-    child = start("complete", "slow", "-p", "hi")
-    child.expect("Please wait")
-    child.send(CTRL_C)
-    assert exit_code(child) == 130
+    terminal = start("complete", "slow", "-p", "hi")
+    terminal.expect("Please wait")
+    terminal.send(CTRL_C)
+    terminal.ends_with(130)

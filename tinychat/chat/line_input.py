@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TextIO
 
+from tinychat.chat.fences import is_open
+from tinychat.chat.safe_text import safe_text
 from tinychat.errors import SettingError
 
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
+PROMPT, CONTINUATION = "> ", "  "
 
 
-_PROMPT = "> "
+def _no_candidates(_line: str) -> list[str]:
+    return []
+
+
+def _no_bar(_width: int) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What one reading of a message begins with and shows.
+
+    Attributes
+    ----------
+    text : str
+        What the person finds typed already.
+    multiline : bool
+        Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
+    complete : callable
+        Candidates for the last word of a line that begins with "/".
+    bar : callable
+        The status line below the prompt, for a width in columns.
+    """
+
+    text: str = ""
+    multiline: bool = False
+    complete: Callable[[str], list[str]] = _no_candidates
+    bar: Callable[[int], str] = _no_bar
+
+
+class LineDiscarded(KeyboardInterrupt):
+    """Ctrl-C threw away a line that held text."""
 
 
 class LineInput(Protocol):
@@ -19,8 +52,8 @@ class LineInput(Protocol):
 
     interactive: bool
 
-    def read(self) -> str:
-        """Return the next line without its end.
+    def read(self, prompt: Prompt) -> str:
+        """Return the next message: a line without its end, or what is fenced by three quotation marks.
 
         Raises
         ------
@@ -40,8 +73,8 @@ class PlainInput:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def read(self) -> str:
-        """Return the next line; see `LineInput`.
+    def read(self, _prompt: Prompt) -> str:
+        """Return the next message; see `LineInput`.
 
         Raises
         ------
@@ -50,13 +83,21 @@ class PlainInput:
         SettingError
             If the stream is not UTF-8.
         """
+        text = self._line()
+        if not text:
+            raise EOFError
+        while is_open(text):
+            line = self._line()
+            if not line:
+                break
+            text += line
+        return text.rstrip("\r\n")
+
+    def _line(self) -> str:
         try:
-            line = self._stream.readline()
+            return self._stream.readline()
         except UnicodeDecodeError as error:
             raise SettingError(f"the input is not valid UTF-8 ({error.reason}): convert it first") from error
-        if not line:
-            raise EOFError
-        return line.rstrip("\r\n")
 
 
 class DumbTerminalInput(PlainInput):
@@ -67,25 +108,20 @@ class DumbTerminalInput(PlainInput):
     def __init__(self, stream: TextIO, terminal: TextIO) -> None:
         super().__init__(stream)
         self._terminal = terminal
+        self._mark = PROMPT
 
-    def read(self) -> str:
-        """Return the next line; see `LineInput`."""
-        self._terminal.write(_PROMPT)
+    def read(self, prompt: Prompt) -> str:
+        """Return the next message; see `LineInput`. A text to begin with can only be shown."""
+        if prompt.text:
+            self._terminal.write(safe_text(prompt.text) + "\n")
+        self._mark = PROMPT
+        return super().read(prompt)
+
+    def _line(self) -> str:
+        self._terminal.write(self._mark)
         self._terminal.flush()
-        return super().read()
-
-
-class TerminalInput:
-    """A prompt with line editing and the history of this conversation."""
-
-    interactive = True
-
-    def __init__(self, terminal: TextIO) -> None:
-        self._session = _prompt_session(terminal)
-
-    def read(self) -> str:
-        """Return the edited line; see `LineInput`."""
-        return self._session.prompt(_PROMPT)
+        self._mark = CONTINUATION
+        return super()._line()
 
 
 def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]) -> LineInput:
@@ -99,12 +135,7 @@ def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mappi
     terminal = stderr if stderr.isatty() else stdout
     if environment.get("TERM") == "dumb":
         return DumbTerminalInput(stdin, terminal)
-    return TerminalInput(terminal)
-
-
-def _prompt_session(terminal: TextIO) -> PromptSession[str]:
     # Imported here: only a real terminal needs it, and it takes a tenth of a second.
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.output import create_output
+    from tinychat.chat.terminal_input import TerminalInput
 
-    return PromptSession(output=create_output(stdout=terminal))
+    return TerminalInput(terminal, environment)

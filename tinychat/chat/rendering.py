@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TextIO
+from functools import partial
+from typing import Protocol, TextIO
 
+from tinychat.chat.plain_reply import PlainReply
 from tinychat.chat.safe_text import safe_text
 from tinychat.generate.summary import FinishReason, Summary
 
@@ -22,51 +24,69 @@ _ENDINGS: Mapping[FinishReason, str] = {
 }
 
 
+class Reply(Protocol):
+    """A reply being drawn."""
+
+    def feed(self, text: str) -> None:
+        """Take the next piece."""
+        ...
+
+    def finish(self) -> None:
+        """Draw all that is left, and end the line."""
+        ...
+
+
 class Renderer:
     """Draws a conversation on two text streams.
 
     Parameters
     ----------
     out : text stream
-        Gets the model's text and nothing else.
+        Gets the model's text: drawn as markdown on a terminal, else as it is.
     err : text stream
         Gets status lines, notices and errors.
     environment : mapping
-        Environment variables; NO_COLOR and TERM are read.
+        Environment variables; NO_COLOR, TERM and COLORTERM are read.
+    plain : bool
+        Show the model's text as it is on terminals too.
+
+    Attributes
+    ----------
+    show_thinking : bool
+        Whether the think section of a reply is drawn, or folded into a line.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str]) -> None:
+    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str], plain: bool = False) -> None:
         dumb = environment.get("TERM", "") == "dumb"
-        self._out, self._err = out, err
-        self._out_is_terminal = out.isatty()
+        self.show_thinking = True
+        self._out, self._err, self._environment = out, err, environment
+        self._draws_markdown = out.isatty() and not dumb and not plain
         self._err_is_terminal = err.isatty()
         self._can_erase = self._err_is_terminal and not dumb
         self._can_style = self._can_erase and not environment.get("NO_COLOR")
         self._status_shown = False
-        self._at_line_start = True
+        self._reply: Reply | None = None
 
     def prefill_progress(self, done: int, total: int) -> None:
         """Show how much of the prompt has been read; nothing where the line could not be erased."""
-        if not self._can_erase or total < _STATUS_FROM_TOKENS:
-            return
-        self._draw_status(f"reading the prompt {100 * done // total} %")
+        if total >= _STATUS_FROM_TOKENS:
+            self._draw_status(f"reading the prompt {100 * done // total} %")
 
     def text(self, text: str) -> None:
-        """Write text of the model, as it is to a file or pipe, without control characters to a terminal."""
+        """Draw a piece of the reply."""
         if not text:
             return
-        self.clear_status()
-        self._out.write(safe_text(text) if self._out_is_terminal else text)
-        self._out.flush()
-        self._at_line_start = text.endswith("\n")
+        if self._reply is None:
+            self.clear_status()
+            self._reply = self._begin_reply()
+        self._reply.feed(text)
 
     def end_reply(self) -> None:
-        """End the line of the reply."""
+        """Draw what is left of the reply and end its line."""
         self.clear_status()
-        if not self._at_line_start:
-            self._out.write("\n")
-            self._out.flush()
-            self._at_line_start = True
+        if self._reply is not None:
+            self._reply.finish()
+            self._reply = None
 
     def summary(self, summary: Summary) -> None:
         """Say in a dim line what the reply took; nothing where nobody watches."""
@@ -74,8 +94,10 @@ class Renderer:
             self._write_err(self._styled(_DIM, summary_line(summary)) + "\n")
 
     def notice(self, text: str) -> None:
-        """Write a line for the person on stderr."""
+        """Write a line for the person on stderr; a reply that is being drawn goes on below it."""
         self.clear_status()
+        if self._reply is not None:
+            self._reply.finish()
         self._write_err(safe_text(text) + "\n")
 
     def banner(self, name: str, hint: str) -> None:
@@ -92,9 +114,29 @@ class Renderer:
             self._write_err(_ERASE_LINE)
             self._status_shown = False
 
+    def _begin_reply(self) -> Reply:
+        if not self._draws_markdown:
+            return PlainReply(self._out)
+        # Imported here: only a terminal needs it, and it takes a tenth of a second.
+        from tinychat.chat.live_block import terminal_size
+        from tinychat.chat.markdown_reply import MarkdownReply
+
+        on_folded = None if self.show_thinking else self._show_folded
+        return MarkdownReply(self._out, partial(terminal_size, self._out), self._environment, on_folded)
+
+    def _show_folded(self, characters: int, ended: bool) -> None:
+        if not ended:
+            self._draw_status(f"thinking, {characters} characters")
+            return
+        self.clear_status()
+        if self._err_is_terminal:
+            line = f"thought {characters} characters; /set think show unfolds the next"
+            self._write_err(self._styled(_DIM, line) + "\n")
+
     def _draw_status(self, text: str) -> None:
-        self._write_err(_ERASE_LINE + self._styled(_DIM, text))
-        self._status_shown = True
+        if self._can_erase:
+            self._write_err(_ERASE_LINE + self._styled(_DIM, text))
+            self._status_shown = True
 
     def _styled(self, style: str, text: str) -> str:
         return f"{style}{text}{_RESET}" if self._can_style else text

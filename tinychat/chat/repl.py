@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tinychat.chat.commands import is_command, run_command
+from tinychat.chat.commands import complete_command, is_command, run_command
+from tinychat.chat.fences import unfence
 from tinychat.chat.interrupt import InterruptFlag
-from tinychat.chat.line_input import LineInput
+from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
+from tinychat.chat.silent_keys import silent_keys
+from tinychat.chat.status_bar import status_bar
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.loop import Piece
@@ -29,6 +32,7 @@ class Repl:
         self._leaving = False
         self._prefill = ""
         self._multiline = False
+        self._discarded_one = False
 
     def run(self) -> None:
         """Read and answer until the input ends or a command leaves."""
@@ -36,13 +40,20 @@ class Repl:
             self._greet()
         while not self._leaving:
             try:
-                self._handle(self._lines.read())
+                line = self._read()
             except EOFError:
                 return
-            except KeyboardInterrupt:
-                if not self._lines.interactive:
-                    raise
-                self.notice("Ctrl-D leaves, /help lists the commands")
+            if line:
+                self._handle(line)
+
+    @property
+    def show_thinking(self) -> bool:
+        """Whether the think section of a reply is drawn, or folded into a line."""
+        return self._renderer.show_thinking
+
+    @show_thinking.setter
+    def show_thinking(self, shown: bool) -> None:
+        self._renderer.show_thinking = shown
 
     def notice(self, text: str) -> None:
         """Say something to the person."""
@@ -70,21 +81,48 @@ class Repl:
         if self.chat.model.template.is_fallback:
             self.notice("this model has no chat template: it continues a plain dialogue instead")
 
+    def _read(self) -> str:
+        """Return the next message, empty if Ctrl-C threw it away; a second Ctrl-C in a row means the end."""
+        prompt = Prompt(self._prefill, self._multiline, self._complete, self._bar)
+        self._prefill = ""
+        try:
+            line = self._lines.read(prompt)
+        except KeyboardInterrupt as press:
+            if not self._lines.interactive:
+                raise
+            if self._discarded_one and not isinstance(press, LineDiscarded):
+                raise EOFError from None
+            self._discarded_one = True
+            self.notice("Ctrl-C again or Ctrl-D leaves, /help lists the commands")
+            return ""
+        self._discarded_one = False
+        return line
+
+    def _complete(self, line: str) -> list[str]:
+        return complete_command(self, line)
+
+    def _bar(self, width: int) -> str:
+        return status_bar(self.chat.model, width)
+
     def _handle(self, line: str) -> None:
         try:
             if is_command(line):
                 run_command(self, line)
-            elif line.strip():
-                self._write(partial(self.chat.stream, line))
+            elif (message := unfence(line)).strip():
+                self._write(partial(self.chat.stream, message))
         except TinychatError as error:
             if not self._lines.interactive:
                 raise
             self._renderer.error(str(error))
+        except KeyboardInterrupt:
+            # Somebody who pressed it often while the reply was written: back to the prompt.
+            if not self._lines.interactive:
+                raise
 
     def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
         """Stream the reply that `start` begins; Ctrl-C ends it early."""
         messages_before = self.chat.messages
-        with InterruptFlag() as interrupted:
+        with silent_keys(), InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
                     self._renderer.text(piece.text)

@@ -23,6 +23,7 @@ _SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed",
 @click.command()
 @click.argument("model", required=False)
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
+@click.option("--plain", is_flag=True, help="Show replies as the text that they are, not drawn as markdown")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
 @click.option(
@@ -40,6 +41,7 @@ def chat(
     /,
     model: str | None,
     system: str | None,
+    plain: bool,
     continues: bool,
     resume: str | None,
     overflow: str,
@@ -73,7 +75,7 @@ def chat(
     )
     workspace = _workspace(conversation, model, load, loading)
     lines = open_input(sys.stdin, sys.stdout, sys.stderr, os.environ)
-    repl = Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ), workspace)
+    repl = Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ, plain), workspace)
     conversation.on_notice = repl.notice
     if name is not None:
         given = {key: value for key, value in context.params.items() if _was_given(context, key)}

@@ -1,0 +1,79 @@
+"""Telling a model's thinking from its answer while both stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a reply: `thinking` is True inside a think section; the tags belong to neither."""
+
+    text: str
+    thinking: bool
+
+
+class ThinkSections:
+    """Splits a reply that may begin with ``<think> ... </think>``.
+
+    Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state = "start"
+        self._after_tag = False
+
+    def feed(self, text: str) -> Iterator[Part]:
+        """Yield the parts that are certain after `text`; what may be the beginning of a tag is held back."""
+        self._held += text
+        if self._state == "start":
+            self._begin()
+        self._skip_newlines()
+        if self._state == "thinking":
+            yield from self._think()
+            self._skip_newlines()
+        if self._state == "answer" and self._held:
+            yield Part(self._take(len(self._held)), thinking=False)
+
+    def finish(self) -> Iterator[Part]:
+        """Yield what was held back."""
+        if self._held:
+            yield Part(self._take(len(self._held)), thinking=self._state == "thinking")
+
+    def _begin(self) -> None:
+        begun = self._held.lstrip()
+        if begun.startswith(_OPEN):
+            self._held = begun.removeprefix(_OPEN)
+            self._enter("thinking")
+        elif not _OPEN.startswith(begun):
+            self._state = "answer"
+
+    def _think(self) -> Iterator[Part]:
+        end = self._held.find(_CLOSE)
+        sure = end if end >= 0 else len(self._held) - _beginning_of(_CLOSE, self._held)
+        if sure:
+            yield Part(self._take(sure), thinking=True)
+        if end >= 0:
+            self._held = self._held.removeprefix(_CLOSE)
+            self._enter("answer")
+
+    def _enter(self, state: str) -> None:
+        self._state, self._after_tag = state, True
+
+    def _skip_newlines(self) -> None:
+        if self._after_tag:
+            self._held = self._held.lstrip("\n")
+            self._after_tag = not self._held
+
+    def _take(self, length: int) -> str:
+        taken, self._held = self._held[:length], self._held[length:]
+        return taken
+
+
+def _beginning_of(tag: str, text: str) -> int:
+    """Return how many characters at the end of `text` may begin `tag`."""
+    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
