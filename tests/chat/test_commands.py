@@ -283,10 +283,10 @@ def test_a_model_that_cannot_be_opened_leaves_the_old_one():
     ("line", "candidates"),
     [
         ("/re", ["/regen", "/retry"]),
-        ("/set te", ["/set temperature"]),
-        ("/set overflow s", ["/set overflow stop", "/set overflow shift"]),
-        ("/retry top_k=3 mi", ["/retry top_k=3 min_p="]),
-        ("/load ", ["/load first"]),
+        ("/set te", ["temperature"]),
+        ("/set overflow s", ["stop", "shift"]),
+        ("/retry top_k=3 mi", ["min_p="]),
+        ("/load ", ["first"]),
         ("/clear a", []),
         ("/nonsense ", []),
     ],
@@ -300,11 +300,13 @@ def test_completion(line, candidates):
 def test_paths_are_completed(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes.txt").touch()
+    (tmp_path / "notes" / "two words").touch()
     (tmp_path / ".hidden").touch()
-    start = f"/file {tmp_path}/"
-    assert complete_command(FakeDesk(), start) == [f"{start}notes/", f"{start}notes.txt"]
-    assert complete_command(FakeDesk(), f"{start}.h") == [f"{start}.hidden"]
-    assert complete_command(FakeDesk(), f"{start}none/x") == []
+    desk, start = FakeDesk(), f"{tmp_path}/"
+    assert complete_command(desk, f"/file {start}") == [f"{start}notes/", f"{start}notes.txt"]
+    assert complete_command(desk, f"/file {start}.h") == [f"{start}.hidden"]
+    assert complete_command(desk, f"/file {start}notes/two w") == ["words"]
+    assert complete_command(desk, f"/file {start}none/x") == []
 
 
 def test_the_readme_lists_every_command():

@@ -42,14 +42,15 @@ def run_command(desk: Desk, line: str) -> None:
 
 
 def complete_command(desk: Desk, line: str) -> list[str]:
-    """Return the whole lines that `line`, which begins with a slash, may become."""
+    """Return what may stand for the last word of `line`, which begins with a slash."""
     name, space, argument = line[1:].partition(" ")
     if not space:
         return [f"/{command}" for command in COMMANDS if command.startswith(name)]
     command = COMMANDS.get(name)
     if command is None:
         return []
-    return [f"/{name} {whole}" for whole in command.complete(desk, argument) if whole.startswith(argument)]
+    last_word = argument.rfind(" ") + 1
+    return [whole[last_word:] for whole in command.complete(desk, argument) if whole.startswith(argument)]
 
 
 def _unknown(name: str) -> str:
