@@ -20,6 +20,7 @@ class FakeDesk:
         self.notices = []
         self.prefilled = None
         self.left = self.multiline = False
+        self.show_thinking = True
 
     def notice(self, text):
         self.notices.append(text)

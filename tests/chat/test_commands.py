@@ -120,6 +120,7 @@ def test_a_wrong_retry_keeps_the_reply(argument, complaint):
         ("max_tokens 7", "max_tokens      7"),
         ("max_tokens none", "max_tokens      none"),
         ("overflow shift", "overflow        shift"),
+        ("think hide", "think           hide"),
     ],
 )
 def test_set_changes_and_shows(argument, shown):
@@ -134,6 +135,7 @@ def test_set_changes_and_shows(argument, shown):
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
         ("overflow spill", "--overflow spill is unknown: choose one of stop, drop, shift"),
+        ("think hard", "think must be one of show, hide, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
         ("temperature nan", "must be between 0 and 100"),
     ],
@@ -285,6 +287,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_old_one():
         ("/re", ["/regen", "/retry"]),
         ("/set te", ["temperature"]),
         ("/set overflow s", ["stop", "shift"]),
+        ("/set think ", ["show", "hide"]),
         ("/retry top_k=3 mi", ["min_p="]),
         ("/load ", ["first"]),
         ("/clear a", []),

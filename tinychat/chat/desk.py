@@ -9,10 +9,17 @@ from tinychat.chat.workspace import Workspace
 
 
 class Desk(Protocol):
-    """The conversation, what surrounds it, and the person."""
+    """The conversation, what surrounds it, and the person.
+
+    Attributes
+    ----------
+    show_thinking : bool
+        Whether the think section of a reply is drawn, or folded into a line.
+    """
 
     chat: Chat
     workspace: Workspace
+    show_thinking: bool
 
     def notice(self, text: str) -> None:
         """Say something to the person."""
