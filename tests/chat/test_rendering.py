@@ -104,3 +104,35 @@ def test_errors_and_notices_are_shown_safely():
     err = Terminal()
     renderer(io.StringIO(), err).error("no such file: \x1b[31m")
     assert err.getvalue() == "error: no such file: ␛[31m\n"
+
+
+def test_a_terminal_gets_markdown_unless_it_is_dumb_or_wants_plain_text():
+    for options, expected in (({"plain": False}, "Title\n"), ({}, "# Title\n"), ({"TERM": "dumb"}, "# Title\n")):
+        out = Terminal()
+        drawn = renderer(out, Terminal(), NO_COLOR="1", **options)
+        drawn.text("# Title")
+        drawn.end_reply()
+        assert out.getvalue() == expected
+
+
+def test_a_notice_in_mid_reply_has_a_line_of_its_own():
+    for plain in (True, False):
+        out = err = Terminal()
+        drawn = renderer(out, err, plain=plain, NO_COLOR="1")
+        drawn.text("before")
+        drawn.notice("the oldest turn went")
+        drawn.text("after")
+        drawn.end_reply()
+        assert [line for line in out.getvalue().split("\n") if line] == ["before", "the oldest turn went", "after"]
+
+
+def test_folded_thinking_is_one_line():
+    out, err = Terminal(), Terminal()
+    drawn = renderer(out, err, plain=False, NO_COLOR="1")
+    drawn.show_thinking = False
+    for piece in ("<think>", "hm", "</think>", "Yes."):
+        drawn.text(piece)
+    drawn.end_reply()
+    assert out.getvalue() == "Yes.\n"
+    status = "\r\x1b[Kthinking, 2 characters\r\x1b[K"
+    assert err.getvalue() == f"{status}thought 2 characters; /set think show unfolds the next\n"

@@ -63,6 +63,8 @@ class BlockPainter:
 
     def lines(self, block: str, width: int) -> list[str]:
         """Return the lines of `block`, none wider than `width` columns, with escape codes for styles only."""
+        # Before the drawing, so that widths are right; once more after it, for what entities stand for.
+        block = safe_text(block)
         # A block may render to nothing, as the definition of a link does; its text is shown then.
         return self._lines(_ChatMarkdown(block), width) or self._lines(Text(block), width)
 

@@ -1,0 +1,71 @@
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from tinychat.chat.markdown import BlockPainter
+
+STYLES = re.compile(r"\x1b\[[\d;]*m")
+
+
+def painter(color_system="truecolor"):
+    return BlockPainter(Console(file=io.StringIO(), force_terminal=True, color_system=color_system))
+
+
+def shown(block, width=80):
+    """Return the lines without their styles."""
+    return [STYLES.sub("", line) for line in painter().lines(block, width)]
+
+
+@pytest.mark.parametrize(
+    ("block", "lines"),
+    [
+        ("# Title", ["Title"]),
+        ("a *b* **c** `d` ~~e~~", ["a b c d e"]),
+        ("verse one\nverse two", ["verse one", "verse two"]),
+        ("- a\n- b\n  - c", [" • a", " • b", "    • c"]),
+        ("3. c\n4. d", [" 3 c", " 4 d"]),
+        ("> said", ["▌ said"]),
+        ("```python\ndef f():\n    pass\n```", ["  def f():", "      pass"]),
+        ("```\nunclosed", ["  unclosed"]),
+        ("[text](https://example.org)", ["text (https://example.org)"]),
+        ("<b>tags</b> stay", ["<b>tags</b> stay"]),
+        ("[only]: https://example.org", ["[only]: https://example.org"]),
+        ("漢字 😀", ["漢字 😀"]),
+        ("", []),
+    ],
+)
+def test_blocks_are_drawn(block, lines):
+    assert shown(block) == lines
+
+
+def test_a_table_has_its_columns_below_each_other():
+    assert shown("| a | bb |\n|---|---:|\n| 漢字 | 1 |") == [" a     bb", " ────────", " 漢字   1"]
+
+
+def test_code_is_highlighted():
+    assert "\x1b[" in painter().lines("```python\ndef f(): pass\n```", 80)[0].split("def")[0].strip(" ")
+
+
+def test_without_colours_there_are_no_styles():
+    assert painter(color_system=None).lines("# Title **bold**", 80) == ["Title bold"]
+
+
+@pytest.mark.parametrize(
+    "code", ["\x1b[2J", "&#27;[2J", "&#x1b;[2J", "`\x1b]0;x\x07`", "```\n\x1b[31m\n```", "\x9b31m"]
+)
+def test_no_escape_code_comes_through(code):
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(shown(f"a {code} b") + shown(code)))
+
+
+@given(st.text(alphabet="ab \n#*_`~-+1.>|[]()<!&\\漢😀\t\x1b", max_size=60), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_any_text_fits_any_width(block, width):
+    lines = shown(block, width)
+    # A wide character cannot be narrower than itself.
+    assert all(cell_len(line) <= max(width, 2) for line in lines)
+    assert "\x1b" not in "".join(lines)
