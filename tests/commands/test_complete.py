@@ -1,7 +1,9 @@
 """What complete takes and writes beyond the plain prompt, which test_cli covers."""
 
+import io
 import json
 import math
+import sys
 
 import pytest
 from console import Console
@@ -120,6 +122,15 @@ def test_samples_without_a_seed_have_one_each(console):
 
 def test_samples_of_text_have_a_line_between_them(console):
     assert console.run("complete", "-p", "Once", "-n", "2") == (0, " upon a time\n---\n upon a time\n", "")
+
+
+def test_a_terminal_gets_the_text_as_it_is_but_for_escape_codes(console, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", terminal)
+    console.model = fake_model(Replies("# a *b*\x1b[2J", "- c"))
+    assert console.run("complete", "-p", "hi", "-n", "2")[0] == 0
+    assert terminal.getvalue() == "# a *b*␛[2J\n---\n- c\n"
 
 
 def test_samples_of_jsonl_are_numbered(console):

@@ -35,10 +35,12 @@ def write_text(start: Starter, samples: int, code_only: bool) -> None:
     # Imported here: `tinychat --help` shall not wait for it.
     from tinychat.chat.rendering import Renderer
 
-    renderer = Renderer(sys.stdout, sys.stderr, os.environ)
+    # A continuation is no markdown, and what is copied from the terminal shall be what the model wrote.
+    renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
     for sample in range(samples):
         if sample > 0:
             renderer.text(SEPARATOR)
+            renderer.end_reply()
         run = start(sample, renderer.prefill_progress)
         try:
             if code_only:
