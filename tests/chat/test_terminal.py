@@ -120,6 +120,15 @@ def test_thinking_is_dimmed(start):
     terminal.leave()
 
 
+def test_thinking_can_be_folded(start):
+    terminal = start("chat", "pensive")
+    terminal.say("/set think hide")
+    terminal.say("hi")
+    terminal.expect("thought 12 characters")
+    terminal.expect("Yes.")
+    terminal.leave()
+
+
 def test_a_resize_in_mid_reply_loses_nothing(start):
     terminal = start("chat", "wordy")
     terminal.say("hi")
