@@ -1,0 +1,122 @@
+"""Draw a picture of a chat: a real conversation with a model, as the terminal shows it.
+
+    .venv/bin/python scripts/picture.py weights/demo chat.svg "Hello!" "Tell me a story about a cat."
+
+The messages are sent one after the other, greedily, so that the same model gives the same picture but for the
+rates. What is seen comes out of the chat's own loop and drawing; a person's part is typed by this script.
+"""
+
+import argparse
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from tinychat import load
+from tinychat.chat.line_input import PROMPT, Prompt
+from tinychat.chat.rendering import Renderer
+from tinychat.chat.repl import Repl
+from tinychat.chat.session import Chat
+
+COLUMNS = 80
+_CODE = re.compile(r"\x1b\[(\d*)([AJK])|([\r\n])")
+# The reader's own font: a web font would have every reader's browser ask a foreign server.
+SVG_FORMAT = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas, monospace }}
+.{unique_id}-title {{ font: bold 18px sans-serif }}
+{styles}
+</style>
+<defs>{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})">{backgrounds}
+<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
+
+
+class Screen(io.StringIO):
+    """Stands for a terminal, and knows the few codes that the chat writes."""
+
+    def isatty(self) -> bool:
+        """Return True: the chat shall draw."""
+        return True
+
+    def lines(self) -> list[str]:
+        """Return the lines as they stand at the end; the chat writes a line from its beginning or goes on in it."""
+        lines, row, at_start = [""], 0, False
+        end = 0
+        written = self.getvalue()
+        for code in [*_CODE.finditer(written), None]:
+            if text := written[end : code.start() if code else None]:
+                lines[row] = text if at_start else lines[row] + text
+                at_start = False
+            if code is None:
+                break
+            end = code.end()
+            match code[2] or code[3]:
+                case "\n":
+                    row += 1
+                    at_start = row < len(lines)
+                    lines += [""] * (row == len(lines))
+                case "\r":
+                    at_start = True
+                case "A":
+                    row -= int(code[1] or 1)
+                case erasing:
+                    lines[row] = "" if at_start else lines[row]
+                    del lines[row + 1 if erasing == "J" else len(lines) :]
+        return lines
+
+
+class Script:
+    """Types prepared messages and shows them as the prompt would."""
+
+    interactive = True
+
+    def __init__(self, messages: list[str], screen: Screen) -> None:
+        self._messages, self._screen = list(messages), screen
+
+    def read(self, _prompt: Prompt) -> str:
+        """Return the next message."""
+        if not self._messages:
+            raise EOFError
+        message = self._messages.pop(0)
+        self._screen.write(f"\n{PROMPT}\x1b[1m{message}\x1b[0m\n")
+        return message
+
+
+def converse(model: str, messages: list[str], max_tokens: int) -> list[str]:
+    """Return the lines that a terminal shows after these messages have been answered."""
+    screen = Screen()
+    chat = Chat(load(model), temperature=0.0, max_tokens=max_tokens)
+    environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    Repl(chat, Script(messages, screen), Renderer(screen, screen, environment)).run()
+    return screen.lines()
+
+
+def picture(lines: list[str]) -> str:
+    """Return an SVG of these lines, whose styles are escape codes."""
+    console = Console(file=io.StringIO(), record=True, width=COLUMNS, force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi("\n".join(lines).rstrip()))
+    drawn = console.export_svg(title="tinychat", theme=MONOKAI, code_format=SVG_FORMAT, unique_id="chat")
+    return "".join(line.strip() + "\n" for line in drawn.splitlines() if line.strip())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a model folder or the name of a stored model")
+    parser.add_argument("picture", type=Path, help="the SVG file to write")
+    parser.add_argument("messages", nargs="+")
+    parser.add_argument("--max-tokens", type=int, default=120, help="most tokens of a reply")
+    arguments = parser.parse_args()
+    lines = converse(arguments.model, arguments.messages, arguments.max_tokens)
+    arguments.picture.write_text(picture(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+import re
+import sys
+from xml.etree import ElementTree
+
+import picture
+import pytest
+from fake_model import Replies, fake_model
+
+
+def bare(lines):
+    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("written", "lines"),
+    [
+        ("one\ntwo", ["one", "two"]),
+        ("reading 5 %\r\x1b[Ktext", ["text"]),
+        ("| a\n| b\r\x1b[1Anew a\x1b[K\nnew b and c", ["new a", "new b and c"]),
+        ("grows", ["grows"]),
+        ("a\nb\nc\r\x1b[2Anew\x1b[J\nend", ["new", "end"]),
+    ],
+)
+def test_the_screen_shows_what_was_written_last(written, lines):
+    screen = picture.Screen()
+    screen.write(written)
+    assert screen.lines() == lines
+
+
+def test_a_picture_shows_the_conversation(monkeypatch, tmp_path):
+    reply = "A **bold** list:\n\n- one <b>\n- two\n"
+    monkeypatch.setattr(picture, "load", lambda name: fake_model(Replies(reply), name=name))
+    monkeypatch.setattr(sys, "argv", ["picture.py", "demo", str(tmp_path / "chat.svg"), "Hello & hi"])
+    picture.main()
+    svg = ElementTree.parse(tmp_path / "chat.svg")
+    text = "".join("".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text"))
+    for part in ("> Hello & hi", "A bold list:", " • one <b>", " • two", "tok/s"):
+        assert part.replace(" ", "\xa0") in text.replace(" ", "\xa0")
+
+
+def test_a_conversation_ends_as_the_terminal_shows_it(monkeypatch):
+    monkeypatch.setattr(picture, "load", lambda name: fake_model(Replies("Hello!", "Bye."), name=name))
+    lines = bare(picture.converse("demo", ["hi", "bye"], max_tokens=50))
+    assert lines[0].startswith("demo Ctrl-C stops")
+    said = ["> hi", "Hello!", "> bye", "Bye."]
+    assert [line for line in lines if line in said] == said
