@@ -1,5 +1,6 @@
 import io
 import signal
+from contextlib import nullcontext
 
 import pytest
 from fake_model import Replies, fake_model
@@ -26,6 +27,9 @@ class Script:
         if isinstance(line, type):
             raise line
         return line
+
+    def while_drawing(self):
+        return nullcontext()
 
 
 def converse(lines, *replies, interactive=True, model=None, **engine):

@@ -70,6 +70,25 @@ def test_tab_completes_commands(start):
     terminal.leave()
 
 
+def test_tab_completes_what_follows_a_command(start, tmp_path):
+    (tmp_path / "notes.txt").write_text("Buy milk.")
+    terminal = start("chat", "counting")
+    terminal.type("/set th" + TAB + " hi" + TAB + ENTER)
+    terminal.expect("think +hide")
+    terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
+    terminal.expect("goes with your next message")
+    terminal.leave()
+
+
+def test_tab_lists_several_candidates(start):
+    terminal = start("chat", "counting")
+    terminal.type("/s" + TAB)
+    terminal.expect("/save.*/sessions")
+    terminal.send("ta" + TAB + ENTER)
+    terminal.expect("context: 0 of")
+    terminal.leave()
+
+
 def test_ctrl_g_opens_the_editor(start, tmp_path):
     editor = tmp_path / "editor"
     editor.write_text(f'#!{sys.executable}\nimport sys\nopen(sys.argv[1], "a").write("\\nfrom the editor")\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
@@ -64,6 +65,10 @@ class LineInput(Protocol):
         """
         ...
 
+    def while_drawing(self) -> AbstractContextManager[None]:
+        """Return what is to be entered while a reply is drawn, so that keys do not disturb it."""
+        ...
+
 
 class PlainInput:
     """Lines of a file, a pipe or a terminal without editing."""
@@ -92,6 +97,10 @@ class PlainInput:
                 break
             text += line
         return text.rstrip("\r\n")
+
+    def while_drawing(self) -> AbstractContextManager[None]:
+        """Return what changes nothing: lines are edited by the terminal itself."""
+        return nullcontext()
 
     def _line(self) -> str:
         try:

@@ -11,7 +11,6 @@ from tinychat.chat.interrupt import InterruptFlag
 from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
-from tinychat.chat.silent_keys import silent_keys
 from tinychat.chat.status_bar import status_bar
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
@@ -122,7 +121,7 @@ class Repl:
     def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
         """Stream the reply that `start` begins; Ctrl-C ends it early."""
         messages_before = self.chat.messages
-        with silent_keys(), InterruptFlag() as interrupted:
+        with self._lines.while_drawing(), InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
                     self._renderer.text(piece.text)

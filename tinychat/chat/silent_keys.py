@@ -10,7 +10,7 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def silent_keys() -> Iterator[None]:
     """Switch the terminal's echo off for a while; Enter stays Enter, so that it sends at the next prompt."""
-    if sys.platform == "win32" or not sys.stdin.isatty():
+    if sys.platform == "win32":
         yield
         return
     import termios

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 from prompt_toolkit import PromptSession
@@ -16,6 +17,7 @@ from tinychat.chat.input_history import open_history
 from tinychat.chat.key_bindings import key_bindings
 from tinychat.chat.line_input import CONTINUATION, PROMPT, Prompt
 from tinychat.chat.safe_text import safe_text
+from tinychat.chat.silent_keys import silent_keys
 from tinychat.chat.state_folder import state_folder
 
 # Gray is readable on dark and on light ground, and the bar shall not outshine the conversation.
@@ -64,6 +66,10 @@ class TerminalInput:
         text = self._session.prompt(default=prompt.text)
         # Bytes that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
         return text.encode("utf-8", "replace").decode("utf-8")
+
+    def while_drawing(self) -> AbstractContextManager[None]:
+        """Keep keys for the next prompt; see `LineInput`."""
+        return silent_keys()
 
     def candidates(self, line: str) -> list[str]:
         """Return what may stand for the last word of `line`."""
