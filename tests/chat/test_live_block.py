@@ -3,7 +3,7 @@ import random
 import pytest
 from screen import Screen
 
-from tinychat.chat.live_block import LiveBlock, terminal_size
+from tinychat.chat.live_block import LiveBlock
 
 
 @pytest.fixture
@@ -72,9 +72,3 @@ def test_a_change_of_width_begins_the_block_again(screen, block):
     screen._rows, screen._row, screen.width = [list("012345"), list("6789"), list("ab")], 2, 6
     block.finish(["012345", "6789ab"])
     assert screen.lines == ["012345", "6789ab", ""]
-
-
-def test_a_stream_without_terminal_has_the_usual_size():
-    import io
-
-    assert terminal_size(io.StringIO()) == (80, 24)

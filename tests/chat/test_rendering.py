@@ -89,7 +89,7 @@ def test_the_summary_is_for_a_watching_person_only():
     renderer(io.StringIO(), quiet).summary(SUMMARY)
     renderer(io.StringIO(), watched).summary(SUMMARY)
     assert quiet.getvalue() == ""
-    assert watched.getvalue() == f"\x1b[2m{summary_line(SUMMARY)}\x1b[0m\n"
+    assert watched.getvalue() == f"\x1b[2m{summary_line(SUMMARY, 80)}\x1b[0m\n"
 
 
 def test_the_summary_line():
@@ -98,6 +98,12 @@ def test_the_summary_line():
     )
     cut = replace(SUMMARY, reused_tokens=0, finish_reason="length")
     assert summary_line(cut).endswith("prompt 30 tokens at 60 tok/s, cut at the token limit")
+
+
+def test_a_narrow_terminal_gets_the_short_summary():
+    stopped = replace(SUMMARY, finish_reason="interrupted")
+    assert summary_line(stopped, 120) == summary_line(stopped)
+    assert summary_line(stopped, 80) == "5 tokens, 20.0 tok/s, first token after 0.51 s, stopped"
 
 
 def test_errors_and_notices_are_shown_safely():

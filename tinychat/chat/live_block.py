@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TextIO
 
 from rich.cells import cell_len
 
 _STYLE_CODE = re.compile(r"\x1b\[[0-9;]*m")
 _ERASE_LINE_END, _ERASE_BELOW = "\x1b[K", "\x1b[J"
-_USUAL_SIZE = (80, 24)
 
 TerminalSize = Callable[[], tuple[int, int]]
 """Tells columns and rows."""
-
-
-def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Return columns and rows of the terminal behind `stream`, or what is usual."""
-    try:
-        columns, rows = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        return _USUAL_SIZE
-    return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]
 
 
 class LiveBlock:

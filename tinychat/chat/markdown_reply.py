@@ -15,8 +15,8 @@ from tinychat.chat.safe_text import safe_text
 from tinychat.chat.think_sections import ThinkSections
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
-# Drawing must not slow the model down: at most this often, and for a tenth of the time.
-_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING = 0.04, 9.0
+# Drawing must not slow the model down: at most this often, and for a twentieth of the time.
+_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING = 0.05, 19.0
 
 
 class MarkdownReply:

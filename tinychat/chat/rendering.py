@@ -8,6 +8,7 @@ from typing import Protocol, TextIO
 
 from tinychat.chat.plain_reply import PlainReply
 from tinychat.chat.safe_text import safe_text
+from tinychat.chat.terminal_size import terminal_size
 from tinychat.generate.summary import FinishReason, Summary
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
@@ -91,7 +92,8 @@ class Renderer:
     def summary(self, summary: Summary) -> None:
         """Say in a dim line what the reply took; nothing where nobody watches."""
         if self._err_is_terminal:
-            self._write_err(self._styled(_DIM, summary_line(summary)) + "\n")
+            line = summary_line(summary, terminal_size(self._err)[0])
+            self._write_err(self._styled(_DIM, line) + "\n")
 
     def notice(self, text: str) -> None:
         """Write a line for the person on stderr; a reply that is being drawn goes on below it."""
@@ -118,7 +120,6 @@ class Renderer:
         if not self._draws_markdown:
             return PlainReply(self._out)
         # Imported here: only a terminal needs it, and it takes a tenth of a second.
-        from tinychat.chat.live_block import terminal_size
         from tinychat.chat.markdown_reply import MarkdownReply
 
         on_folded = None if self.show_thinking else self._show_folded
@@ -146,14 +147,19 @@ class Renderer:
         self._err.flush()
 
 
-def summary_line(summary: Summary) -> str:
-    """Return counts, rates and the end of a run in one line."""
-    parts = [
+def summary_line(summary: Summary, width: int | None = None) -> str:
+    """Return counts, rates and the end of a run; the prompt's are left out where `width` columns are too few."""
+    written = [
         f"{summary.new_tokens} tokens",
         f"{summary.decode_rate:.1f} tok/s",
         f"first token after {summary.first_token_seconds:.2f} s",
+    ]
+    read = [
         f"prompt {summary.prompt_tokens} tokens at {summary.prefill_rate:.0f} tok/s",
         f"{summary.reused_tokens} reused" if summary.reused_tokens else "",
-        _ENDINGS[summary.finish_reason],
     ]
-    return ", ".join(part for part in parts if part)
+    ending = _ENDINGS[summary.finish_reason]
+    whole = ", ".join(part for part in [*written, *read, ending] if part)
+    if width is None or len(whole) < width:
+        return whole
+    return ", ".join(part for part in [*written, ending] if part)
