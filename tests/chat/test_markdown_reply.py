@@ -63,8 +63,8 @@ def test_a_reply_longer_than_the_screen_loses_nothing():
 @pytest.mark.parametrize(
     ("step", "at_most"),
     [
-        # Each drawing takes as long as a piece: then it may be drawn after every twentieth.
-        (1.0, 1000 / 19),
+        # Drawing takes as long as a piece does: after the first one, every twentieth may be drawn.
+        (1.0, 1 + 1000 / 19),
         # The model is quicker than the eye: 1,000 pieces in a tenth of a second.
         (0.0001, 4),
     ],
