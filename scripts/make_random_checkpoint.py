@@ -1,6 +1,6 @@
 """Write a Hugging Face checkpoint of random bfloat16 weights in the shape of a real model.
 
-    .venv/bin/python scripts/make_random_checkpoint.py tinyllama-1.1b /tmp/random-1.1b
+    .venv/bin/python scripts/make_random_checkpoint.py tinyllama-1.1b random-1.1b
 
 Speed does not depend on the values of the weights, so this is what comparisons run on. The scales are those of a
 trained model: activations keep their size from layer to layer. The weights are written as they are drawn: memory
