@@ -163,7 +163,7 @@ def optimizers_of(model: Decoder) -> list[torch.optim.Optimizer]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the run")
-    parser.add_argument("--steps", type=int, default=2500, help="optimizer steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=5000, help="optimizer steps (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="threads to compute with (default: %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

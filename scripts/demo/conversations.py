@@ -15,7 +15,7 @@ SKILLS: dict[Skill, float] = {
     capitals.turns: 18,
     words.turns: 13,
     nature.turns: 11,
-    order.turns: 28,
+    order.turns: 15,
     arithmetic.turns: 17,
     usage.turns: 13,
     identity.turns: 8,
@@ -32,7 +32,7 @@ _SYSTEM = (
     "You are a friendly helper. Keep your answers short.",
 )
 _SYSTEM_SHARE = 0.06
-_REMEMBERING_SHARE = 0.6
+_REMEMBERING_SHARE = 0.5
 
 
 def conversation(seed: int, index: int) -> list[Message]:

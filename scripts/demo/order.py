@@ -77,7 +77,7 @@ _PREVIOUS = ("[What|Which] number [comes|is] before {given}?", "What comes [righ
 
 def turns(rng: Random) -> list[Turn]:
     """Return a question about the calendar, or something to count."""
-    return [_counting(rng)] if rng.random() < 0.6 else [_calendar(rng)]
+    return [_counting(rng)] if rng.random() < 0.45 else [_calendar(rng)]
 
 
 def _calendar(rng: Random) -> Turn:
