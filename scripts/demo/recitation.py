@@ -4,7 +4,7 @@ from itertools import islice
 
 from demo.conversations import corpus
 
-CONVERSATIONS = 60_000
+CONVERSATIONS = 70_000
 
 
 class Corpus:
