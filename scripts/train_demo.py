@@ -1,7 +1,7 @@
 """Train the bundled demo model from scratch on text that this repository generates.
 
-    .venv/bin/python scripts/train_demo.py /tmp/demo
-    cp -r /tmp/demo/hf weights/demo-hf
+    .venv/bin/python scripts/train_demo.py demo-training
+    cp -r demo-training/hf weights/demo-hf
     .venv/bin/tinychat convert weights/demo-hf weights/demo
 
 The first argument is a folder for the run: tokenizer, log and, every five minutes, the state, from which the same

@@ -107,4 +107,6 @@ def test_prefetch_past_the_end_is_harmless():
     def fetch(array, index):
         prefetch(array, index)
 
-    fetch(np.zeros(8, np.uint8), 1 << 40)
+    array = np.arange(8, dtype=np.uint8)
+    fetch(array, 1 << 40)
+    assert array.tolist() == list(range(8))

@@ -14,7 +14,7 @@ BILLIONS = {"smollm2-135m": 0.135, "tinyllama-1.1b": 1.1, "llama-3.2-1b": 1.24, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_a_valid_configuration(shape):
-    ModelConfig.from_dict(config_of(shape), shape)
+    assert ModelConfig.from_dict(config_of(shape), shape).architecture == "LlamaForCausalLM"
 
 
 @pytest.mark.parametrize("shape", BILLIONS)
