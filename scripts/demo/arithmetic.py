@@ -16,6 +16,10 @@ _ASK = (
     "How much is {a} {sign} {b}[| in all]?",
     "What do you get [for|with|if you calculate] {a} {sign} {b}?",
     "What does {a} {sign} {b} [make|give|equal]?",
+    "{a} {sign} {b} [makes|gives|is][| what| how much]?",
+    "[Solve|The result of|I need|Answer this:] {a} {sign} {b}.",
+    "[What|Which] number [is|do I get from] {a} {sign} {b}?",
+    "What [will|would] {a} {sign} {b} [make|give|be]?",
 )
 _ADD = (
     "Add {a} and {b}.",
@@ -23,6 +27,8 @@ _ADD = (
     "What do {a} and {b} make[ together|]?",
     "If you add {b} to {a}, what do you get?",
     "How much is {a} and {b}?",
+    "[Put|Count|Bring] {a} and {b} together.",
+    "The sum of {a} and {b}[| is]?",
 )
 _TAKE = (
     "Subtract {b} from {a}.",
@@ -30,15 +36,22 @@ _TAKE = (
     "What is left if you take {b} from {a}?",
     "What is the difference between {a} and {b}?",
     "{a} take away {b}?",
+    "[How much is|What is] {a} less {b}?",
+    "[Remove|Deduct] {b} from {a}.",
+    "The difference between {a} and {b}[| is]?",
 )
 _GAINED = (
     "{name} has {a} {things} and [gets|buys|finds|picks] {b} more. How many {things} does {name} have [now|in all|altogether]?",
     "There are {a} {things} [on the table|in the box|in a basket]. I add {b}[ more|]. How many are there?",
+    "[I|{name}] [found|owned|had|collected] {a} {things} and [got|bought|found] {b} more. How many [{things} |][is that|does that make|are there][ in all|]?",
+    "{a} {things} are [here|there|on the shelf] and {b} [come|are put] [to them|there]. How many[ {things}|] are there[ now|]?",
     "I have {a} {things}, {name} has {b}. How many {things} do we have together?",
 )
 _LOST = (
     "{name} has {a} {things} and [loses|eats|gives away|sells] {b}. How many [{things} |]are left?",
     "There are {a} {things} [on the table|in the box|in a basket]. {name} takes {b}. How many are left?",
+    "[I|{name}] had {a} {things}[, but|and] {b} [were lost|were sold|fell down|broke|are gone]. How many[ {things}|] [remain|are left|stay]?",
+    "Of {a} {things}, {b} [are gone|were eaten|were taken]. How many[ {things}|] remain?",
     "I had {a} {things} and [gave|sold] {b} to {name}. How many do I have [left|now]?",
 )
 _THINGS = (
@@ -73,7 +86,7 @@ def _operands(rng: Random) -> tuple[bool, int, int, int]:
 
 def _figures(rng: Random, follows: bool) -> Turn:
     adds, a, b, result = _operands(rng)
-    words = rng.random() < 0.12
+    words = rng.random() < 0.2
     sign = rng.choice(("+", "+", "plus", "plus", "and") if adds else ("-", "-", "minus", "minus"))
     own = _FOLLOW if follows else _ASK if rng.random() < 0.65 else _ADD if adds else _TAKE
     as_word = WORDS.__getitem__ if words else str

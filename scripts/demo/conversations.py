@@ -15,12 +15,12 @@ SKILLS: dict[Skill, float] = {
     capitals.turns: 18,
     words.turns: 13,
     nature.turns: 11,
-    order.turns: 15,
-    arithmetic.turns: 17,
-    usage.turns: 13,
-    identity.turns: 8,
+    order.turns: 19,
+    arithmetic.turns: 19,
+    usage.turns: 20,
+    identity.turns: 9,
     smalltalk.turns: 8,
-    unknown.turns: 9,
+    unknown.turns: 10,
     jokes.turns: 4,
     stories.turns: 8,
 }
@@ -68,7 +68,8 @@ def _asking(rng: Random) -> Iterator[Turn]:
     """Yield a conversation about this and that."""
     if rng.random() < 0.15:
         yield smalltalk.hello(rng)
-    for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4, 5))):
+    count = rng.choice((1, 1, 1, 2, 2, 3, 4, 5)) if rng.random() < 0.97 else rng.randint(6, 24)
+    for _ in range(count):
         yield from _skill(rng)
     if rng.random() < 0.08:
         yield smalltalk.goodbye(rng, None)
@@ -101,6 +102,9 @@ def _told(rng: Random, memory: Memory) -> Turn:
     if rng.random() < 0.15:
         first, second = rng.sample(KINDS, 2)
         return memory.tell_two(first, second)
+    known = memory.known()
+    if known and rng.random() < 0.12:
+        return memory.tell(rng.choice(known))
     return memory.tell(rng.choice(("name", *KINDS)))
 
 

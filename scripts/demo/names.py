@@ -34,7 +34,9 @@ COLOURS = tuple(
 
 _STARTS = "b br d dr f fl g gr h j k kl l m n p r s st t tr v w z sh ch th".split()
 _VOWELS = "a e i o u ai ea ia oo".split()
-_ENDS = "n l r s m x ra la na ko ro ta to mi lin bert dra wick sen ford ville ton ba mar".split()
+_ENDS = """n l r s m x d k ck ll nn ra la na ko ro ta to mi lin bert dra wick sen ford ville ton ba mar lind mund rick ette ine
+    ella vik kov son ley bury by stein ard olf wyn el ian us ius ez""".split()
+_NICKNAMES = "Captain Boss Champ Doc Chief Buddy Sunny Professor Skipper Ace Lucky Red Smiley Tiger Sir Madam".split()
 
 
 def new_word(rng: Random) -> str:
@@ -44,10 +46,13 @@ def new_word(rng: Random) -> str:
 
 
 def a_name(rng: Random) -> str:
-    """Return a person's name, now and then one that nobody has."""
-    return new_word(rng) if rng.random() < 0.3 else rng.choice(NAMES)
+    """Return a person's name, every other time one that nobody has."""
+    roll = rng.random()
+    if roll < 0.04:
+        return rng.choice(_NICKNAMES)
+    return new_word(rng) if roll < 0.5 else rng.choice(NAMES)
 
 
 def a_city(rng: Random) -> str:
     """Return a city, now and then one that is on no map."""
-    return new_word(rng) if rng.random() < 0.25 else rng.choice(CITIES)
+    return new_word(rng) if rng.random() < 0.4 else rng.choice(CITIES)

@@ -11,7 +11,7 @@ CONFIG: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 256,
     "intermediate_size": 640,
-    "num_hidden_layers": 6,
+    "num_hidden_layers": 7,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 64,

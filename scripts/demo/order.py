@@ -15,6 +15,9 @@ _AFTER = (
     "[What is|What's|Tell me] the {kind} after {given}?",
     "[What is|What's|Tell me] the next {kind} after {given}?",
     "After {given} comes?",
+    "[It is|Today is|We have] {given}[ now|]: [what|which] {kind} comes next?",
+    "[What|Which] {kind} [will come|will be|do we have|begins|starts] [after|when] {given}[ is over|]?",
+    "{given} is over. [What|Which] {kind} [comes|is|starts] now?",
     "After {given} comes [what|which] {kind}?",
 )
 _BEFORE = (
@@ -22,6 +25,8 @@ _BEFORE = (
     "[What is|What's|Tell me] the {kind} before {given}?",
     "[What|Which] {kind} precedes {given}?",
     "Before {given} comes?",
+    "[What|Which] {kind} [was|did we have|lies|stands|ends] [right |just |]before {given}[ begins| starts|]?",
+    "{given} [has begun|begins|starts]. [What|Which] {kind} was before[ it|]?",
     "Before {given} comes [what|which] {kind}?",
 )
 _TODAY = (
@@ -42,12 +47,18 @@ _ALL = (
     "[What are|Tell me|Say|List|Name|Can you list|Recite] [all |]the {kind}s of the {whole}[ in order|]?",
     "[Which|What] {kind}s [does a {whole} have|are there in a {whole}|are in a {whole}]?",
     "[List|Name|Say] the [{count}|] {kind}s in order.",
+    "[Name|List|Write down|I need|Give me] [all|all the|all {count}|the {count}] {kind}s[ of the {whole}| of a {whole}|].",
+    "[From first to last|One after the other|One by one], [the|all] {kind}s of the {whole}.",
 )
 _HOW_MANY = (
     "How many {kind}s [are there in|does] a {whole}[| have]?",
     "How many {kind}s are in a {whole}?",
     "How many {kind}s make a {whole}?",
     "How many {kind}s has a {whole}?",
+    "[A|One] {whole} has how many {kind}s?",
+    "[What is|Tell me] the number of {kind}s in [a|one] {whole}[?|]",
+    "How many {kind}s [do|can] you count in [a|one] {whole}?",
+    "How many {kind}s [belong to|fit in|long is] [a|one|the] {whole}?",
 )
 _UP = (
     "[Count|Can you count|Please count|Count up] from {low} to {high}.",
@@ -55,18 +66,30 @@ _UP = (
     "[Count|Count up|Start counting] at {low} and [stop|end] at {high}.",
     "Count [up |]to {high}, starting [at|from|with] {low}.",
     "[Which|What] numbers are there from {low} to {high}?",
+    "From {low} to {high}, [count|please count|can you count][.|!|?]",
+    "[Begin|Start] [with|at] {low} and [count|go|count up] to {high}[ for me|].",
+    "[Try to count|I would like you to count|You should count|Let me hear you count|Can you please count|Show me how you count] [up |]from {low} to {high}[, please|].",
 )
 _UP_TO = (
     "[Count|Can you count|Please count|Count up] to {high}.",
     "[Say|Show me] how you count to {high}.",
     "How far is it to {high}? Count!",
+    "[Try counting|Start counting|I would like you to count|You should count|Let me hear you count|Can you please count|Go on and count] [up |]to {high}[, please| for me|].",
+    "[All numbers|The numbers|Every number] [up to|until] {high}[, please|].",
 )
 _DOWN = (
     "[Count|Can you count|Please count] [down|backwards|back] from {high} to {low}.",
     "Count [down|backwards] from {high} and [stop|end] at {low}.",
     "[Say|Give me|Write] the numbers from {high} down to {low}.",
+    "From {high} [down|back] to {low}, [count|please count|can you count][.|!|?]",
+    "[Try to count|I would like you to count|You should count|Let me hear you count|Can you please count|Show me how you count] [down|backwards|back] from {high} to {low}[, please| for me|].",
 )
-_DOWN_FROM = ("[Count|Can you count] [down|backwards] from {high}.", "[Do|Give me|Make|Start] a countdown from {high}.")
+_DOWN_FROM = (
+    "[Count|Can you count] [down|backwards] from {high}.",
+    "[Do|Give me|Make|Start|I need|Let me hear] a countdown from {high}.",
+    "A countdown[, please|][,|] [that begins at|beginning with|from] {high}.",
+    "[Try to count|I would like you to count|You should count|Let me hear you count] [down|backwards] from {high}[, please|].",
+)
 _NEXT = (
     "[What|Which] number [comes|is] after {given}?",
     "What comes after {given}?",
@@ -77,7 +100,7 @@ _PREVIOUS = ("[What|Which] number [comes|is] before {given}?", "What comes [righ
 
 def turns(rng: Random) -> list[Turn]:
     """Return a question about the calendar, or something to count."""
-    return [_counting(rng)] if rng.random() < 0.45 else [_calendar(rng)]
+    return [_counting(rng)] if rng.random() < 0.55 else [_calendar(rng)]
 
 
 def _calendar(rng: Random) -> Turn:

@@ -34,24 +34,26 @@ def one_of(rng: Random, templates: tuple[str, ...], **fields: object) -> str:
 
 
 _OPENINGS = (
+    "[Could you help me|I need your help|Listen|Here is one|Let me ask you this|Something else|For my homework|My son asks|I was asked this]:",
+    "[Excuse me|Sorry|Dear model|My friend|All right|Hello again|Good morning|By the way|Just curious|If you can],",
     "[Please|Ok|Okay|So|Well|And now|Hey|One more|Tell me|Say|Hi|Hello|Then|Right|Thanks|Great|Hm|Next|Now|Good],",
     "[Quick question|A question|My question|One thing|Next question|I wonder|Remind me|I'd like to know]:",
     "[And|So|But|Now|Well|Then]",
     "[Thank you!|Thanks.|Nice.|I see.|Ok.|Hi!|Hello!|Good.|Interesting.|My turn.]",
 )
 _CLOSINGS = (
-    "[again|then|exactly|now|for me|here|really|today|by the way|actually|in fact|once more]",
+    "[again|then|exactly|now|for me|here|really|today|by the way|actually|in fact|once more|at all|in your opinion|right now]",
     ", [please|thanks|do you know|can you tell me|my friend|tinychat|then|if you know|by any chance]",
 )
 # Other words for the beginnings that most templates share: none of them changes what is asked.
 _OTHER_WORDS = (
     (
         re.compile(r"^What(?: is|'s)\b"),
-        "[What would be|What could be|What was|What might be|Say what is|What exactly is]",
+        "[What would be|What could be|What was|What might be|Say what is|What exactly is|Please name|I am looking for|I need to know|Remind me of|I'd love to know|Can you give me|Do you have]",
     ),
     (
         re.compile(r"^(?:Tell|Give) me\b"),
-        "[Could you tell me|Please give me|I want to know|I need|Can you say|Let me know|Show me]",
+        "[Could you tell me|Please give me|I want to know|I need|Can you say|Let me know|Show me|I would love|I'd like|May I have|Could I get]",
     ),
     (re.compile(r"^Do you know\b"), "[Do you still know|Do you perhaps know|Could you know|You know|Do you also know]"),
     (re.compile(r"^Can you\b"), "[Could you|Would you|Will you|Are you able to|Could you please]"),
@@ -61,17 +63,40 @@ _OTHER_WORDS = (
     ),
     (re.compile(r"^Count\b"), "[Could you count|Please count|I want you to count|Now count|Let us count]"),
     (re.compile(r"^How (?=(?:can|do) I\b)"), "[Just how|And how|Tell me how|Please explain how] "),
+    (re.compile(r"^How (?:can|do) I\b"), "[How could I|How might I|How would I|What must I do to|How does one|How to]"),
+    (
+        re.compile(r"^(?=(?:Which|What|Where|Who|How) )"),
+        "[Can you tell me|I wonder|I'd like to know|Please say|Could you explain|Do you remember|Any idea]: ",
+    ),
+    (
+        re.compile(
+            r"^(?:Which|What) (?=(?:day|month|city|country|word|animal|sound|noise|colou?r|number|command|flag) )"
+        ),
+        "[Which|What|Now what|Which exact|So what|Say which] ",
+    ),
+    (re.compile(r"^How many\b"), "[Just how many|How many|And how many|Say how many|Do you know how many]"),
+)
+
+
+_ASKED_LAST = re.compile(r"^What(?: is|'s) ((?:the|my|your) [^?]+)\?$")
+_LAST = (
+    "{it}, what is it?",
+    "{it} is what?",
+    "{it} is?",
+    "{it}, please.",
+    "{it}: what might it be?",
+    "{it} - do you know it?",
 )
 
 
 def as_typed(rng: Random, text: str) -> str:
     """Return a message as people type it: in other words, with an opening, without capitals or its full stop."""
-    if rng.random() < 0.2:
+    if rng.random() < 0.35:
         text = _in_other_words(rng, text)
     roll = rng.random()
-    if roll < 0.12:
+    if roll < 0.14:
         text = phrase(rng, rng.choice(_OPENINGS)) + " " + lower_first(text)
-    elif roll < 0.2 and text[-1] in "?.":
+    elif roll < 0.24 and text[-1] in "?.":
         closing = phrase(rng, rng.choice(_CLOSINGS))
         text = f"{text[:-1]}{'' if closing[0] == ',' else ' '}{closing}{text[-1]}"
     roll = rng.random()
@@ -85,10 +110,14 @@ def as_typed(rng: Random, text: str) -> str:
 
 
 def _in_other_words(rng: Random, text: str) -> str:
-    for beginning, others in _OTHER_WORDS:
-        if beginning.search(text):
-            return " ".join(beginning.sub(phrase(rng, others) + " ", text, count=1).split())
-    return text
+    asked = _ASKED_LAST.match(text)
+    if asked and rng.random() < 0.25:
+        return rng.choice(_LAST).format(it=upper_first(asked[1]))
+    fitting = [(beginning, others) for beginning, others in _OTHER_WORDS if beginning.search(text)]
+    if not fitting:
+        return text
+    beginning, others = rng.choice(fitting)
+    return " ".join(beginning.sub(phrase(rng, others) + " ", text, count=1).split())
 
 
 def lower_first(text: str) -> str:

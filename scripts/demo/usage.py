@@ -34,6 +34,10 @@ COMMANDS = {
         "measures how well a model predicts a file",
         "[measure|compute] [the |]perplexity|[measure|test|check] the quality of a model|[measure|see] how well a model predicts [a text|a file]",
     ),
+    "batch": (
+        "answers every line of a file with a model",
+        "[answer|process|work off] [a file of prompts|many prompts|a list of prompts|all lines of a file]|run many prompts[ at once|]",
+    ),
     "doctor": (
         "examines this machine and a model, and says what is wrong",
         "[check|examine] my [machine|computer|installation|setup]|find out what is wrong|[check|see] [whether|if] everything is [fine|all right]",
@@ -91,15 +95,58 @@ FLAGS = {
         "sets how many weights share one scale: 32, 64 or 128",
         "[set|change] the [group size|size of the groups]",
     ),
+    "--overflow": (
+        "says what happens when the context is full: stop, drop or shift",
+        "[choose|say|decide] what happens when the context is full|keep the chat going when the context is full",
+    ),
+    "--continue": (
+        "goes on with the last conversation",
+        "[continue|go on with|resume|pick up] [the|my] last [conversation|chat]",
+    ),
+    "--resume": (
+        "goes on with a saved conversation",
+        "[continue|go on with|resume|pick up] [a saved|an old|an earlier] [conversation|chat]",
+    ),
+    "--plain": (
+        "shows replies as raw text, without drawing markdown",
+        "[switch off|turn off|do without] [markdown|formatting]|see the raw text",
+    ),
+    "--file": (
+        "puts the text of a file before the prompt",
+        "[put|add] a file before the prompt|[summarize|read] a file with complete",
+    ),
+    "--schema": (
+        "makes replies JSON that fits a JSON schema",
+        "get replies that [fit|follow] a [schema|JSON schema]|force valid JSON",
+    ),
+    "--grammar": ("makes replies follow a grammar", "make replies follow a grammar|[force|set] a grammar"),
+    "--logprobs": ("adds the probabilities of the tokens to JSON", "[see|get] the probabilities of [the |]tokens"),
     "--version": ("shows the versions", "see [the version|which version I have|the version of tinychat]"),
 }
 SLASH = {
     "/help": ("lists the commands of the chat", "[see|list] the [slash commands|commands of the chat]"),
-    "/exit": ("leaves the chat; so does Ctrl-D", "[leave|quit|exit|end] [the chat|the program|tinychat|this]|get out of here"),
+    "/exit": ("leaves the chat; so does Ctrl-D", "[leave|quit|exit|end|close|stop|get out of] [the chat|the program|tinychat|this|this program|here|this conversation]|[say goodbye|finish|get away]"),
     "/clear": ("forgets the conversation and keeps the system prompt", "[clear|forget|reset] the conversation|[start over|start again|begin anew]"),
     "/regen": ("writes the last reply again", "[get another|write the last] reply[| again]|regenerate [the|a|your] [reply|answer]"),
     "/undo": ("takes back the last message and its reply", "[take back|undo] [my|the] last message|[undo|take back] what I said"),
     "/system": ("sets the system prompt; /system none removes it", "change the system prompt [here|in the chat|now]|[remove|see] the system prompt"),
+    "/retry": ("writes the last reply again with other sampling", "[retry|try again] with [another temperature|other sampling]|retry the reply"),
+    "/edit": ("takes back the last message, so that you can change it", "[edit|change|correct] [my|the] last message|[fix|correct] what I [wrote|typed]"),
+    "/set": ("changes a setting, such as temperature", "change [a setting|the settings|the temperature] in the chat|set [a value|an option] here"),
+    "/show": ("shows the model, the system prompt and all settings", "see [all|the] settings|[see|show] which model [is running|answers]"),
+    "/multiline": ("lets Enter begin a new line", "[write|type] [several|many|more] lines|begin a new line with Enter"),
+    "/file": ("sends a file's text with the next message", "[send|attach|show you|give you] a file"),
+    "/paste": ("sends the clipboard's text with the next message", "[send|use] the clipboard"),
+    "/copy": ("copies the last reply to the clipboard", "copy [your|the|the last] [reply|answer]"),
+    "/export": ("writes the conversation to a file, .md or .json", "[export|write down] [the|this] [chat|conversation]|get the conversation as a file"),
+    "/save": ("saves the conversation under a name", "[save|keep|store] [the|this] [chat|conversation]"),
+    "/load": ("goes on with a saved conversation", "load [a saved|an old] [chat|conversation]"),
+    "/sessions": ("lists the saved conversations", "[list|see|show|find] [my|the|all] [saved |old |][conversations|chats|sessions]"),
+    "/fork": ("goes on in a copy of the conversation", "[fork|copy|branch] [the|this] [chat|conversation]"),
+    "/model": ("lets another model go on with the conversation", "[change|switch|swap] the model|use another model in this chat"),
+    "/context": ("shows what fills the context", "see what [fills|is in] the context|look at the context"),
+    "/tokens": ("shows the tokens of a text", "see the tokens of a text|[count|see] [the |]tokens"),
+    "/why": ("shows what else the last tokens could have been", "see [other|likely] tokens|see why you [said|wrote|chose] that"),
     "/stats": ("shows context use and the rates of the last reply", "see [how much context is used|the rates of the last reply|the statistics|how fast you are|how full the context is]"),
 }  # fmt: skip
 
@@ -109,6 +156,9 @@ _WHAT = (
     "[Explain|Describe|Tell me about] {thing}.",
     "What's {thing}[| for]?",
     "What does [the {sort} |]{thing} [mean|do]?",
+    "[What happens when I use|What is the [effect|point|purpose|job] of|What is meant by|What can I do with|What about] {thing}?",
+    "{thing}: what [is it|does it do|is that]?",
+    "[I don't get|I don't know|What to do with|I came across] {thing}[, what is it|, can you explain it|, help me]?",
     "[How do I use|When do I need|What happens with|Why would I use] {thing}?",
     "[Tell me|Can you tell me|Do you know|Can you explain] what {thing} [does|means|is for]?",
 )
@@ -121,6 +171,9 @@ _HOW = (
     "Is there a {sort} to {goal}?",
     "[Tell me|Show me|Do you know|Can you tell me|Explain] how to {goal}?",
     "Is it possible to {goal}?",
+    "{goal}: [how|how is that done|how does that work|which {sort}]?",
+    "[Help me to|I am trying to|Show me the way to|What if I want to] {goal}.",
+    "[Which|What] {sort} [would|will|can|could|does] {goal}?",
 )
 _ALL = (
     ("[What|Which] commands [are there|does tinychat have|do you know|can I use]?", "List [the|all] commands[ of tinychat|].", "[What|Which] commands does it have?"),
@@ -131,7 +184,7 @@ _ALL = (
 
 def turns(rng: Random) -> list[Turn]:
     """Return one question about how to use tinychat."""
-    sort, table = rng.choice((("command", COMMANDS), ("flag", FLAGS), ("slash command", SLASH)))
+    sort, table = rng.choices((("command", COMMANDS), ("flag", FLAGS), ("slash command", SLASH)), (10, 14, 14))[0]
     if rng.random() < 0.06:
         index = ("command", "flag", "slash command").index(sort)
         return [(as_typed(rng, one_of(rng, _ALL[index])), _listing(sort))]
@@ -160,4 +213,4 @@ def _listing(sort: str) -> str:
         return f"The commands are {', '.join(COMMANDS)}. tinychat --help lists them."
     if sort == "flag":
         return f"The common flags are {', '.join(list(FLAGS)[:12])}. tinychat chat --help explains them."
-    return f"The slash commands are {', '.join(SLASH)}."
+    return f"Some slash commands are {', '.join(list(SLASH)[:9])}. /help lists them all."

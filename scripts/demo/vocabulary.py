@@ -1,6 +1,7 @@
-"""The demo model's tokenizer: byte-level BPE with single digits, trained on the corpus, and its chat template."""
+"""The demo model's tokenizer: byte-level BPE with two-digit numbers, trained on the corpus, and its chat template."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -10,6 +11,8 @@ PIECES = 2048
 END = "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
 SPECIAL = (END, *ROLES.values())
+NUMBERS, OFTEN = " ".join(map(str, range(100))), 1000
+"""Numbers up to 99 shall be pieces, however rare: counting on and sums are then something to know, not to spell."""
 REPLY = 24
 """Tokens of a reply up to which each token counts in full."""
 
@@ -22,8 +25,8 @@ CHAT_TEMPLATE = (
 def train_tokenizer(conversations: Iterable[Sequence[Message]]) -> Tokenizer:
     """Return a tokenizer of `PIECES` pieces; the same one for the same conversations."""
     tokenizer = Tokenizer(models.BPE())
-    # A word takes the space before it along; digits stand alone, so that sums are made of ten signs.
-    word = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+    # A word takes the space before it along, a number does not: it is the same piece wherever it stands.
+    word = Regex(r" ?\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(word, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
@@ -34,7 +37,8 @@ def train_tokenizer(conversations: Iterable[Sequence[Message]]) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((message["content"] for chat in conversations for message in chat), trainer)
+    texts = (message["content"] for chat in conversations for message in chat)
+    tokenizer.train_from_iterator(chain(texts, repeat(NUMBERS, OFTEN)), trainer)
     return tokenizer
 
 

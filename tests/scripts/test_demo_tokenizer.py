@@ -31,8 +31,9 @@ def test_any_text_survives(tokenizer):
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_digits_stand_alone(tokenizer):
-    assert tokenizer.encode("1234").tokens == ["1", "2", "3", "4"]
+def test_every_number_below_a_hundred_is_a_piece(tokenizer):
+    assert tokenizer.encode("1234").tokens == ["12", "34"]
+    assert all(len(tokenizer.encode(f"{number}").ids) == 1 for number in range(100))
 
 
 def test_the_chat_template_renders_what_is_trained_on(tokenizer, tmp_path):
