@@ -124,6 +124,12 @@ VARIANTS = [
     Variant("llama-attention-bias", LLAMA | {"num_key_value_heads": 2, "attention_bias": True}, "bfloat16"),
     Variant("llama-all-biases", LLAMA | {"attention_bias": True, "mlp_bias": True}, "float32", "bin-sharded"),
     Variant("llama-head-dim", LLAMA | {"hidden_size": 88, "head_dim": 24, "num_key_value_heads": 2}),
+    # Wide enough for weight groups to share activation scales: four of 512 columns, three of 560.
+    Variant(
+        "llama-wide",
+        LLAMA | {"hidden_size": 512, "intermediate_size": 560, "num_hidden_layers": 2, "num_attention_heads": 8},
+        "bfloat16",
+    ),
     Variant("mistral", MISTRAL | {"sliding_window": None, "head_dim": 32}, "bfloat16", "safetensors-sharded"),
     Variant("mistral-window", MISTRAL | {"sliding_window": 24, "head_dim": None}, "bfloat16"),
     Variant("qwen2", QWEN2, "bfloat16", "safetensors-sharded"),

@@ -16,8 +16,9 @@ from engines import LENGTH, METHODS, STORIES
 from tinychat.kernels.setup import ISA, host_instruction_sets
 
 TESTS = Path(__file__).parent
-# Windows and normed heads of 40; biases everywhere; eight heads of 24 on one; a trained model with heads of 8.
-NAMES = ("qwen3-window", "llama-all-biases", "tinyllama", "stories260K")
+# Windows and normed heads of 40; biases everywhere; eight heads of 24 on one; inputs wide enough to share scales; a
+# trained model with heads of 8.
+NAMES = ("qwen3-window", "llama-all-biases", "tinyllama", "llama-wide", "stories260K")
 
 
 def models(test):

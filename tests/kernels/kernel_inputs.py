@@ -72,8 +72,10 @@ def empty_activations(method, T, K, group_size=32):
 
 
 def activation_width(K, group_size):
-    """Return the columns that share one activation scale: up to four weight groups, as many as divide."""
+    """Return the columns that share one activation scale: up to four weight groups, one in a narrow input."""
     groups = K // group_size
+    if groups < 16:
+        return group_size
     return group_size * next(count for count in (4, 3, 2, 1) if groups % count == 0)
 
 

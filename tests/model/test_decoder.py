@@ -14,7 +14,7 @@ from tinychat.errors import ContextError, SettingError
 from tinychat.model.folder import open_model_folder
 from tinychat.model.layout import linears, norms
 
-NAMES = ("llama-all-biases", "tinyllama", "smollm2", "qwen2-window", "qwen3-window", "llama-yarn")
+NAMES = ("llama-all-biases", "tinyllama", "smollm2", "qwen2-window", "qwen3-window", "llama-yarn", "llama-wide")
 LENGTH = 150
 
 
@@ -79,10 +79,10 @@ def assert_close(got, expected, error, agreement):
     assert same[clear].mean() >= agreement, f"{same[clear].mean():.3f} of the clear choices agree"
 
 
-# What the codes of activations cost, as the reference with such codes shows: 1.3 % on a trained model, up to 4 % on
-# these random ones, that pass every error on. A float16 cache costs 0.1 %, float32 sums a millionth.
-TRAINED = {"int4": (0.03, 0.97), "int8": (0.03, 0.97), "f32": (1e-5, 1.0)}
-RANDOM = {"int4": (0.045, 0.97), "int8": (0.045, 0.97), "f32": (1e-5, 1.0)}
+# What the codes of activations cost, as the reference with such codes shows: about 1 % on a trained model, up to 3.6 % on
+# these random ones, that make every error larger. A float16 cache costs 0.1 %, float32 sums a millionth.
+TRAINED = {"int4": (0.015, 0.97), "int8": (0.015, 0.97), "f32": (1e-5, 1.0)}
+RANDOM = {"int4": (0.04, 0.97), "int8": (0.04, 0.97), "f32": (1e-5, 1.0)}
 
 
 @pytest.mark.parametrize("method", engines.METHODS)
