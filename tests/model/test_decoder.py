@@ -79,8 +79,8 @@ def assert_close(got, expected, error, agreement):
     assert same[clear].mean() >= agreement, f"{same[clear].mean():.3f} of the clear choices agree"
 
 
-# What the codes of activations cost, as the reference with such codes shows: about 1 % on a trained model, up to 3.6 % on
-# these random ones, that make every error larger. A float16 cache costs 0.1 %, float32 sums a millionth.
+# What the codes of activations cost, as the reference with such codes shows: about 1 % on a trained model, up to 3.6 %
+# on these random ones, that make every error larger. A float16 cache costs 0.1 %, float32 sums a millionth.
 TRAINED = {"int4": (0.015, 0.97), "int8": (0.015, 0.97), "f32": (1e-5, 1.0)}
 RANDOM = {"int4": (0.04, 0.97), "int8": (0.04, 0.97), "f32": (1e-5, 1.0)}
 
