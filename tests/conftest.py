@@ -1,6 +1,7 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,14 @@ import pytest
 
 # The oracles beside this file (reference, families) are imported by tests in every subfolder.
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_counts():
+    """Take Ctrl-C as usual, also where a shell started the tests in the background and had them ignore it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture(autouse=True)
