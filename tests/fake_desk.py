@@ -2,6 +2,7 @@
 
 from fake_model import Replies, fake_model
 
+from tinychat.chat.clipboard import offer_to_terminal
 from tinychat.chat.commands import run_command
 from tinychat.chat.session import Chat
 from tinychat.chat.workspace import Workspace
@@ -21,6 +22,7 @@ class FakeDesk:
         self.prefilled = None
         self.left = self.multiline = False
         self.show_thinking = True
+        self.terminal = None
 
     def notice(self, text):
         self.notices.append(text)
@@ -33,6 +35,9 @@ class FakeDesk:
 
     def prefill(self, text):
         self.prefilled = text
+
+    def offer_to_terminal(self, text):
+        return self.terminal is not None and offer_to_terminal(text, self.terminal)
 
     def toggle_multiline(self):
         self.multiline = not self.multiline

@@ -52,6 +52,8 @@ class ByteTokenizer:
 class MarkerTemplate:
     """Puts one special token before each message."""
 
+    opens_thinking = False
+
     def __init__(self, is_fallback=False):
         self.is_fallback = is_fallback
         self.stop_strings = ("\nUser:",) if is_fallback else ()

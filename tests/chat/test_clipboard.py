@@ -1,3 +1,5 @@
+import base64
+import io
 import os
 
 import pytest
@@ -38,6 +40,30 @@ def test_the_last_reply_is_copied(install, tmp_path):
     desk.chat.say("hi")
     assert desk.run("/copy") == "copied: 7 characters"
     assert (tmp_path / "clipboard").read_text(encoding="utf-8").strip() == "Hello 😀"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_without_a_program_the_terminal_is_asked(install):
+    desk = FakeDesk("Hi \x1b[31m😀")
+    desk.terminal = Terminal()
+    desk.chat.say("hi")
+    assert desk.run("/copy") == "sent to the terminal, which may take it: 9 characters"
+    asked = desk.terminal.getvalue()
+    assert asked.startswith("\x1b]52;c;") and asked.endswith("\x07")
+    assert base64.b64decode(asked[7:-1]).decode() == "Hi \x1b[31m😀"
+
+
+def test_no_terminal_is_asked_for_what_it_would_drop(install):
+    desk = FakeDesk("x" * 80_000, context_size=100_000)
+    desk.terminal = Terminal()
+    desk.chat.say("hi")
+    with pytest.raises(SettingError, match="use /export"):
+        desk.run("/copy")
+    assert desk.terminal.getvalue() == ""
 
 
 def test_a_clipboard_out_of_reach_is_said(install):

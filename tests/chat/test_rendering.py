@@ -132,6 +132,16 @@ def test_a_notice_in_mid_reply_has_a_line_of_its_own():
         assert [line for line in out.getvalue().split("\n") if line] == ["before", "the oldest turn went", "after"]
 
 
+def test_thinking_that_the_template_began():
+    out = err = Terminal()
+    drawn = renderer(out, err, plain=False, NO_COLOR="1")
+    drawn.starts_thinking = True
+    for piece in ("hm", "</think>", "Yes."):
+        drawn.text(piece)
+    drawn.end_reply()
+    assert out.getvalue() == "hm\n\nYes.\n"
+
+
 def test_folded_thinking_is_one_line():
     out, err = Terminal(), Terminal()
     drawn = renderer(out, err, plain=False, NO_COLOR="1")

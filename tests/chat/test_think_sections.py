@@ -3,9 +3,9 @@ import pytest
 from tinychat.chat.think_sections import ThinkSections
 
 
-def split(pieces):
+def split(pieces, begun=False):
     """Return (thinking, answer) of a reply that comes in these pieces."""
-    sections = ThinkSections()
+    sections = ThinkSections(begun)
     parts = [part for piece in pieces for part in sections.feed(piece)]
     parts += sections.finish()
     return tuple("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
@@ -36,3 +36,16 @@ def test_text_is_handed_on_as_soon_as_it_is_certain():
     assert list(sections.feed("")) == []
     thinking = ThinkSections()
     assert [part.text for part in thinking.feed("<think>so </")] == ["so "]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("\nhm\n</think>\n\nyes", ("hm\n", "yes")),
+        ("</think>yes", ("", "yes")),
+        ("never ends <think>", ("never ends <think>", "")),
+    ],
+)
+def test_a_section_that_the_template_began(reply, expected):
+    assert split([reply], begun=True) == expected
+    assert split(reply, begun=True) == expected

@@ -205,3 +205,16 @@ def test_the_tiny_story_model_gets_the_plain_template():
         pytest.skip("third-party data is missing")
     tokenizer = load_tokenizer(DATA / "stories260K")
     assert load_template(DATA / "stories260K", tokenizer).is_fallback
+
+
+@pytest.mark.parametrize(
+    ("end", "opens"),
+    [("<|im_start|>assistant\n<think>\n", True), ("<think>\n\n</think>\n\n", False), ("", False)],
+)
+def test_a_template_that_opens_a_think_section(chatml, end, opens):
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}" + end + "{% endif %}"
+    assert ChatTemplate(source, chatml, "here").opens_thinking is opens
+
+
+def test_a_template_that_fails_opens_nothing(chatml):
+    assert not ChatTemplate("{{ raise_exception('no') }}", chatml, "here").opens_thinking

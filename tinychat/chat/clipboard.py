@@ -1,10 +1,12 @@
-"""The clipboard of the desktop, through the programs that systems have for it."""
+"""The clipboard of the desktop, through the programs that systems have for it, or the terminal's own."""
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import TextIO
 
 from tinychat.errors import SettingError
 
@@ -23,6 +25,8 @@ _WRITERS = (
     ("clip.exe",),
 )
 _PATIENCE_SECONDS = 5
+# Longer ones are dropped by common terminals without a word.
+_OSC52_BYTES = 74_000
 
 
 def read_clipboard() -> str:
@@ -46,6 +50,19 @@ def write_clipboard(text: str) -> None:
         If no program takes it.
     """
     _run_first(_WRITERS, text.encode("utf-8"), "use /export FILE.md instead")
+
+
+def offer_to_terminal(text: str, terminal: TextIO) -> bool:
+    """Ask the terminal to take `text` (OSC 52 of xterm): its clipboard is at hand where ours is a machine away.
+
+    Nothing tells whether it does; return False if it surely will not.
+    """
+    data = text.encode("utf-8")
+    if not terminal.isatty() or len(data) > _OSC52_BYTES:
+        return False
+    terminal.write(f"\x1b]52;c;{base64.b64encode(data).decode('ascii')}\x07")
+    terminal.flush()
+    return True
 
 
 def _run_first(

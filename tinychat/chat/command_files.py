@@ -31,8 +31,15 @@ def copy(desk: Desk, _argument: str) -> None:
     messages = desk.chat.messages
     if not messages:
         raise SettingError("there is no reply yet that could be copied: send a message first")
-    write_clipboard(messages[-1].content)
-    desk.notice(f"copied: {len(messages[-1].content)} characters")
+    text = messages[-1].content
+    try:
+        write_clipboard(text)
+    except SettingError:
+        if not desk.offer_to_terminal(text):
+            raise
+        desk.notice(f"sent to the terminal, which may take it: {len(text)} characters")
+        return
+    desk.notice(f"copied: {len(text)} characters")
 
 
 def export(desk: Desk, argument: str) -> None:

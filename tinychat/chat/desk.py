@@ -37,6 +37,10 @@ class Desk(Protocol):
         """Begin the next prompt with `text`, which the person may edit."""
         ...
 
+    def offer_to_terminal(self, text: str) -> bool:
+        """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
+        ...
+
     def toggle_multiline(self) -> bool:
         """Let Enter begin a new line instead of sending, or the other way round; return whether it does."""
         ...

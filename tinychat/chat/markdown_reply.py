@@ -34,6 +34,8 @@ class MarkdownReply:
         Called with the number of characters thought so far and whether that is all, instead of showing them.
     clock : callable
         Seconds.
+    thinking : bool
+        Whether the reply begins inside its think section.
     """
 
     def __init__(
@@ -43,12 +45,13 @@ class MarkdownReply:
         environment: Mapping[str, str],
         on_folded: Callable[[int, bool], None] | None = None,
         clock: Callable[[], float] = perf_counter,
+        thinking: bool = False,
     ) -> None:
         self._out, self._size, self._clock, self._on_folded = out, size, clock, on_folded
         self._has_style = not environment.get("NO_COLOR")
         self._painter = BlockPainter(_console(out, environment, self._has_style))
         self._live = LiveBlock(out.write, size)
-        self._sections, self._blocks = ThinkSections(), Blocks()
+        self._sections, self._blocks = ThinkSections(thinking), Blocks()
         self._thought = 0
         self._thinking_line_end = True
         self._next_drawing = 0.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Protocol, TextIO
 
+from tinychat.chat.clipboard import offer_to_terminal
 from tinychat.chat.plain_reply import PlainReply
 from tinychat.chat.safe_text import safe_text
 from tinychat.chat.terminal_size import terminal_size
@@ -55,11 +56,14 @@ class Renderer:
     ----------
     show_thinking : bool
         Whether the think section of a reply is drawn, or folded into a line.
+    starts_thinking : bool
+        Whether replies begin inside their think section, which the chat template opened.
     """
 
     def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str], plain: bool = False) -> None:
         dumb = environment.get("TERM", "") == "dumb"
         self.show_thinking = True
+        self.starts_thinking = False
         self._out, self._err, self._environment = out, err, environment
         self._draws_markdown = out.isatty() and not dumb and not plain
         self._err_is_terminal = err.isatty()
@@ -102,6 +106,10 @@ class Renderer:
             self._reply.finish()
         self._write_err(safe_text(text) + "\n")
 
+    def offer_to_terminal(self, text: str) -> bool:
+        """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
+        return self._can_erase and offer_to_terminal(text, self._err)
+
     def banner(self, name: str, hint: str) -> None:
         """Say which model listens and how to leave."""
         self._write_err(f"{self._styled(_BOLD, safe_text(name))} {self._styled(_DIM, hint)}\n")
@@ -123,7 +131,8 @@ class Renderer:
         from tinychat.chat.markdown_reply import MarkdownReply
 
         on_folded = None if self.show_thinking else self._show_folded
-        return MarkdownReply(self._out, partial(terminal_size, self._out), self._environment, on_folded)
+        size = partial(terminal_size, self._out)
+        return MarkdownReply(self._out, size, self._environment, on_folded, thinking=self.starts_thinking)
 
     def _show_folded(self, characters: int, ended: bool) -> None:
         if not ended:

@@ -70,6 +70,10 @@ class Repl:
         """Begin the next prompt with `text`, which the person may edit."""
         self._prefill = text
 
+    def offer_to_terminal(self, text: str) -> bool:
+        """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
+        return self._renderer.offer_to_terminal(text)
+
     def toggle_multiline(self) -> bool:
         """Let Enter begin a new line instead of sending, or the other way round; return whether it does."""
         self._multiline = not self._multiline
@@ -121,6 +125,7 @@ class Repl:
     def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
         """Stream the reply that `start` begins; Ctrl-C ends it early."""
         messages_before = self.chat.messages
+        self._renderer.starts_thinking = self.chat.model.template.opens_thinking
         with self._lines.while_drawing(), InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):

@@ -20,12 +20,17 @@ class ThinkSections:
     """Splits a reply that may begin with ``<think> ... </think>``.
 
     Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags.
+
+    Parameters
+    ----------
+    begun : bool
+        Whether the chat template has written the first tag already, so that the reply begins inside.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begun: bool = False) -> None:
         self._held = ""
-        self._state = "start"
-        self._after_tag = False
+        self._state = "thinking" if begun else "start"
+        self._after_tag = begun
 
     def feed(self, text: str) -> Iterator[Part]:
         """Yield the parts that are certain after `text`; what may be the beginning of a tag is held back."""

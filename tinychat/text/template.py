@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,14 @@ class ChatTemplate:
             As `render`.
         """
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
+
+    @cached_property
+    def opens_thinking(self) -> bool:
+        """Whether a reply begins inside a think section: the template ends with its first tag."""
+        try:
+            return self.render([{"role": "user", "content": "?"}]).rstrip().endswith("<think>")
+        except TextError:
+            return False
 
     def _guarded_turn(self, message: Message) -> dict[str, object]:
         plain = _plain(message)
