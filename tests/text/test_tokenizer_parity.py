@@ -26,6 +26,8 @@ TEXTS = [
     "e\u0301 combining, ﬁ ligature, \uff21\uff22\uff23 wide",
     "nul \x00 and control \x1b[31m",
 ]
+# Without the noncharacters that tinychat takes out of a text, as marks of its own: see tinychat.text.guard.
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0\ufdd1\ufdd2\ufdd3"), max_size=40)
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
@@ -70,7 +72,7 @@ class TestSentencePiece:
 
         # Runs of spaces are left out: see test_sentencepiece_tokenizer.
         @QUICK
-        @given(st.text(max_size=40).filter(lambda text: "  " not in text.replace("\u2581", " ")))
+        @given(ANY_TEXT.filter(lambda text: "  " not in text.replace("\u2581", " ")))
         def check(text):
             assert ours.encode(text) == theirs(text).input_ids
 
@@ -103,7 +105,7 @@ class TestTokenizerJson:
         ours, theirs = load_both(write_tokenizer(tmp_path_factory.mktemp("t"), kind, special, added))
 
         @QUICK
-        @given(st.text(max_size=40))
+        @given(ANY_TEXT)
         def check(text):
             ids = theirs(text, add_special_tokens=False).input_ids
             assert ours.encode(text, add_bos=False) == ids

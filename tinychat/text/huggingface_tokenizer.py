@@ -11,6 +11,7 @@ from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.detokenizer import decode_ids
 from tinychat.text.guard import GUARD_END, GUARD_START, guard, spelling_pattern, well_formed
+from tinychat.text.named_tokens import NamedTokens
 from tinychat.text.settings import TokenizerSettings
 from tinychat.text.token_spelling import TokenSpelling
 
@@ -24,7 +25,7 @@ _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 _KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
 
 
-class HuggingFaceTokenizer:
+class HuggingFaceTokenizer(NamedTokens):
     """The tokenizer of a ``tokenizer.json``.
 
     Parameters
@@ -54,26 +55,6 @@ class HuggingFaceTokenizer:
         self.added_tokens = {token.content: token.id for token in tokens}
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
-
-    @property
-    def bos_token(self) -> str | None:
-        """Text of the begin token."""
-        return self.special_tokens.get("bos_token")
-
-    @property
-    def eos_token(self) -> str | None:
-        """Text of the end token."""
-        return self.special_tokens.get("eos_token")
-
-    @cached_property
-    def bos_id(self) -> int | None:
-        """Id of the begin token."""
-        return self.token_id(self.bos_token or "")
-
-    @cached_property
-    def eos_id(self) -> int | None:
-        """Id of the end token."""
-        return self.token_id(self.eos_token or "")
 
     @property
     def adds_bos(self) -> bool:

@@ -7,7 +7,6 @@ its first word unless it begins with one. Pieces join by the scores in the file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.detokenizer import decode_ids
 from tinychat.text.guard import guard, spelling_pattern, well_formed
+from tinychat.text.named_tokens import NamedTokens
 from tinychat.text.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NORMALIZER = b"\x0a\x08identity" + b"\x12\x00" + b"\x18\x00" + b"\x20\x00" + b"
 _IDENTITY_NORMALIZER = b"\x1a" + bytes([len(_NORMALIZER)]) + _NORMALIZER
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(NamedTokens):
     """A SentencePiece model and the tokens that the settings add to it.
 
     Parameters
@@ -54,26 +54,6 @@ class SentencePieceTokenizer:
         self._added_pieces = {token.id: token.content for token in tokens}
         self._splitter = AddedTokenSplitter(tokens)
         self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
-
-    @property
-    def bos_token(self) -> str | None:
-        """Text of the begin token."""
-        return self.special_tokens.get("bos_token")
-
-    @property
-    def eos_token(self) -> str | None:
-        """Text of the end token."""
-        return self.special_tokens.get("eos_token")
-
-    @cached_property
-    def bos_id(self) -> int | None:
-        """Id of the begin token."""
-        return self.token_id(self.bos_token or "")
-
-    @cached_property
-    def eos_id(self) -> int | None:
-        """Id of the end token."""
-        return self.token_id(self.eos_token or "")
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Ids of plain text: the spelling of a special token stays text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
     @property
     def eos_id(self) -> int | None: ...  # noqa: D102
     @property
-    def special_tokens(self) -> dict[str, str]: ...  # noqa: D102
+    def special_tokens(self) -> Mapping[str, str]: ...  # noqa: D102
     @property
     def special_ids(self) -> frozenset[int]: ...  # noqa: D102
     @property
