@@ -5,7 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinychat.errors import SettingError
 from tinychat.generate.model import Model
+from tinychat.model.context import check_context
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
 VOCAB_SIZE = 261
@@ -100,6 +102,12 @@ class FakeEngine:
         assert 0 <= start < stop <= len(self.cached_ids)
         self.drops.append((start, stop))
         del self.cached_ids[start:stop]
+
+    def resize(self, context_size):
+        check_context(context_size)
+        if context_size < len(self.cached_ids):
+            raise SettingError(f"context {context_size} is less than the {len(self.cached_ids)} tokens in use")
+        self.context_size = context_size
 
     def step(self, ids, sequence_length=None):
         assert sequence_length is None or sequence_length >= len(self.cached_ids) + len(ids)

@@ -115,7 +115,7 @@ def _examine_text(findings: Findings, folder: Path) -> None:
 
 
 def _add_sizes(findings: Findings, config: ModelConfig, quantization: Quantization) -> None:
-    from tinychat.model.loading import DEFAULT_CONTEXT
+    from tinychat.model.context import DEFAULT_CONTEXT
 
     context = min(config.max_position_embeddings, DEFAULT_CONTEXT)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())

@@ -8,7 +8,7 @@ from fake_model import Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS, complete_command
 from tinychat.chat.message import Attachment
-from tinychat.errors import SettingError, StoreError
+from tinychat.errors import ContextError, SettingError, StoreError
 
 
 def desk_after(*turns, **settings):
@@ -137,6 +137,8 @@ def test_set_changes_and_shows(argument, shown):
         ("overflow spill", "--overflow spill is unknown: choose one of stop, drop, shift"),
         ("think hard", "think must be one of show, hide, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
+        ("context much", "context must be a whole number of tokens, not 'much'"),
+        ("context 0", "context 0 is out of range"),
         ("temperature nan", "must be between 0 and 100"),
     ],
 )
@@ -144,6 +146,16 @@ def test_set_refuses_in_one_line(argument, complaint):
     with pytest.raises(SettingError) as caught:
         FakeDesk().run(f"/set {argument}")
     assert complaint in str(caught.value)
+
+
+def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
+    desk = FakeDesk("Yes.", "No.", context_size=24, overflow="stop")
+    desk.chat.say("Is it long?")
+    with pytest.raises(ContextError):
+        desk.chat.say("And is it long now?")
+    assert "context         100 tokens" in desk.run("/set context 100").splitlines()
+    assert desk.chat.say("And is it long now?") == "No."
+    assert desk.chat.model.summary.reused_tokens > 0
 
 
 def test_show_tells_all():

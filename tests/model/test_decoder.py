@@ -287,3 +287,26 @@ def test_dropping_the_end_is_rewinding(folders):
     dropped.drop(40, 60)
     rewound.rewind(40)
     assert dropped.step([5, 6]).tobytes() == rewound.step([5, 6]).tobytes()
+
+
+def test_another_capacity_changes_no_logits(engine):
+    ids = engines.draw_ids(engine, 40)
+    expected = engine.logits(ids)[-1].copy()
+    engine.rewind(0)
+    engine.step(ids[:30])
+    engine.resize(1000)
+    assert engine.context_size == 1000
+    np.testing.assert_array_equal(engine.step(ids[30:]), expected)
+    engine.resize(41)
+    engine.step(ids[:1])
+    with pytest.raises(ContextError):
+        engine.step(ids[:1])
+
+
+@pytest.mark.parametrize("context_size", [0, 3, 1 << 30])
+def test_a_capacity_that_does_not_go_changes_nothing(engine, context_size):
+    engine.step([1, 2, 3, 4])
+    with pytest.raises(SettingError):
+        engine.resize(context_size)
+    assert (engine.context_size, engine.cached_ids) == (300, [1, 2, 3, 4])
+    engine.step([5])

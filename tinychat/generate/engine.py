@@ -47,6 +47,10 @@ class Engine(Protocol):
         """Take positions ``start..stop`` out of the cache; what follows moves down and keeps its keys and values."""
         ...
 
+    def resize(self, context_size: int) -> None:
+        """Give the cache another capacity; what it holds stays."""
+        ...
+
     def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
         """Run `ids` after the cached ones and return the last one's logits.
 

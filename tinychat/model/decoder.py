@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tinychat.errors import ContextError, SettingError
 from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
+from tinychat.model.context import check_context
 from tinychat.model.folder import ModelFolder
 from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
@@ -80,6 +81,25 @@ class Decoder:
     def drop(self, start: int, stop: int) -> None:
         """Take positions ``start..stop`` out of the cache; what follows moves down, its keys re-rotated."""
         self.cache.drop(start, stop)
+        self._team.replace_arguments(self._arguments())
+
+    def resize(self, context_size: int) -> None:
+        """Give the cache another capacity; what it holds stays.
+
+        Raises
+        ------
+        SettingError
+            If that is less than what is stored, or more than this machine's memory.
+        """
+        check_context(context_size)
+        try:
+            attention = allocate_attention(self.config, context_size, self.threads)
+            table = rope_tables(self.config, 0, context_size, self.config.max_position_embeddings)
+            self.cache.resize(context_size)
+        except MemoryError:
+            raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None
+        activations, _, scratch, job = self._working
+        self._table, self._working = table, (activations, attention, scratch, job)
         self._team.replace_arguments(self._arguments())
 
     def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:

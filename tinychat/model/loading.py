@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import SettingError
+from tinychat.model.context import DEFAULT_CONTEXT, check_context
 from tinychat.model.folder import open_model_folder
 
 if TYPE_CHECKING:
     from tinychat.model.decoder import Decoder
 
-DEFAULT_CONTEXT = 8192
-MAX_CONTEXT = 1 << 20
 MAX_THREADS = 1024
 
 
@@ -45,8 +44,8 @@ def load_engine(
         If an argument is out of range.
     """
     opened = open_model_folder(folder)
-    if context_size is not None and not 1 <= context_size <= MAX_CONTEXT:
-        raise SettingError(f"--context {context_size} is out of range: give 1 to {MAX_CONTEXT} tokens")
+    if context_size is not None:
+        check_context(context_size)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise SettingError(f"--threads {threads} is out of range: give 1 to {MAX_THREADS}")
     # Imported late: a wrong folder or setting is told at once.
