@@ -3,7 +3,7 @@ import pytest
 from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import memory
-from tinychat.kernels.memory import load_f32, load_one, prefetch, store_f32, store_one
+from tinychat.kernels.memory import load_f32, load_one, prefetch, prefetch_far, store_f32, store_one
 
 LANES = 16
 
@@ -106,6 +106,7 @@ def test_prefetch_past_the_end_is_harmless():
     @compiled
     def fetch(array, index):
         prefetch(array, index)
+        prefetch_far(array, index)
 
     array = np.arange(8, dtype=np.uint8)
     fetch(array, 1 << 40)

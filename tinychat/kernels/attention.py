@@ -102,9 +102,11 @@ def attend_chunk(queries, scores, state, keys, values, g, group, row0, rows, sta
             if high > 0 and low < BLOCK:
                 base = tile * tile_floats(padded)
                 seen = min(BLOCK, high + LANES - 1) // LANES
-                score_block(queries, tile, keys, g, block, scores, d, seen)
+                # One token alone would wait for memory; of many tokens, the first tiles have fetched it for the rest.
+                ahead = BLOCK // LANES if rows == group and tile == 0 else 0
+                score_block(queries, tile, keys, g, block, scores, d, seen, ahead)
                 soften_block(scores, state, base, row, rows, group, start, window, block, seen)
-                weigh_block(scores, state, base, values, g, block, max(0, low), min(BLOCK, high))
+                weigh_block(scores, state, base, values, g, block, max(0, low), min(BLOCK, high), ahead)
 
 
 @inlined

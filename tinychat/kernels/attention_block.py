@@ -7,7 +7,7 @@ scores, then its weights, then each row's maximum and sum; `state` is a tile's, 
 
 import numpy as np
 
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, prefetch_far, store_f32
 from tinychat.kernels.policy import inlined
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
@@ -35,24 +35,30 @@ NOTHING = np.float32(-1e30)  # a maximum below any score
 
 
 @inlined
-def score_vectors(queries, tile, keys, first, scores, v, d, vectors):
+def score_vectors(queries, tile, keys, first, scores, v, d, ahead, vectors):
     """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of the block on."""
     products = zero_tile(vectors, QUERY_ROWS)
     for i in range(d):
-        key = load_rows(keys, first + (v * d + i) * LANES, d * LANES, vectors)
+        place = first + (v * d + i) * LANES
+        for w in range(len(vectors)):
+            prefetch_far(keys, place + (w + ahead) * d * LANES)
+        key = load_rows(keys, place, d * LANES, vectors)
         products = add_outer(products, key, queries, tile * ROWS * d + i, d)
     store_tile(scores, v * ROWS * LANES, products)
 
 
 @inlined
-def score_block(queries, tile, keys, g, block, scores, d, seen):
-    """Write the products of a tile's queries with the first `seen` vectors of 64 keys to `scores` [4, rows, 16]."""
+def score_block(queries, tile, keys, g, block, scores, d, seen, ahead):
+    """Write the products of a tile's queries with the first `seen` vectors of 64 keys to `scores` [4, rows, 16].
+
+    ahead : how many vectors of 16 positions further to ask memory for keys.
+    """
     first = (g * keys.shape[1] + block * (BLOCK // LANES)) * d * LANES
     wide = seen - seen % len(VECTORS)
     for v in range(0, wide, len(VECTORS)):
-        score_vectors(queries, tile, keys, first, scores, v, d, VECTORS)
+        score_vectors(queries, tile, keys, first, scores, v, d, ahead, VECTORS)
     for v in range(wide, seen):
-        score_vectors(queries, tile, keys, first, scores, v, d, ONE_VECTOR)
+        score_vectors(queries, tile, keys, first, scores, v, d, ahead, ONE_VECTOR)
 
 
 @inlined
@@ -100,25 +106,27 @@ def soften_block(scores, state, base, row, rows, group, start, window, block, se
 
 
 @inlined
-def add_values(scores, state, place, values, first, padded, low, high, vectors):
+def add_values(scores, state, place, values, first, padded, low, high, ahead, vectors):
     """Add 64 weighted values to `vectors` x 16 channels of a tile's acc; rows low..high of the block exist."""
     acc = load_tile(state, place, vectors, QUERY_ROWS)
     acc = scale_by_token(acc, scores, BLOCK * ROWS, QUERY_ROWS)
     for v in range(BLOCK // LANES):
         for s in range(max(low, v * LANES), min(high, (v + 1) * LANES)):
+            for w in range(0, len(vectors), 2):
+                prefetch_far(values, first + (s + ahead * LANES) * padded + w * LANES)
             value = load_rows(values, first + s * padded, LANES, vectors)
             acc = add_outer(acc, value, scores, v * ROWS * LANES + s % LANES, LANES)
     store_tile(state, place, acc)
 
 
 @inlined
-def weigh_block(scores, state, base, values, g, block, low, high):
-    """Add 64 weighted values to all channels of a tile's acc."""
+def weigh_block(scores, state, base, values, g, block, low, high, ahead):
+    """Add 64 weighted values to all channels of a tile's acc; `ahead` is that of `score_block`."""
     padded = values.shape[2]
     wide = padded - padded % (len(VECTORS) * LANES)
     first = (g * values.shape[1] + block * BLOCK) * padded
     acc = base + 2 * LANES
     for i in range(0, wide, len(VECTORS) * LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, VECTORS)
+        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ahead, VECTORS)
     for i in range(wide, padded, LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ONE_VECTOR)
+        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ahead, ONE_VECTOR)

@@ -93,19 +93,30 @@ def load_one(typingctx, array, index):
     return types.float32(array, types.intp), codegen
 
 
-@intrinsic
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
+def prefetch_codegen(locality: int):
+    """Return code that asks for the cache line of an element: 3 for all levels, 2 for all but the first."""
 
     def codegen(context, builder, signature, arguments):
         pointer = element_pointer(context, builder, signature.args[0], *arguments, I8)
-        read, locality, data = I32(0), I32(3), I32(1)
+        read, data = I32(0), I32(1)
         function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
         function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        builder.call(function, [pointer, read, locality, data])
+        builder.call(function, [pointer, read, I32(locality), data])
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), codegen
+    return codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
+    return types.void(array, types.intp), prefetch_codegen(3)
+
+
+@intrinsic
+def prefetch_far(typingctx, array, index):
+    """Ask for a cache line that is wanted only after more than the first-level cache holds."""
+    return types.void(array, types.intp), prefetch_codegen(2)
 
 
 def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
