@@ -153,7 +153,7 @@ def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
     desk.chat.say("Is it long?")
     with pytest.raises(ContextError):
         desk.chat.say("And is it long now?")
-    assert "context         100 tokens" in desk.run("/set context 100").splitlines()
+    assert "context         100" in desk.run("/set context 100").splitlines()
     assert desk.chat.say("And is it long now?") == "No."
     assert desk.chat.model.summary.reused_tokens > 0
 
@@ -330,3 +330,47 @@ def test_the_readme_lists_every_command():
     assert {name: argument.strip() for name, argument in listed} == {
         name: command.argument for name, command in COMMANDS.items()
     }
+
+
+def test_a_file_that_is_too_long_can_be_taken_back(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("x" * 500)
+    desk = FakeDesk("Yes.", context_size=200)
+    desk.run(f"/file {path}")
+    with pytest.raises(ContextError):
+        desk.chat.say("Is it long?")
+    assert desk.run("/file none") == "nothing goes with your next message"
+    assert desk.chat.say("hi") == "Yes."
+
+
+def test_clear_frees_the_context_and_drops_what_waits():
+    desk = FakeDesk("Yes.", context_size=200)
+    desk.chat.say("hi")
+    desk.chat.attachments = [Attachment("a", "b")]
+    desk.run("/clear")
+    assert desk.chat.attachments == []
+    assert desk.chat.model.engine.cached_ids == []
+    desk.run("/set context 10")
+
+
+def test_a_home_that_nobody_has_is_an_error_in_one_line():
+    desk = FakeDesk("Hello")
+    desk.chat.say("hi")
+    for command in ("/file ~nobody-has-this/x", "/export ~nobody-has-this/x.md"):
+        with pytest.raises(SettingError, match="~nobody-has-this"):
+            desk.run(command)
+
+
+def test_a_seed_is_used_as_it_is_given():
+    desk = FakeDesk("a", "b", "c", "d", "e", seed=5)
+    seeds = []
+    for line in ("one", "two"):
+        desk.chat.say(line)
+        seeds.append(desk.chat.model.summary.seed)
+    for line in ("/retry seed=47", "/regen"):
+        desk.run(line)
+        seeds.append(desk.chat.model.summary.seed)
+    desk.run("/set seed 47")
+    desk.run("/regen")
+    seeds.append(desk.chat.model.summary.seed)
+    assert seeds == [5, 6, 47, 8, 47]

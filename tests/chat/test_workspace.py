@@ -192,3 +192,68 @@ def test_what_one_context_forgot_another_may_hold():
     again.workspace.load(desk.workspace.name)
     again.chat.say("seven")
     assert bytes(i for i in again.chat.model.engine.cached_ids if i < 256) == b"one twoathree fourbfive sixcseveng"
+
+
+def test_a_reply_that_was_stopped_is_saved_at_once():
+    desk, writes = saved_desk("Hello there")
+    pieces = desk.chat.stream("hi", cancelled=lambda: len(desk.chat.messages[-1].content) >= 5)
+    list(pieces)
+    assert desk.chat.messages[-1].partial
+    assert writes[-1] == desk.spoken
+    assert len(writes[-1][1]) >= 5
+
+
+def test_clear_leaves_the_conversation_in_its_file():
+    desk, _ = saved_desk("Hello", "Fine")
+    desk.chat.say("hi")
+    kept = desk.workspace.name
+    assert desk.run("/clear") == f"the conversation is forgotten; it stays saved as {kept}"
+    desk.chat.say("how?")
+    assert desk.workspace.name != kept
+    assert [message.content for message in desk.workspace.store.read(kept).messages] == ["hi", "Hello"]
+
+
+def test_two_chats_that_go_on_with_one_conversation_lose_nothing():
+    desk, _ = saved_desk("Hello", "Mine")
+    desk.chat.say("hi")
+    name = desk.workspace.name
+    other, _ = saved_desk("Theirs")
+    other.workspace.load(name)
+    other.chat.say("and?")
+    desk.chat.say("and now?")
+    assert desk.workspace.name == f"{name}-copy"
+    assert any(f"another chat goes on with {name}" in notice for notice in desk.notices)
+    read = desk.workspace.store.read
+    assert [message.content for message in read(name).messages][2:] == ["and?", "Theirs"]
+    assert [message.content for message in read(f"{name}-copy").messages][2:] == ["and now?", "Mine"]
+
+
+def test_stop_texts_and_the_size_of_the_context_come_back():
+    desk, _ = saved_desk("Hello", stop=["END", "\n\n"], context_size=64)
+    desk.chat.say("hi")
+    desk.run("/set context 100")
+    again = FakeDesk("Fine", context_size=64)
+    again.run(f"/load {desk.workspace.name}")
+    assert again.chat.stop == ("END", "\n\n")
+    assert again.chat.model.context_size == 100
+
+
+def test_a_saved_model_folder_is_found_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "m").mkdir()
+    monkeypatch.chdir(tmp_path)
+    desk, _ = saved_desk("Hello", open_model=lambda name: desk.chat.model)
+    desk.chat.say("hi")
+    desk.run("/model ./m")
+    assert desk.workspace.store.read(desk.workspace.name).model == str(tmp_path / "m")
+
+
+def test_saving_by_hand_takes_up_the_saving_that_failed(tmp_path):
+    desk, writes = saved_desk("Hello", "Fine")
+    desk.workspace.store.folder = tmp_path / "file"
+    (tmp_path / "file").touch()
+    desk.chat.say("hi")
+    assert any("no longer saved" in notice for notice in desk.notices)
+    desk.workspace.store.folder = tmp_path / "folder"
+    desk.run("/save")
+    desk.chat.say("how?")
+    assert writes[-1] == ["hi", "Hello", "how?", "Fine"]

@@ -134,6 +134,14 @@ def test_a_replaced_checkpoint_is_converted_again(checkpoint):
     assert store.resolve(str(checkpoint)).kind == "checkpoint"
 
 
+def test_weights_that_were_trained_on_are_converted_again(checkpoint):
+    (checkpoint / "model.safetensors").write_bytes(b"old")
+    add_model(store.resolve(str(checkpoint)).path.name)
+    assert store.resolve(str(checkpoint)).kind == "stored"
+    (checkpoint / "model.safetensors").write_bytes(b"newer")
+    assert store.resolve(str(checkpoint)).kind == "checkpoint"
+
+
 def test_folders_of_the_same_name_do_not_share_a_conversion(checkpoint, tmp_path):
     twin = tmp_path / "elsewhere" / checkpoint.name
     twin.mkdir(parents=True)

@@ -58,3 +58,14 @@ def test_a_reply_without_a_whole_block_is_refused(reply, message):
     block.finish()
     with pytest.raises(TextError, match=message):
         block.check()
+
+
+@pytest.mark.parametrize(
+    ("reply", "thinking"),
+    [
+        ("<think>\n```\ndraft\n```\n</think>\n```\ncode\n```\n", False),
+        ("```\ndraft\n```\n</think>\n```\ncode\n```\n", True),
+    ],
+)
+def test_what_is_drafted_while_thinking_is_not_the_answer(reply, thinking):
+    assert first_code_block(reply, thinking) == "code\n"

@@ -126,3 +126,14 @@ def test_error_is_that_of_the_weights_packed_since_last_asked(rng):
         expected = np.sqrt(np.sum((got - rows) ** 2) / np.sum(rows.astype(np.float64) ** 2))
         assert packer.relative_error() == pytest.approx(expected, abs=2e-5)
     assert packer.relative_error() == 0
+
+
+def test_joined_rows_of_different_types_keep_their_values(rng):
+    linear = linear_of((24, 8, 8), 32)
+    tensors, rows = draw(rng, linear)
+    name = f"{linear.sources[1].format(1)}.weight"
+    tensors._tensors[name] = tensors._tensors[name].astype(ml_dtypes.bfloat16)
+    rows[24:32] = rows[24:32].astype(ml_dtypes.bfloat16)
+    (_, _, joined), *rest = slabs(tensors, linear, 1)
+    assert rest == []
+    np.testing.assert_array_equal(joined, rows)

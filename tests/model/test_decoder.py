@@ -190,7 +190,6 @@ def test_the_context_can_be_filled_to_the_brim_and_no_further(engine):
 
 def test_a_context_of_one_position(folders):
     engine = engines.open_engine(folders("qwen3-window"), context_size=1)
-    assert engine.chunk_size == 1
     assert np.isfinite(engine.step([5])).all()
     with pytest.raises(ContextError):
         engine.step([5])
@@ -310,3 +309,16 @@ def test_a_capacity_that_does_not_go_changes_nothing(engine, context_size):
         engine.resize(context_size)
     assert (engine.context_size, engine.cached_ids) == (300, [1, 2, 3, 4])
     engine.step([5])
+
+
+def test_a_rewrite_that_ends_before_the_decoder_knows_of_it_leaves_nothing_wrong(engine):
+    """Ctrl-C may come right after the cache has swapped its buffers."""
+    ids = engines.draw_ids(engine, 60)
+    engine.logits(ids)
+    engine.drop(10, 30)
+    expected = engine.step([7]).copy()
+    engine.logits(ids)
+    engine.cache.drop(10, 30)
+    np.testing.assert_array_equal(engine.step([7]), expected)
+    engine.cache.resize(2000)
+    engine.step([8] * 200)

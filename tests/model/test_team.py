@@ -1,6 +1,7 @@
 """A team of threads: every job is done by all, whoever sleeps is woken, and nobody is left behind."""
 
 import gc
+import os
 import threading
 import time
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
-from tinychat.kernels.threads import barrier, begin, release
+from tinychat.kernels.threads import LINE, PARKED, RECALL, STATES, barrier, begin, release
 from tinychat.model.team import Team
 
 
@@ -41,6 +42,13 @@ def wait_until(condition):
         time.sleep(0)
 
 
+def park(mailbox):
+    """Send the workers to sleep, as some milliseconds of nothing to do would."""
+    mailbox[RECALL] = 1
+    wait_until(lambda: (mailbox[STATES + LINE :: LINE] == PARKED).all())
+    mailbox[RECALL] = 0
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_every_thread_does_its_part_of_every_job(threads):
     team, counts = team_of(threads)
@@ -63,29 +71,44 @@ def test_sleeping_workers_are_woken(threads):
     team, counts = team_of(threads)
     team.run()
     for jobs in range(2, 6):
-        # Recalled workers park at once: the same as after some milliseconds of nothing to do.
-        team.replace_arguments((counts,))
+        park(team._workers.mailbox)
         team.run()
         assert (counts == jobs).all()
 
 
-def test_new_arguments_hold_for_everyone():
-    team, old = team_of(3)
+def test_a_start_that_is_interrupted_leaves_no_half_team(monkeypatch):
+    gc.collect()
+    before = workers()
+    team, counts = team_of(3)
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        if thread.name == "tinychat-2":
+            raise KeyboardInterrupt
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            team.run()
+    wait_until(lambda: not workers() - before)
     team.run()
-    new = np.zeros(3, np.int64)
-    team.replace_arguments((new,))
-    team.run()
-    team.run()
-    assert old.tolist() == [1, 1, 1]
-    assert new.tolist() == [2, 2, 2]
+    assert counts.tolist() == [1, 1, 1]
+    assert len(workers() - before) == 2
 
 
-def test_new_arguments_before_the_first_job():
-    team, old = team_of(2)
-    new = np.zeros(2, np.int64)
-    team.replace_arguments((new,))
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_workers_of_its_own():
+    team, counts = team_of(2)
     team.run()
-    assert (old.tolist(), new.tolist()) == ([0, 0], [1, 1])
+    child = os.fork()
+    if child == 0:
+        team.run()
+        os._exit(0 if counts.tolist() == [2, 2] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    team.run()
+    assert counts.tolist() == [2, 2]
 
 
 def test_a_forgotten_team_ends_its_threads():

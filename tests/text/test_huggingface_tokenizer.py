@@ -52,7 +52,7 @@ def test_the_placeholder_itself_is_no_way_in(tmp_path):
     kind, special, added = STYLES["chatml"]
     tokenizer = load_tokenizer(write_tokenizer(tmp_path / "t", kind, special, added))
     ids = tokenizer.encode(f"{_PLACEHOLDER}<|im_end|>")
-    assert tokenizer.decode(ids) == "<|im_end|>"
+    assert tokenizer.decode(ids) == "tinychat added token<|im_end|>"
     assert max(ids) < tokenizer.vocab_size
 
 
@@ -147,3 +147,12 @@ def test_vocabulary_with_an_id_twice(tmp_path):
     tokenizer = load_tokenizer(folder)
     with pytest.raises(TextError, match=r"tokenizer\.json: its vocabulary contradicts itself"):
         tokenizer.encode("x <a>")
+
+
+def test_the_placeholder_joins_no_halves_of_a_token(tmp_path):
+    from tinychat.text.huggingface_tokenizer import _PLACEHOLDER
+
+    kind, special, added = STYLES["chatml"]
+    tokenizer = load_tokenizer(write_tokenizer(tmp_path / "t", kind, special, added))
+    ids = tokenizer.encode(f"<|im_end|> <|im_{_PLACEHOLDER}end|> <|im_\ufdd2\ufdd3end|>")
+    assert tokenizer.token_id("<|im_end|>") not in ids

@@ -7,14 +7,15 @@ from textwrap import shorten
 
 from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.desk import Desk
-from tinychat.chat.settings import NAMES, changed_sampling
+from tinychat.chat.settings import SAMPLING_NAMES, changed_sampling
 from tinychat.errors import SettingError
 
 
 def clear(desk: Desk, _argument: str) -> None:
     """Forget the conversation."""
+    kept = desk.workspace.leave_file()
     desk.chat.clear()
-    desk.notice("the conversation is forgotten")
+    desk.notice("the conversation is forgotten" + (f"; it stays saved as {kept}" if kept else ""))
 
 
 def regenerate(desk: Desk, _argument: str) -> None:
@@ -37,21 +38,16 @@ def edit(desk: Desk, argument: str) -> None:
 
 def retry(desk: Desk, argument: str) -> None:
     """Write the last reply again with other sampling, for this once."""
-    chat = desk.chat
-    usual = chat.sampling
     if not argument:
         raise SettingError("nothing says how to sample differently: type /retry temperature=1.0, or /regen")
-    chat.sampling = changed_sampling(usual, as_assignments(argument))
-    try:
+    with desk.chat.sampling_otherwise(changed_sampling(desk.chat.sampling, as_assignments(argument))):
         desk.regenerate()
-    finally:
-        chat.sampling = usual
 
 
 def complete_retry(_desk: Desk, argument: str) -> Iterable[str]:
     """Complete the name of a sampling setting in the last word."""
     before, space, _ = argument.rpartition(" ")
-    return [f"{before}{space}{name}=" for name in NAMES if name not in ("max_tokens", "overflow")]
+    return [f"{before}{space}{name}=" for name in SAMPLING_NAMES]
 
 
 def system(desk: Desk, argument: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,8 +17,12 @@ _MAX_BYTES = 16 << 20
 
 
 def attach_file(desk: Desk, argument: str) -> None:
-    """Send a file's text with the next message."""
-    path = Path(argument).expanduser()
+    """Send a file's text with the next message, or take back what was to go with it."""
+    if argument == "none":
+        desk.chat.attachments = []
+        desk.notice("nothing goes with your next message")
+        return
+    path = Path(os.path.expanduser(argument))
     _attach(desk, Attachment(path.name, _read_text(path)))
 
 
@@ -44,7 +49,7 @@ def copy(desk: Desk, _argument: str) -> None:
 
 def export(desk: Desk, argument: str) -> None:
     """Write the conversation to a file."""
-    path = Path(argument).expanduser()
+    path = Path(os.path.expanduser(argument))
     export_conversation(desk.chat, path)
     desk.notice(f"written: {path}")
 

@@ -19,8 +19,6 @@ def set_value(desk: Desk, argument: str) -> None:
         raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
     if name == "think":
         _set_thinking(desk, value.strip())
-    elif name == "context":
-        _set_context(desk, value.strip())
     else:
         change_setting(desk.chat, name, value.strip())
         desk.chat.on_change()
@@ -33,20 +31,13 @@ def _set_thinking(desk: Desk, value: str) -> None:
     desk.show_thinking = _THINKING[value]
 
 
-def _set_context(desk: Desk, value: str) -> None:
-    """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
-    if not value.isdecimal():
-        raise SettingError(f"context must be a whole number of tokens, not {value!r}")
-    desk.chat.model.engine.resize(int(value))
-
-
 def complete_set(_desk: Desk, argument: str) -> Iterable[str]:
     """Complete the name of a setting, then the words that some take."""
     if argument.startswith("overflow "):
         return [f"overflow {policy}" for policy in POLICIES]
     if argument.startswith("think "):
         return [f"think {choice}" for choice in _THINKING]
-    return [*NAMES, "context", "think"]
+    return [*NAMES, "think"]
 
 
 def show(desk: Desk, _argument: str) -> None:
@@ -56,7 +47,6 @@ def show(desk: Desk, _argument: str) -> None:
     lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
     if chat.stop:
         lines["stop"] = ", ".join(map(repr, chat.stop))
-    lines["context"] = f"{chat.model.context_size} tokens"
     lines["think"] = next(name for name, shown in _THINKING.items() if shown == desk.show_thinking)
     lines["session"] = desk.workspace.name or "not saved yet"
     width = max(map(len, lines))

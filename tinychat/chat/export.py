@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tinychat.chat.session import Chat
 from tinychat.errors import SettingError
+from tinychat.text.guard import well_formed
 
 _SPEAKERS = {"user": "You", "assistant": "Model"}
 
@@ -24,9 +25,10 @@ def export_conversation(chat: Chat, path: Path) -> None:
     write = formats.get(path.suffix.lower())
     if write is None:
         raise SettingError(f"{path} names no format: let it end in .md or .json")
+    text = well_formed(write(chat))
     try:
         with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(write(chat))
+            file.write(text)
     except FileExistsError:
         raise SettingError(f"{path} exists already: choose another name") from None
     except (OSError, ValueError) as error:

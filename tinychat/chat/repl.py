@@ -67,8 +67,8 @@ class Repl:
         self._leaving = True
 
     def prefill(self, text: str) -> None:
-        """Begin the next prompt with `text`, which the person may edit."""
-        self._prefill = text
+        """Begin the next prompt with `text`, a message that the person may edit."""
+        self._prefill = f" {text}" if is_command(text) else text
 
     def offer_to_terminal(self, text: str) -> bool:
         """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
@@ -117,6 +117,8 @@ class Repl:
             if not self._lines.interactive:
                 raise
             self._renderer.error(str(error))
+            if self.chat.attachments:
+                self.notice("what was to go with the message still is: send another one, or /file none")
         except KeyboardInterrupt:
             # Somebody who pressed it often while the reply was written: back to the prompt.
             if not self._lines.interactive:
@@ -132,6 +134,8 @@ class Repl:
                     self._renderer.text(piece.text)
             finally:
                 self._renderer.end_reply()
+        if interrupted() and not self._lines.interactive:
+            raise KeyboardInterrupt
         if self.chat.messages is messages_before:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.model.summary is not None:

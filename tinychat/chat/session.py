@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Unpack, cast
@@ -50,6 +51,8 @@ class Chat:
         Texts that go with the next message.
     reply_ids : list of int
         Tokens of the last reply of this run of the program.
+    writing : bool
+        Whether a reply is being written just now.
     on_change : callable
         Called when the messages have changed, and with every piece of a reply.
     on_notice : callable
@@ -81,9 +84,10 @@ class Chat:
         self.stop = as_strings(stop)
         self.overflow = as_policy(overflow)
         self.reply_ids: list[int] = []
+        self.writing = False
         self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
-        self._replies = 0
+        self._replies = self._seeded_since = 0
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
@@ -157,8 +161,26 @@ class Chat:
         return message.content
 
     def clear(self) -> None:
-        """Forget all messages; the system prompt stays."""
+        """Forget all messages, what was to go with the next one and what the model has read; keep the system prompt."""
+        self.attachments = []
+        self.model.engine.rewind(0)
         self.replace_messages([])
+
+    def seed(self) -> None:
+        """Let the next reply use the seed of `sampling` itself, and later ones those after it."""
+        self._seeded_since = self._replies
+
+    @contextmanager
+    def sampling_otherwise(self, sampling: SamplingSettings) -> Iterator[None]:
+        """Use another sampling within a block: its seed, where it has one of its own, as it is."""
+        usual, since = self.sampling, self._seeded_since
+        self.sampling = sampling
+        if sampling.seed != usual.seed:
+            self.seed()
+        try:
+            yield
+        finally:
+            self.sampling, self._seeded_since = usual, since
 
     def replace_messages(self, messages: list[Message], forgotten: int = 0) -> None:
         """Go on from `messages`, of which the model does not see the first `forgotten`."""
@@ -197,6 +219,7 @@ class Chat:
             raise
         reply = Message("assistant", "", partial=True)
         self.messages = [*messages, reply]
+        self.writing = True
         self.on_change()
         try:
             for piece in run:
@@ -205,6 +228,7 @@ class Chat:
                 yield piece
             reply.partial = run.summary.finish_reason == "interrupted"
         finally:
+            self.writing = False
             if reply.partial and not reply.content:
                 self.messages, self.forgotten = before, forgotten_before
             else:
@@ -250,5 +274,5 @@ class Chat:
     def _next_sampling(self) -> SamplingOptions:
         settings = self.sampling
         if settings.seed is not None:
-            settings = replace(settings, seed=settings.seed + self._replies)
+            settings = replace(settings, seed=settings.seed + self._replies - self._seeded_since)
         return cast(SamplingOptions, asdict(settings))

@@ -29,12 +29,15 @@ class SavedSession:
         User and assistant in turn; the last may be a message without a reply.
     settings : mapping
         Values by name, as `tinychat.chat.settings.settings_of` gives them.
+    stop : list of str
+        Texts that end a reply.
     """
 
     model: str | None = None
     system: str | None = None
     messages: list[Message] = field(default_factory=list)
     settings: Mapping[str, object] = field(default_factory=dict)
+    stop: list[str] = field(default_factory=list)
 
 
 def to_json(session: SavedSession) -> str:
@@ -63,6 +66,7 @@ def from_json(data: bytes, source: str) -> SavedSession:
         system=_text_or_none(value, "system", source),
         messages=_messages(value.get("messages"), source),
         settings=_settings(value.get("settings"), source),
+        stop=_texts(value, "stop", source),
     )
 
 
@@ -86,6 +90,13 @@ def _settings(value: object, source: str) -> dict[str, object]:
     if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
         raise _damaged(source, "settings")
     return value
+
+
+def _texts(value: Mapping[str, object], key: str, source: str) -> list[str]:
+    texts = value.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise _damaged(source, key)
+    return texts
 
 
 def _text_or_none(value: Mapping[str, object], key: str, source: str) -> str | None:

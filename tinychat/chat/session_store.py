@@ -12,6 +12,7 @@ from pathlib import Path
 from tinychat.chat.session_file import SavedSession, from_json, to_json
 from tinychat.chat.state_folder import state_folder
 from tinychat.errors import SessionError
+from tinychat.text.guard import well_formed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENDING = ".json"
@@ -51,6 +52,20 @@ class SessionStore:
             raise SessionError(f"no conversation is saved in {self.folder}: start one with `tinychat chat`")
         return names[0]
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is a conversation of this name.
+
+        Raises
+        ------
+        SessionError
+            If the name could not be that of a file.
+        """
+        return self._path(name).exists()
+
+    def stamp(self, name: str) -> int:
+        """Return what changes whenever the conversation is saved; 0 if there is none."""
+        return _modified(self._path(name))
+
     def saved_at(self, name: str) -> float:
         """Return when a conversation was saved last, in seconds since the epoch."""
         return _modified(self._path(name)) / 1e9
@@ -86,7 +101,7 @@ class SessionStore:
         aside = path.with_name(f".{name}.{os.getpid()}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_whole(aside, to_json(session).encode("utf-8", "surrogatepass"))
+            _write_whole(aside, well_formed(to_json(session)).encode())
             os.replace(aside, path)
         except OSError as error:
             raise SessionError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -101,16 +116,6 @@ class SessionStore:
         candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
         return next(name for name in candidates if not self._path(name).exists())
 
-    def check_name(self, name: str) -> None:
-        """Refuse a name that could not be that of a file everywhere.
-
-        Raises
-        ------
-        SessionError
-            If it could not.
-        """
-        self._path(name)
-
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise SessionError(f"{name[:60]!r} cannot name a conversation: use letters, digits, '.', '_' and '-' only")
@@ -121,7 +126,7 @@ class SessionStore:
         nearest = get_close_matches(name, names, n=1)
         if nearest:
             return f"did you mean {nearest[0]}?"
-        return "/sessions lists them" if names else "none is saved yet"
+        return f"saved are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "none is saved yet"
 
 
 def session_store() -> SessionStore:

@@ -22,12 +22,14 @@ _SAMPLING: Mapping[str, Callable[[str], int | float]] = {
     "seed": int,
 }
 _MAY_BE_NONE = ("seed", "max_tokens")
-NAMES = (*_SAMPLING, "max_tokens", "overflow")
+SAMPLING_NAMES = tuple(_SAMPLING)
+NAMES = (*SAMPLING_NAMES, "max_tokens", "overflow", "context")
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
     """Return every setting of `chat` by name."""
-    return asdict(chat.sampling) | {"max_tokens": chat.max_tokens, "overflow": chat.overflow}
+    limits = {"max_tokens": chat.max_tokens, "overflow": chat.overflow, "context": chat.model.context_size}
+    return asdict(chat.sampling) | limits
 
 
 def change_setting(chat: Chat, name: str, value: str) -> None:
@@ -43,8 +45,20 @@ def change_setting(chat: Chat, name: str, value: str) -> None:
         chat.overflow = as_policy(value)
     elif name == "max_tokens":
         chat.max_tokens = StopConditions(max_tokens=_as_limit(value)).max_tokens
+    elif name == "context":
+        _resize(chat, value)
     else:
         chat.sampling = changed_sampling(chat.sampling, {name: value})
+        if name == "seed":
+            chat.seed()
+
+
+def _resize(chat: Chat, value: str) -> None:
+    """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
+    if not value.isdecimal():
+        raise SettingError(f"context must be a whole number of tokens, not {value!r}")
+    if int(value) != chat.model.context_size:
+        chat.model.engine.resize(int(value))
 
 
 def changed_sampling(sampling: SamplingSettings, values: Mapping[str, str]) -> SamplingSettings:

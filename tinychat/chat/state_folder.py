@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,8 +10,8 @@ _VARIABLES = (("TINYCHAT_HOME", ""), ("XDG_STATE_HOME", "tinychat"), ("LOCALAPPD
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the input history: $TINYCHAT_HOME, else the user's folder for such data."""
+    """Return the folder of history and conversations: $TINYCHAT_HOME, else the user's folder for such data."""
     for variable, below in _VARIABLES:
         if base := environment.get(variable):
-            return Path(base, below).expanduser()
-    return Path("~/.local/state/tinychat").expanduser()
+            return Path(os.path.expanduser(base), below)
+    return Path(os.path.expanduser("~/.local/state/tinychat"))

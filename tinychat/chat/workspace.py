@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
@@ -56,16 +57,22 @@ class Workspace:
         self.store = store or session_store()
         self.model_names = model_names
         self.name: str | None = None
-        self._model = model
+        self._model = _lasting(model)
         self._open_model = open_model
         self._clock = clock
         self._saved_at = 0.0
-        self._writing = False
+        self._stamp = 0
+        self._failed = self._writing = False
         self._pending = ""
 
     def autosave(self) -> None:
         """Save from now on at every change, during a reply every two seconds."""
         self.chat.on_change = self._changed
+
+    def leave_file(self) -> str | None:
+        """Leave the conversation as it is saved, what comes being another one; return the name it stays under."""
+        name, self.name = self.name, None
+        return name
 
     def save(self, name: str | None = None) -> str:
         """Save now, from now on as `name` where one is given, and return the name.
@@ -76,14 +83,27 @@ class Workspace:
             If another conversation has this name, or the file cannot be written.
         """
         if name is not None and name != self.name:
-            self.store.check_name(name)
-            if name in self.store.names():
+            if self.store.exists(name):
                 raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
-        name = name or self.name or self.store.new_name()
+        name = name or self._own_name() or self.store.new_name()
         self.store.write(name, self._snapshot())
-        self.name = name
+        self._enter(name)
         self._saved_at = self._clock()
+        if self._failed:
+            self._failed = False
+            self.autosave()
         return name
+
+    def _own_name(self) -> str | None:
+        """Return the name of the file that is ours: a new one if another program has written to it meanwhile."""
+        if self.name is None or self.store.stamp(self.name) in (0, self._stamp):
+            return self.name
+        name = self.store.new_name(f"{self.name}-copy")
+        self.chat.on_notice(f"another chat goes on with {self.name}: this one is saved as {name} from here on")
+        return name
+
+    def _enter(self, name: str) -> None:
+        self.name, self._stamp = name, self.store.stamp(name)
 
     def load(self, name: str) -> list[str]:
         """Go on with the conversation of this name, and return lines that say where it stands.
@@ -97,7 +117,7 @@ class Workspace:
         """
         saved = self.store.read(name)
         self._restore(saved)
-        self.name = name
+        self._enter(name)
         return self._standing(saved)
 
     def take_pending(self) -> str:
@@ -123,15 +143,14 @@ class Workspace:
         """
         self.chat.model = self._open_model(name)
         self.chat.reply_ids = []
-        self._model = name
+        self._model = _lasting(name)
         self.chat.on_change()
 
     def _changed(self) -> None:
         """Save, but in the middle of a reply only now and then."""
-        messages = self.chat.messages
-        writing = bool(messages) and messages[-1].partial
+        writing = self.chat.writing
         began, self._writing = writing and not self._writing, writing
-        if not messages and self.name is None:
+        if not self.chat.messages and self.name is None:
             return
         if writing and not began and self._clock() - self._saved_at < _SECONDS_BETWEEN_SAVES:
             return
@@ -139,12 +158,13 @@ class Workspace:
             self.save()
         except SessionError as error:
             # Said once: the conversation is worth more than its file.
+            self._failed = True
             self.chat.on_change = lambda: None
             self.chat.on_notice(f"this conversation is no longer saved: {error}")
 
     def _snapshot(self) -> SavedSession:
         chat = self.chat
-        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat))
+        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), list(chat.stop))
 
     def _restore(self, saved: SavedSession) -> None:
         messages = saved.messages
@@ -156,7 +176,8 @@ class Workspace:
             self._pending = messages[-1].content
             messages = messages[:-1]
         _restore_settings(self.chat, saved.settings)
-        self.chat.system = saved.system
+        self.chat.system, self.chat.stop = saved.system, tuple(saved.stop)
+        self.chat.attachments = []
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages)
         self.chat.on_change = autosave
@@ -173,6 +194,11 @@ class Workspace:
         return lines
 
 
+def _lasting(model: str | None) -> str | None:
+    """Return how a model is found again from wherever its conversation is resumed."""
+    return os.path.abspath(model) if model is not None and os.path.isdir(model) else model
+
+
 def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     """Change all settings, or none if one is unknown or out of range."""
     before = settings_of(chat)
@@ -185,4 +211,6 @@ def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
 
 def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
-        change_setting(chat, name, "none" if value is None else str(value))
+        # A conversation that has outgrown a context needs its own again; a larger one does no harm.
+        if name != "context" or (isinstance(value, int) and value > chat.model.context_size):
+            change_setting(chat, name, "none" if value is None else str(value))

@@ -155,11 +155,12 @@ def _converted_or(kind: Literal["checkpoint", "repository"], source: str, name: 
 def _name_of_folder(folder: Path) -> str:
     """Name a conversion by folder and location, since many checkpoints lie in folders of the same name.
 
-    The configuration's time stamp takes part, so that a checkpoint that was replaced is converted again.
+    Sizes and time stamps of its files take part, so that a checkpoint that was changed is converted again.
     """
     place = folder.resolve()
-    stamp = (place / "config.json").stat().st_mtime_ns
-    digest = sha256(f"{place}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    files = sorted((file.name, file.stat()) for file in place.iterdir() if file.is_file())
+    stamps = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
+    digest = sha256(f"{place}{stamps}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:100]
     return f"{stem or 'checkpoint'}-{digest}"
 

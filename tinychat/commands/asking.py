@@ -27,11 +27,14 @@ class Prompt:
         Whether the reply goes on where the prompt's text ends.
     stop : tuple of str
         Texts that end a reply to this prompt, beside those that the user names.
+    opens_thinking : bool
+        Whether the reply begins inside a think section.
     """
 
     ids: list[int]
     joins_reply: bool
     stop: tuple[str, ...] = ()
+    opens_thinking: bool = False
 
 
 def text_prompt(model: Model, text: str, system: str | None = None, as_chat: bool | None = None) -> Prompt:
@@ -46,7 +49,8 @@ def text_prompt(model: Model, text: str, system: str | None = None, as_chat: boo
 
 def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]]) -> Prompt:
     """Return the prompt that asks the model to answer a conversation."""
-    return Prompt(model.render_ids(messages), joins_reply=False, stop=model.template.stop_strings)
+    template = model.template
+    return Prompt(model.render_ids(messages), False, template.stop_strings, template.opens_thinking)
 
 
 def ask(

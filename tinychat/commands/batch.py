@@ -68,10 +68,10 @@ def batch(
     {"prompt": "Name three colours.", "max_tokens": 50}
     {"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7}
 
-    OUT.jsonl gets a line for each, in the same order: id, text, token_ids, finish_reason, counts and
-    seed, or id and error where a line cannot be answered; exit code 1 then tells of it at the end. The
-    tokens are those that `tinychat complete` gives for the line alone. Started again after Ctrl-C,
-    the command goes on where it was.
+    OUT.jsonl gets a line for each, in the same order: id, a digest of what was asked, text, token_ids,
+    finish_reason, counts and seed, or an error instead where a line cannot be answered; exit code 1
+    then tells of it at the end. The tokens are those that `tinychat complete` gives for the line alone.
+    Started again after Ctrl-C, the command goes on where it was.
     """  # noqa: D301
     if system is not None and as_chat is False:
         raise click.UsageError("--system needs the chat template: leave out --raw")
@@ -80,7 +80,8 @@ def batch(
     loading, reply = split_flags(flags)
     rules = read_grammar(schema, grammar)
     jobs = read_jobs(source.read_bytes(), reply)
-    with BatchResults(target, jobs) as results:
+    common = (model, system, as_chat, schema and schema.read_bytes(), grammar and grammar.read_bytes())
+    with BatchResults(target, jobs, common) as results:
         if results.done < len(jobs):
             loaded = load(model, loading)
             answers = _Answers(loaded, system, as_chat, None if rules is None else rules.compile(loaded))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +24,8 @@ class BatchResults:
         Made if it does not exist. A last line that was cut in mid-writing is taken away.
     jobs : sequence of Job
         All jobs, those that are done included.
+    common : sequence
+        What all jobs have in common beside their own fields: a result belongs to a job only if this is the same too.
 
     Attributes
     ----------
@@ -36,8 +40,8 @@ class BatchResults:
         If the file holds something other than results of these jobs.
     """
 
-    def __init__(self, path: Path, jobs: Sequence[Job]) -> None:
-        self._path = path
+    def __init__(self, path: Path, jobs: Sequence[Job], common: Sequence[object] = ()) -> None:
+        self._path, self._common = path, [str(value) for value in common]
         self.done = self.failed = 0
         self._file = open(path, "a+b")
         try:
@@ -56,7 +60,7 @@ class BatchResults:
 
     def add(self, job: Job, fields: dict[str, object]) -> None:
         """Write the result of the next job, in one piece."""
-        self._file.write(json.dumps({"id": job.id} | fields).encode() + b"\n")
+        self._file.write(json.dumps({"id": job.id, "asked": self._asked(job)} | fields).encode() + b"\n")
         self._file.flush()
         self._count(fields)
 
@@ -76,13 +80,20 @@ class BatchResults:
             result = json.loads(line)
         except (ValueError, RecursionError):
             raise self._foreign(self.done + 1) from None
-        if not isinstance(result, dict) or result.get("id") != job.id or not result.keys() & {"text", "error"}:
+        whole = isinstance(result, dict) and result.keys() & {"text", "error"}
+        if not whole or (result.get("id"), result.get("asked")) != (job.id, self._asked(job)):
             raise self._foreign(self.done + 1)
-        return result
+        return dict(result)
+
+    def _asked(self, job: Job) -> str:
+        """Return a digest of everything that a job's result follows from."""
+        what = json.dumps([self._common, job.prompt, asdict(job.reply)], sort_keys=True)
+        return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
         self.done += 1
         self.failed += "error" in result
 
     def _foreign(self, line: int) -> SettingError:
-        return SettingError(f"{self._path} line {line} is not a result of this batch: give another file with -o")
+        what = f"{self._path} line {line} is not a result of this batch with these settings"
+        return SettingError(f"{what}: give another file with -o")

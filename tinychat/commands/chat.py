@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tinychat.chat.session import Chat
     from tinychat.chat.workspace import Workspace
 
-# What a resumed conversation brings along, unless the command line says otherwise.
-_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens", "overflow")
-
 
 @click.command()
 @click.argument("model", required=False)
@@ -51,7 +48,7 @@ def chat(
 
     MODEL is a model folder, a Hugging Face checkpoint folder or repo id (converted once), or the
     name of a stored model; without one, the demo model answers. When stdin or stdout is no
-    terminal, every line of stdin is a message.
+    terminal, every line of stdin is a message, or a command of the chat.
     """
     if continues and resume is not None:
         raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
@@ -107,8 +104,7 @@ def _workspace(conversation: Chat, model: str | None, load: Loader, loading: Loa
 
     return Workspace(
         conversation,
-        # A folder must be found again from wherever the conversation is resumed.
-        model=os.path.abspath(model) if model is not None and os.path.isdir(model) else model,
+        model=model,
         open_model=lambda name: load(name, loading),
         model_names=lambda: [stored.name for stored in list_models()],
     )
@@ -116,14 +112,16 @@ def _workspace(conversation: Chat, model: str | None, load: Loader, loading: Loa
 
 def _resume(workspace: Workspace, name: str, given: dict[str, Any]) -> list[str]:
     """Load a conversation; what was given on the command line wins over what was saved."""
-    from tinychat.chat.settings import change_setting
+    from tinychat.chat.settings import NAMES, change_setting
 
     standing = workspace.load(name)
-    for setting in _SETTINGS:
+    for setting in NAMES:
         if setting in given:
             change_setting(workspace.chat, setting, str(given[setting]))
     if "system" in given:
         workspace.chat.system = given["system"]
+    if "stop" in given:
+        workspace.chat.stop = given["stop"]
     return standing
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from tinychat.chat.think_sections import Part, ThinkSections
 from tinychat.errors import TextError
 
 _OPENING = re.compile(r"([ \t]*)(`{3,}[^`\n]*|~{3,}.*)\n?")
 
 
 class CodeBlock:
-    """Passes on the lines between the first fence and the one that closes it.
+    """Passes on the lines between the first fence of the answer and the one that closes it.
+
+    Parameters
+    ----------
+    thinking : bool
+        Whether the reply begins inside its think section; what is drafted there is no answer.
 
     Attributes
     ----------
@@ -18,21 +25,22 @@ class CodeBlock:
         True once the closing fence has come; nothing passes after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thinking: bool = False) -> None:
         self.closed = False
+        self._sections = ThinkSections(thinking)
         self._line = ""
         self._indent = ""
         self._closing: re.Pattern[str] | None = None
 
     def add(self, text: str) -> str:
         """Take the next text and return the code lines that it completes."""
-        *whole, self._line = (self._line + text).split("\n")
-        return "".join(self._code(line + "\n") for line in whole)
+        return self._lines(self._sections.feed(text))
 
     def finish(self) -> str:
         """Take the end of the reply, which may close the block, and return the code that is left."""
+        code = self._lines(self._sections.finish())
         line, self._line = self._line, ""
-        return self._code(line) if line else ""
+        return code + (self._code(line) if line else "")
 
     def check(self) -> None:
         """Refuse a reply without a whole code block.
@@ -46,6 +54,11 @@ class CodeBlock:
             raise TextError("the reply holds no code block: ask for one, or leave out --code")
         if not self.closed:
             raise TextError("the reply ends inside its code block: raise --max-tokens")
+
+    def _lines(self, parts: Iterable[Part]) -> str:
+        answer = "".join(part.text for part in parts if not part.thinking)
+        *whole, self._line = (self._line + answer).split("\n")
+        return "".join(self._code(line + "\n") for line in whole)
 
     def _code(self, line: str) -> str:
         if self.closed:
@@ -66,8 +79,8 @@ class CodeBlock:
             self._closing = re.compile(f"{fence[0]}{{{length},}}")
 
 
-def first_code_block(text: str) -> str | None:
-    """Return the first code block of a whole reply, None if it has none or does not close it."""
-    block = CodeBlock()
+def first_code_block(text: str, thinking: bool = False) -> str | None:
+    """Return the first code block of a whole reply, None if it has none or does not close it; see `CodeBlock`."""
+    block = CodeBlock(thinking)
     code = block.add(text) + block.finish()
     return code if block.closed else None

@@ -110,11 +110,11 @@ def complete(
         return ask(loaded, asked, options, on_prefill=on_prefill, logprobs=logprobs, constraint=constraint)
 
     if as_json:
-        write_json(loaded, start, samples, code_only, logprobs is not None)
+        write_json(loaded, start, samples, code_only, logprobs is not None, asked.opens_thinking)
     elif as_jsonl:
         write_jsonl(loaded, start, samples, logprobs is not None)
     else:
-        write_text(start, samples, code_only)
+        write_text(start, samples, code_only, asked.opens_thinking)
 
 
 def _check_combination(

@@ -38,7 +38,8 @@ def _rich_bar(title: str, stack: ExitStack) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(title), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    # File names in a title may hold what is markup or a format elsewhere.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
     task = bar.add_task(title)
     return lambda done, total: bar.update(task, completed=done, total=total)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinychat.commands.code_block import CodeBlock, first_code_block
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tinychat.generate.loop import Generation
     from tinychat.generate.model import Model
     from tinychat.generate.prefill import PrefillProgress
+    from tinychat.generate.summary import Summary
 
 Starter = Callable[[int, "PrefillProgress | None"], "Generation"]
 """Begins the reply of this number, counted from 0."""
@@ -24,8 +26,8 @@ SEPARATOR = "---\n"
 """The line between two replies of text."""
 
 
-def write_text(start: Starter, samples: int, code_only: bool) -> None:
-    """Write the replies as they come.
+def write_text(start: Starter, samples: int, code_only: bool, thinking: bool) -> None:
+    """Write the replies as they come; `thinking`: whether they begin inside a think section.
 
     Raises
     ------
@@ -43,34 +45,40 @@ def write_text(start: Starter, samples: int, code_only: bool) -> None:
             renderer.end_reply()
         run = start(sample, renderer.prefill_progress)
         try:
-            if code_only:
-                _write_code(renderer, run)
-            else:
-                for piece in run:
-                    renderer.text(piece.text)
+            summary = _write_code(renderer, run, thinking) if code_only else _write_all(renderer, run)
         finally:
             renderer.end_reply()
-        renderer.summary(run.summary)
+        renderer.summary(summary)
 
 
-def _write_code(renderer: Renderer, run: Generation) -> None:
-    block = CodeBlock()
+def _write_all(renderer: Renderer, run: Generation) -> Summary:
+    for piece in run:
+        renderer.text(piece.text)
+    return run.summary
+
+
+def _write_code(renderer: Renderer, run: Generation, thinking: bool) -> Summary:
+    block = CodeBlock(thinking)
     for piece in run:
         renderer.text(block.add(piece.text))
         if block.closed:
-            return
+            # Nobody stopped the reply: it has given all that was asked for.
+            return replace(run.summary, finish_reason="stop")
     renderer.text(block.finish())
     block.check()
+    return run.summary
 
 
-def write_json(model: Model, start: Starter, samples: int, code_only: bool, with_logprobs: bool) -> None:
-    """Write one object, or the list of them when there is more than one sample."""
+def write_json(
+    model: Model, start: Starter, samples: int, code_only: bool, with_logprobs: bool, thinking: bool
+) -> None:
+    """Write one object, or the list of them when there is more than one sample; `thinking` as in `write_text`."""
     reports = []
     for sample in range(samples):
         run = start(sample, None)
         report = {"model": model.name} | piece_fields(model, run, with_logprobs) | summary_fields(run.summary)
         if code_only:
-            report["code"] = first_code_block(str(report["text"]))
+            report["code"] = first_code_block(str(report["text"]), thinking)
         reports.append(report)
     _write_line(reports[0] if samples == 1 else reports)
 

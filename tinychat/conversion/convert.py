@@ -63,7 +63,7 @@ def convert(
     with written_aside(Path(dst)) as folder:
         errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress)
         for file in checkpoint.text_files():
-            shutil.copyfile(file, folder / file.name)
+            (folder / file.name).write_bytes(read_text_file(file))
         description = {
             "format": FORMAT,
             "quantization": {"method": quant, "group_size": group_size},
@@ -72,6 +72,19 @@ def convert(
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     return Path(dst)
+
+
+def read_text_file(file: Path) -> bytes:
+    """Return what a file of the checkpoint holds.
+
+    Raises
+    ------
+    ConversionError
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConversionError(f"{file} cannot be read ({error.strerror or error})") from None
 
 
 @contextmanager

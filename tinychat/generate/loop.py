@@ -88,7 +88,7 @@ class Generation(Iterator[Piece]):
         self._stop_strings = StopStringFilter(stopping.strings)
         self._finish_reason: FinishReason | None = None
         self._reused = self._decode_steps = 0
-        self._prefill_seconds = self._decode_seconds = self._first_token_seconds = 0.0
+        self._prefill_seconds = self._decode_seconds = self._first_token_seconds = self._room_seconds = 0.0
         self._pieces = self._run()
 
     def __next__(self) -> Piece:
@@ -121,9 +121,10 @@ class Generation(Iterator[Piece]):
             if self._cancelled():
                 yield self._finish("interrupted")
                 return
-            started = perf_counter()
+            started, making_room = perf_counter(), self._room_seconds
             piece = self._choose(self._engine.step(self.token_ids[-1:]))
-            self._decode_seconds += perf_counter() - started
+            # Reading again what stays after turns were forgotten is no decoding.
+            self._decode_seconds += perf_counter() - started - (self._room_seconds - making_room)
             self._decode_steps += 1
             yield piece
 
@@ -146,9 +147,15 @@ class Generation(Iterator[Piece]):
             text += self._finish("stop").text
         elif len(self.token_ids) == self._stopping.max_tokens:
             text += self._finish("length").text
-        elif len(self._engine.cached_ids) == self._engine.context_size and not self._make_room(self.token_ids):
+        elif len(self._engine.cached_ids) == self._engine.context_size and not self._has_made_room():
             text += self._finish("interrupted" if self._cancelled() else "context").text
         return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
+
+    def _has_made_room(self) -> bool:
+        started = perf_counter()
+        made = self._make_room(self.token_ids)
+        self._room_seconds += perf_counter() - started
+        return made
 
     def _masked(self, logits: Logits) -> Logits:
         """Return the logits with those of the tokens that the grammar forbids at minus infinity."""

@@ -72,9 +72,9 @@ PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUM
 
 def cache_root() -> Path:
     """Return the folder that holds one compiled-kernel folder per version."""
-    if "TINYCHAT_CACHE" in os.environ:
+    if os.environ.get("TINYCHAT_CACHE"):
         return Path(os.environ["TINYCHAT_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinychat"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tinychat"
 
 
 def writable_cache_folder() -> Path:

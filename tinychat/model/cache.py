@@ -97,9 +97,11 @@ class KVCache:
         front = self.front
         rewrite(0, 1, front.keys, front.values, back.keys, back.values, sources, self._turns(sources), rows)
         ids = [self.ids[source] for source in sources]
-        # Ctrl-C may come between any two of these: an empty cache is valid with either buffers.
+        # Ctrl-C may come between any two of these: an empty cache is valid with either buffers, as is the smaller size.
         self.ids = []
-        self.front, self.context_size, self.kv = back, context_size, kv
+        self.context_size = min(self.context_size, context_size)
+        self.front, self.kv = back, kv
+        self.context_size = context_size
         self.ids = ids
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """The decoder as an engine: token ids in, logits out, with a cache that can be rewound."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
 from tinychat.model.context import check_context
 from tinychat.model.folder import ModelFolder
-from tinychat.model.forward import Sizes, take_part
+from tinychat.model.forward import CacheBuffers, Sizes, take_part
 from tinychat.model.parameters import bind_parameters
 from tinychat.model.rope import rope_tables
 from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
@@ -20,6 +20,14 @@ from tinychat.model.team import Team
 CHUNK_SIZE = 256
 NO_WINDOW = 2**31
 Logits = NDArray[np.float32]
+
+
+class Bound(NamedTuple):
+    """What belongs to certain buffers of the cache: replaced together, in one step, when they are."""
+
+    front: CacheBuffers
+    table: NDArray[np.float32]  # [context, d]: cosines and sines of every position
+    team: Team
 
 
 class Decoder:
@@ -31,7 +39,7 @@ class Decoder:
     context_size : int
         Capacity of the cache in positions.
     threads : int
-        Threads of a parallel region; the result does not depend on it.
+        How many compute together; the result does not depend on it.
     kv : {"f16", "f32"}
         Type of the cache.
     """
@@ -40,20 +48,15 @@ class Decoder:
         config = folder.config
         self.config = config
         self.vocab_size = config.vocab_size
-        self.chunk_size = min(CHUNK_SIZE, context_size)
+        self.chunk_size = CHUNK_SIZE
         self.threads = threads
         self.cache = KVCache(config, context_size, kv)
         self._job = allocate_job(config, self.chunk_size)
-        self._table = rope_tables(config, 0, context_size, config.max_position_embeddings)
         quantization = folder.quantization
-        self._fixed = (bind_parameters(folder), sizes_of(config))
-        self._working = (
-            allocate_activations(config, quantization, self.chunk_size),
-            allocate_attention(config, context_size, threads),
-            allocate_scratch(config, quantization, self.chunk_size, threads),
-            self._job,
-        )
-        self._team = Team(take_part, threads, self._arguments())
+        self._parameters = (bind_parameters(folder), sizes_of(config))
+        self._activations = allocate_activations(config, quantization, self.chunk_size)
+        self._scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
+        self._bound = self._bind()
 
     @property
     def context_size(self) -> int:
@@ -81,7 +84,6 @@ class Decoder:
     def drop(self, start: int, stop: int) -> None:
         """Take positions ``start..stop`` out of the cache; what follows moves down, its keys re-rotated."""
         self.cache.drop(start, stop)
-        self._team.replace_arguments(self._arguments())
 
     def resize(self, context_size: int) -> None:
         """Give the cache another capacity; what it holds stays.
@@ -93,14 +95,9 @@ class Decoder:
         """
         check_context(context_size)
         try:
-            attention = allocate_attention(self.config, context_size, self.threads)
-            table = rope_tables(self.config, 0, context_size, self.config.max_position_embeddings)
             self.cache.resize(context_size)
         except MemoryError:
             raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None
-        activations, _, scratch, job = self._working
-        self._table, self._working = table, (activations, attention, scratch, job)
-        self._team.replace_arguments(self._arguments())
 
     def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
         """Run up to `chunk_size` ids after the cached ones.
@@ -147,20 +144,22 @@ class Decoder:
 
     def compile(self) -> None:
         """Compile the forward pass, or load it from the kernel cache."""
-        self._team.compile()
+        self._bound.team.compile()
 
     def call_arguments(self) -> tuple[Any, ...]:
         """Return arguments of the compiled function, for their types."""
-        return self._team.call_arguments()
+        return self._bound.team.call_arguments()
 
     def _run(self, ids: Sequence[int], sequence_length: int | None, outputs: int) -> None:
         self._check(ids)
         start, stop = self.cache.length, self.cache.length + len(ids)
         self._check_room(stop)
+        if self._bound.front is not self.cache.front:
+            self._bound = self._bind()
         self._job.numbers[:] = len(ids), start, outputs
         self._job.ids[: len(ids)] = ids
         self._job.cos_sin[: len(ids)] = self._cos_sin(start, stop, sequence_length)
-        self._team.run()
+        self._bound.team.run()
         self.cache.append(ids)
 
     def _check_room(self, length: int) -> None:
@@ -177,14 +176,22 @@ class Decoder:
             if not 0 <= token_id < self.vocab_size:
                 raise SettingError(f"token id {token_id} is out of range: this model knows 0 to {self.vocab_size - 1}")
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return (*self._fixed, self.cache.front, *self._working)
+    def _bind(self) -> Bound:
+        """Make what belongs to the cache's buffers as they are now: whatever rewrites the cache swaps them.
+
+        A team of its own, since a worker that wakes late must never meet buffers other than those of its job.
+        """
+        front, size, config = self.cache.front, self.cache.context_size, self.config
+        attention = allocate_attention(config, size, self.threads)
+        arguments = (*self._parameters, front, self._activations, attention, self._scratch, self._job)
+        table = rope_tables(config, 0, size, config.max_position_embeddings)
+        return Bound(front, table, Team(take_part, self.threads, arguments))
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int | None) -> NDArray[np.float32]:
         total = max(stop, sequence_length or 0)
         if self._angles_depend_on(total):
             return rope_tables(self.config, start, stop, total)
-        return self._table[start:stop]
+        return self._bound.table[start:stop]
 
     def _angles_depend_on(self, sequence_length: int) -> bool:
         """Say whether the rotary angles of a sequence depend on its length."""

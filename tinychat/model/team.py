@@ -4,13 +4,14 @@ The caller's thread is number 0 and takes part itself. It is never interrupted b
 beginning: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 """
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tinychat.kernels.threads import LINE, PARKED, RECALL, STATES, new_mailbox
+from tinychat.kernels.threads import RECALL, new_mailbox
 
 TakePart = Callable[..., bool]
 """``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job and does its share, and returns False
@@ -71,19 +72,28 @@ class Team:
     def __init__(self, take_part: TakePart, threads: int, arguments: tuple[Any, ...]) -> None:
         self._workers = Workers(take_part, threads, arguments)
         self._lock = threading.Lock()
-        self._started = False
-        weakref.finalize(self, self._workers.close)
+        self._process: int | None = None
 
     def run(self) -> None:
         """Run one job on all threads; return when all is done."""
-        workers = self._workers
         with self._lock:
-            if not self._started:
-                workers.start()
-                self._started = True
+            if self._process != os.getpid():
+                self._start()
+            workers = self._workers
             while not workers.take_part(*self.call_arguments()):
                 workers.wake_all()
                 time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
+
+    def _start(self) -> None:
+        """Start workers, new ones: a fork copies no threads, and a start that Ctrl-C broke off leaves some of them."""
+        workers = Workers(self._workers.take_part, self._workers.threads, self._workers.arguments)
+        weakref.finalize(self, workers.close)
+        try:
+            workers.start()
+        except BaseException:
+            workers.close()
+            raise
+        self._workers, self._process = workers, os.getpid()
 
     def compile(self) -> None:
         """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
@@ -93,13 +103,3 @@ class Team:
         """Return what `take_part` is called with."""
         workers = self._workers
         return (thread, workers.threads, workers.mailbox, *workers.arguments)
-
-    def replace_arguments(self, arguments: tuple[Any, ...]) -> None:
-        """Call the workers back and give everyone other arguments."""
-        workers = self._workers
-        with self._lock:
-            workers.mailbox[RECALL] = 1
-            while self._started and (workers.mailbox[STATES + LINE :: LINE] != PARKED).any():
-                time.sleep(0)
-            workers.arguments = arguments
-            workers.mailbox[RECALL] = 0

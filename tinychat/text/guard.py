@@ -4,7 +4,8 @@ A chat template writes its control tokens and the user's words into one string. 
 each spelling of a control token inside the words is wrapped in two marks; whoever encodes the
 string then tells both apart. The marks stand around the spelling, not inside, so that a template that
 looks for ``</think>`` in a message still finds it. They are Unicode noncharacters, which no real text
-holds; a forged one is removed first.
+holds; a forged one is removed first, and so are the two that `huggingface_tokenizer` has a use of its own for: whoever
+removed them later might join the halves of a token's spelling.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import overload
 GUARD_START = "\ufdd0"
 GUARD_END = "\ufdd1"
 
-_MARKS = re.compile(f"[{GUARD_START}{GUARD_END}]")
+_MARKS = re.compile("[\ufdd0-\ufdd3]")
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 

@@ -18,7 +18,7 @@ from tinychat.text.token_spelling import TokenSpelling
 if TYPE_CHECKING:
     import tokenizers
 
-# Stands for an added token while its surroundings are encoded; removed from the text beforehand.
+# Stands for an added token while its surroundings are encoded; no guarded text holds it.
 _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 
 # Model types for which transformers 5 leaves the pipeline of the file alone.
@@ -95,7 +95,7 @@ class HuggingFaceTokenizer(NamedTokens):
 
     def _encode_guarded(self, text: str) -> list[int]:
         """Encode with every unguarded added token as a placeholder, so that none other can match."""
-        parts = self._splitter.split(text.replace(_PLACEHOLDER, ""))
+        parts = self._splitter.split(text.replace(_PLACEHOLDER, "\ufffd"))
         tokens = iter([part for part in parts if isinstance(part, AddedToken)])
         plain = "".join(_PLACEHOLDER if isinstance(part, AddedToken) else part for part in parts)
         encoding = self._plain_backend.encode(plain, add_special_tokens=False)
