@@ -131,7 +131,7 @@ def _add_sizes(findings: Findings, config: ModelConfig, quantization: Quantizati
     if free is not None and needed > free:
         findings.problems.append(
             f"the model needs up to {_size(needed)} and {_size(free)} are available: "
-            "close other programs, or use a smaller --context"
+            "close other programs, or chat with a smaller --context"
         )
 
 

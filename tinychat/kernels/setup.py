@@ -5,6 +5,7 @@ Imported by ``tinychat.kernels`` before anything else. Environment read: ``TINYC
 variables win where the user has set them.
 """
 
+import atexit
 import hashlib
 import importlib.metadata
 import os
@@ -89,6 +90,7 @@ def writable_cache_folder() -> Path:
     except OSError as error:
         # A fresh one each time: compiled code is never loaded from where others may have put something.
         fallback = Path(tempfile.mkdtemp(prefix=CACHE_PREFIX))
+        atexit.register(shutil.rmtree, fallback, ignore_errors=True)
         say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
         return fallback
 
@@ -119,7 +121,9 @@ def prepare() -> None:
         cpu_name, cpu_features = FORCED_TARGET[ISA]
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(writable_cache_folder()))
+    # One of ours was set by a parent process, perhaps for other sources.
+    if Path(os.environ.get("NUMBA_CACHE_DIR") or CACHE_PREFIX).name.startswith(CACHE_PREFIX):
+        os.environ["NUMBA_CACHE_DIR"] = str(writable_cache_folder())
     if "numba" in sys.modules:
         # Imported before us: it reads its settings again, and has compiled nothing of ours yet.
         sys.modules["numba"].config.reload_config()
