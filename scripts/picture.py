@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("model", help="a model folder or the name of a stored model")
     parser.add_argument("picture", type=Path, help="the SVG file to write")
     parser.add_argument("messages", nargs="+")
-    parser.add_argument("--max-tokens", type=int, default=120, help="most tokens of a reply")
+    parser.add_argument("--max-tokens", type=int, default=300, help="most tokens of a reply")
     arguments = parser.parse_args()
     lines = converse(arguments.model, arguments.messages, arguments.max_tokens)
     arguments.picture.write_text(picture(lines), encoding="utf-8")
