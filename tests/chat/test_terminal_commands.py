@@ -72,7 +72,7 @@ def test_every_command(chat, tmp_path):
     say("/clear", "the conversation is forgotten")
     say("/system Be kind.", "system prompt: Be kind.")
     say("/set temperature 0.3", "temperature     0.3")
-    say("/show", "model           bob", "session         first")
+    say("/show", "model           bob", "session         not saved yet")
     say("/multiline", "Enter begins a new line")
     say("/multiline")
     say("/file notes.txt", "notes.txt (9 tokens) goes with your next message")

@@ -112,7 +112,7 @@ def test_a_bad_line_has_its_error_in_its_place(console, files, line, message):
     assert err.splitlines()[-1] == f'error: 1 of 3 lines have no answer: see "error" in {target}'
     first, bad, last = results_of(target)
     assert (first["text"], last["text"]) == (" upon a time", " a day")
-    assert bad.keys() == {"id", "error"}
+    assert bad.keys() == {"id", "asked", "error"}
     assert bad["id"] == 2
     assert message in bad["error"]
     # Started again, nothing is left to do, and the code still tells.
@@ -155,22 +155,46 @@ def test_a_result_that_was_cut_is_computed_again(console, files, cut):
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("change", "line"),
     [
-        (b"precious", 1),
-        (b"precious\n", 1),
-        (b'{"id": 2, "text": ""}\n', 1),
-        (b'{"id": 1}\n', 1),
-        (b'{"id": 1, "text": ""}\nprecious', 2),
-        (b'{"id": 1, "text": ""}\n{"id": "b", "error": ""}\n{"id": 3, "text": ""}\n{"id": 4, "text": ""}\n', 4),
+        (lambda lines: b"precious", 1),
+        (lambda lines: b"precious\n", 1),
+        (lambda lines: lines[0].replace(b'"id": 1', b'"id": 2'), 1),
+        (lambda lines: b'{"id": 1}\n', 1),
+        (lambda lines: b'{"id": 1, "text": ""}\n', 1),
+        (lambda lines: lines[0] + b"precious", 2),
+        (lambda lines: b"".join([*lines, lines[0]]), 4),
     ],
+    ids=range(7),
 )
-def test_a_file_of_something_else_is_left_alone(console, files, content, line):
+def test_a_file_of_something_else_is_left_alone(console, files, change, line):
     source, target = files(JOBS)
+    console.run("batch", source, "-o", target)
+    content = change(target.read_bytes().splitlines(keepends=True))
     target.write_bytes(content)
     code, _, err = console.run("batch", source, "-o", target)
-    assert (code, err) == (1, f"error: {target} line {line} is not a result of this batch: give another file with -o\n")
+    what = f"error: {target} line {line} is not a result of this batch with these settings"
+    assert (code, err) == (1, f"{what}: give another file with -o\n")
     assert target.read_bytes() == content
+
+
+@pytest.mark.parametrize("otherwise", [["--temperature", "0.5"], ["--raw"], ["another"]])
+def test_results_of_other_settings_are_told_apart(console, files, otherwise):
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target)
+    before = target.read_bytes()
+    code, _, err = console.run("batch", source, *otherwise, "-o", target)
+    assert (code, target.read_bytes()) == (1, before)
+    assert "line 1 is not a result of this batch with these settings" in err
+
+
+def test_results_of_other_prompts_are_told_apart(console, files):
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target)
+    source, target = files([JOBS[0], {"id": "b", "prompt": "Once"}, JOBS[2]])
+    code, _, err = console.run("batch", source, "-o", target)
+    assert code == 1
+    assert "line 2 is not a result of this batch" in err
 
 
 def test_in_and_out_must_differ(console, files):

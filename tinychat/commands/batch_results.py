@@ -87,7 +87,7 @@ class BatchResults:
 
     def _asked(self, job: Job) -> str:
         """Return a digest of everything that a job's result follows from."""
-        what = json.dumps([self._common, job.prompt, asdict(job.reply)], sort_keys=True)
+        what = json.dumps([self._common, job.prompt, asdict(job.reply), job.error], sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
