@@ -68,7 +68,7 @@ class SessionStore:
 
     def saved_at(self, name: str) -> float:
         """Return when a conversation was saved last, in seconds since the epoch."""
-        return _modified(self._path(name)) / 1e9
+        return self.stamp(name) / 1e9
 
     def read(self, name: str) -> SavedSession:
         """Read a conversation.
@@ -114,7 +114,7 @@ class SessionStore:
         """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
         base = wanted or datetime.now().strftime("%Y-%m-%d-%H%M%S")
         candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
-        return next(name for name in candidates if not self._path(name).exists())
+        return next(name for name in candidates if not self.exists(name))
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

@@ -82,9 +82,8 @@ class Workspace:
         SessionError
             If another conversation has this name, or the file cannot be written.
         """
-        if name is not None and name != self.name:
-            if self.store.exists(name):
-                raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
+        if name is not None and name != self.name and self.store.exists(name):
+            raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
         name = name or self._own_name() or self.store.new_name()
         self.store.write(name, self._snapshot())
         self._enter(name)

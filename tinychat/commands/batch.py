@@ -13,7 +13,7 @@ from tinychat.commands.batch_jobs import Job, read_jobs
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import load_flags, reply_flags, split_flags
+from tinychat.commands.options import check_template_flags, load_flags, reply_flags, split_flags
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.reply_report import piece_fields, summary_fields
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
@@ -73,8 +73,7 @@ def batch(
     then tells of it at the end. The tokens are those that `tinychat complete` gives for the line alone.
     Started again after Ctrl-C, the command goes on where it was.
     """  # noqa: D301
-    if system is not None and as_chat is False:
-        raise click.UsageError("--system needs the chat template: leave out --raw")
+    check_template_flags(system, as_chat)
     if target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
     loading, reply = split_flags(flags)

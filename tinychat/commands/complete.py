@@ -11,7 +11,7 @@ import click
 from tinychat.commands.asking import ask, text_prompt
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import ReplyOptions, load_flags, reply_flags, split_flags
+from tinychat.commands.options import ReplyOptions, check_template_flags, load_flags, reply_flags, split_flags
 from tinychat.commands.prompt_text import prompt_text
 from tinychat.commands.reply_output import write_json, write_jsonl, write_text
 
@@ -120,8 +120,7 @@ def complete(
 def _check_combination(
     system: str | None, as_chat: bool | None, as_json: bool, as_jsonl: bool, logprobs: int | None, code_only: bool
 ) -> None:
-    if system is not None and as_chat is False:
-        raise click.UsageError("--system needs the chat template: leave out --raw")
+    check_template_flags(system, as_chat)
     if as_json and as_jsonl:
         raise click.UsageError("--json and --jsonl exclude each other: leave out one")
     if logprobs is not None and not (as_json or as_jsonl):

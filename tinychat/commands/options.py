@@ -121,3 +121,15 @@ def split_flags(flags: dict[str, Any]) -> tuple[LoadOptions, ReplyOptions]:
     except SettingError as error:
         raise click.UsageError(str(error)) from error
     return LoadOptions(**loading), ReplyOptions(cast(SamplingOptions, asdict(sampling)), max_tokens, stop)
+
+
+def check_template_flags(system: str | None, as_chat: bool | None) -> None:
+    """Refuse a standing instruction where there is no template to carry it.
+
+    Raises
+    ------
+    click.UsageError
+        If there is a system prompt although the text is to be continued as it is.
+    """
+    if system is not None and as_chat is False:
+        raise click.UsageError("--system needs the chat template: leave out --raw")

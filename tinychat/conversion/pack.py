@@ -97,10 +97,10 @@ def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, i
     """
     names = [f"{source.format(layer)}.weight" for source in linear.sources]
     if any(rows % LANES for rows in linear.rows[:-1]):
-        parts = [as_rows(tensors.read(name)) for name in names]
+        parts = [tensors.read(name) for name in names]
         if len({part.dtype for part in parts}) > 1:
-            parts = [bits_as_floats(part) if part.dtype == np.uint16 else part for part in parts]
-        yield " + ".join(names), 0, np.concatenate(parts)
+            parts = [part.astype(np.float32) for part in parts]
+        yield " + ".join(names), 0, as_rows(np.concatenate(parts))
         return
     block = 0
     for name, count in zip(names, linear.rows):
@@ -113,11 +113,6 @@ def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, i
 def as_rows(rows: Array) -> Array:
     """Return bfloat16 as its bits, anything else as float32."""
     return rows.view(np.uint16) if rows.dtype.name == "bfloat16" else rows.astype(np.float32, copy=False)
-
-
-def bits_as_floats(bits: Array) -> Array:
-    """Return the float32 that bits of bfloat16 stand for."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def check_finite(values: Array, name: str) -> None:
