@@ -52,8 +52,8 @@ class Command:
         return bool(self.argument) and not self.argument.startswith("[")
 
 
-def as_count(text: str, usage: str) -> int:
-    """Return the number that `text` is, 1 where it is empty.
+def as_count(text: str, usage: str, what: str = "turns", default: int = 1) -> int:
+    """Return the number of `what` that `text` is, `default` where it is empty.
 
     Raises
     ------
@@ -62,9 +62,9 @@ def as_count(text: str, usage: str) -> int:
     """
     # isdecimal alone also accepts digits of other scripts, which int reads too.
     if not text:
-        return 1
+        return default
     if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"{text!r} is no number of turns: type {usage}, with N from 1")
+        raise SettingError(f"{text!r} is no number of {what}: type {usage}, with N from 1")
     return int(text)
 
 

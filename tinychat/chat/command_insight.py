@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textwrap import shorten
 
+from tinychat.chat.command import as_count
 from tinychat.chat.desk import Desk
 from tinychat.chat.explanation import explain_reply
-from tinychat.errors import SettingError
 
 _SHOWN_TOKENS = 200
 
@@ -56,10 +56,8 @@ def tokens(desk: Desk, argument: str) -> None:
 
 def why(desk: Desk, argument: str) -> None:
     """Show the candidates for the last tokens of the reply."""
-    if argument and (not argument.isdecimal() or int(argument) < 1):
-        raise SettingError(f"{argument!r} is no number of tokens: type /why [N], with N from 1")
     model = desk.chat.model
-    for choice in explain_reply(desk.chat, int(argument or 5)):
+    for choice in explain_reply(desk.chat, as_count(argument, "/why [N]", "tokens", default=5)):
         candidates = "  ".join(
             f"{model.tokenizer.piece(token_id)!r} {100 * probability:.1f} %"
             for token_id, probability in choice.candidates
