@@ -27,7 +27,7 @@ def convert_variant(name, method, folder, group_size=32):
 
 def open_engine(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
     opened = open_model_folder(folder)
-    return Decoder(opened, context_size, threads, kv or ("f32" if opened.quantization.method == "f32" else "f16"))
+    return Decoder(opened, context_size, threads, kv or ("f32" if opened.quantization.method == "f32" else "bf16"))
 
 
 def draw_ids(engine, length=LENGTH):

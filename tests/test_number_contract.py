@@ -12,6 +12,7 @@ import engines
 import numpy as np
 import pytest
 from engines import LENGTH, METHODS, STORIES
+from kernels.cache_inputs import kvs
 
 from tinychat.kernels.setup import ISA, host_instruction_sets
 
@@ -110,15 +111,16 @@ def test_cached_prefix_and_rewind(name, method, folders, expected):
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
     engine = engines.open_engine(folders(name, method))
-    engine.cache.front.keys.view(np.uint8)[:] = 0xFF  # not a number, in either type
-    engine.cache.front.values.view(np.uint8)[:] = 0xFF
+    for buffer in engine.cache.front:
+        buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
     assert_same(engine.logits(ids), logits, "a cache full of rubbish")
 
 
-@pytest.mark.parametrize("kv", ["f16", "f32"])
+@kvs
 @pytest.mark.parametrize("method", METHODS)
-def test_either_type_of_cache(method, kv, folders):
-    folder = folders("qwen3-window", method)
+@pytest.mark.parametrize("name", ["qwen3-window", "tinyllama"])
+def test_every_type_of_cache(name, method, kv, folders):
+    folder = folders(name, method)
     one, two = (engines.open_engine(folder, threads=threads, kv=kv) for threads in (1, 2))
     ids = engines.draw_ids(one)
     logits = one.logits(ids)

@@ -3,7 +3,7 @@ import pytest
 from kernels.kernel_inputs import EPS, compiled
 
 from tinychat.kernels import simd
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, load_f32x64, store_f32
 
 LANES = simd.LANES
 
@@ -35,7 +35,7 @@ def unary(a, out):
         simd.nearest(x),
         simd.to_f32(whole),
         simd.to_f32(simd.add_i32(whole, simd.splat_i32(3))),
-        simd.power_of_two(whole),
+        simd.shift_exponent(x, simd.add(simd.nearest(x), simd.like(x, simd.ROUNDER))),
         simd.splat_f32(x_first(a)),
     )
     for i in range(len(rows)):
@@ -69,6 +69,16 @@ def exp2_of(x, out):
         store_f32(out, i, simd.exp2(load_f32(x, i)))
 
 
+@compiled
+def wide(a, start, stop, out):
+    """Write operations of four registers at once to rows of `out`; return what brings their lanes together."""
+    x = load_f32x64(a, 0)
+    rows = (simd.exp2(x), simd.keep_lanes(x, start, stop), simd.fill_outside(x, start, stop, np.float32(3)))
+    for i in range(len(rows)):
+        store_f32(out, i * 64, rows[i])
+    return simd.sum_lanes(x), simd.max_lanes(x)
+
+
 def vector(rng, spread=10.0):
     return (spread * rng.standard_normal(LANES)).astype(np.float32)
 
@@ -91,13 +101,12 @@ def test_fma_does_not_round_the_product():
 
 
 def test_rounding_is_half_to_even_and_integers_survive():
-    a = np.array(
-        [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 126.5, -126.5, 3, -3, 0, 7.5, 8.5, 1e-20, -7], np.float32
-    )
+    a = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 96.5, -96.5, 3, -3, 2, 7.5, 8.5, 1e-20, -7], np.float32)
     out = np.zeros((6, LANES), np.float32)
     unary(a, out)
     whole = np.rint(a)
-    np.testing.assert_array_equal(out, [np.abs(a), whole, whole, whole + 3, np.exp2(whole), np.full(LANES, a[0])])
+    shifted = np.ldexp(a, whole.astype(int))
+    np.testing.assert_array_equal(out, [np.abs(a), whole, whole, whole + 3, shifted, np.full(LANES, a[0])])
 
 
 def by_halves(values, combine):
@@ -155,3 +164,21 @@ def test_exp2_is_exact_for_whole_numbers_and_clamped_beyond():
     out = np.empty_like(x)
     exp2_of(x, out)
     np.testing.assert_array_equal(out, np.exp2(np.clip(x, -126, 127).astype(np.float64)))
+
+
+def test_exp2_keeps_what_is_no_number():
+    x = np.array([np.nan, 1.0] * 8, np.float32)
+    out = np.empty_like(x)
+    exp2_of(x, out)
+    np.testing.assert_array_equal(out, [np.nan, 2.0] * 8)
+
+
+def test_four_registers_at_once_are_as_one(rng):
+    a = (5 * rng.standard_normal(64)).astype(np.float32)
+    out, narrow = np.zeros((3, 64), np.float32), np.zeros(64, np.float32)
+    total, largest = wide(a, 5, 40, out)
+    exp2_of(a, narrow)
+    inside = (np.arange(64) >= 5) & (np.arange(64) < 40)
+    np.testing.assert_array_equal(out, [narrow, np.where(inside, a, 0), np.where(inside, a, np.float32(3))])
+    assert np.float32(total) == by_halves(a, np.add)
+    assert np.float32(largest) == a.max()

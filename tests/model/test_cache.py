@@ -3,14 +3,13 @@
 import engines
 import numpy as np
 import pytest
+from kernels.cache_inputs import HALF_ULP, kvs, layer, read_keys, read_values
 from kernels.kernel_inputs import assert_within
 
 from tinychat.errors import SettingError
 from tinychat.model.cache import KVCache
 from tinychat.model.folder import open_model_folder
 from tinychat.model.rope import inverse_frequencies
-
-kvs = pytest.mark.parametrize("kv", ["f16", "f32"])
 
 
 @pytest.fixture(scope="module", params=["qwen3-window", "llama-yarn", "llama3.1"])
@@ -21,23 +20,25 @@ def config(request, tmp_path_factory):
 
 def keys_of(cache):
     """Return keys [L, G, length, d] as float64."""
-    keys = cache.front.keys.view(np.float16) if cache.kv == "f16" else cache.front.keys
-    L, G, blocks, d, lanes = keys.shape
-    return keys.transpose(0, 1, 2, 4, 3).reshape(L, G, blocks * lanes, d)[:, :, : cache.length].astype(np.float64)
+    L, d = cache.config.num_hidden_layers, cache.config.head_dim
+    return np.stack([read_keys(cache.kv, layer(cache.front, i), d)[:, : cache.length] for i in range(L)])
 
 
 def values_of(cache):
-    """Return values [L, G, length, d padded]."""
-    return cache.front.values[:, :, : cache.length]
+    """Return values [L, G, length, d padded] as float64."""
+    L = cache.config.num_hidden_layers
+    return np.stack([read_values(cache.kv, layer(cache.front, i))[:, : cache.length] for i in range(L)])
 
 
 def filled(config, kv, length, rng, context_size=100):
-    """Return a cache of random keys and values for ids 0, 1, 2 ..."""
-    cache = KVCache(config, context_size, kv)
-    keys, values = (rng.standard_normal(buffer.shape).astype(np.float32) for buffer in cache.front)
-    for buffer, drawn in zip(cache.front, (keys, values)):
-        buffer[:] = drawn.astype(np.float16).view(np.uint16) if kv == "f16" else drawn
+    """Return a cache of random keys and values for ids 0, 1, 2 ..., rounded to its type from float32."""
+    cache = KVCache(config, context_size, "f32")
+    for buffer in cache.front[:2]:
+        buffer[:] = rng.standard_normal(buffer.shape)
+    cache.front.values[..., config.head_dim :] = 0
     cache.append(list(range(length)))
+    if kv != "f32":
+        cache.resize(context_size, kv)
     return cache
 
 
@@ -55,14 +56,16 @@ def test_a_new_cache_is_empty(config, kv):
     cache = KVCache(config, 100, kv)
     assert (cache.length, cache.ids, cache.context_size, cache.kv) == (0, [], 100, kv)
     L, G, d = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
-    assert cache.front.keys.shape == (L, G, 128 // 16, d, 16), "rounded up to blocks of 64"
-    assert cache.front.values.shape == (L, G, 128, -(-d // 16) * 16)
-    size = {"f16": 2, "f32": 4}[kv]
-    assert cache.bytes_per_position == L * G * (d + -(-d // 16) * 16) * size
+    shared = 2 if kv == "bf16" else 1
+    assert cache.front.keys.shape == (L, G, 128 // 16, d // shared, 16), "rounded up to blocks of 64"
+    assert cache.front.values.shape == (L, G, 128 // shared, -(-d // 16) * 16)
+    size = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}[kv]
+    scales = 2 * 4 if kv == "int8" else 0
+    assert cache.bytes_per_position == L * G * ((d + -(-d // 16) * 16) * size + scales)
 
 
 def test_an_unknown_type_is_refused(config):
-    with pytest.raises(SettingError, match=r"^--kv int3 is unknown: choose one of f16, f32$"):
+    with pytest.raises(SettingError, match=r"^--kv int3 is unknown: choose one of bf16, f16, int8, f32$"):
         KVCache(config, 100, "int3")
 
 
@@ -95,7 +98,7 @@ def test_dropping_turns_later_keys_back(config, kv, start, stop, rng):
     assert cache.ids == sources.tolist()
     expected = turned(config, keys[:, :, sources], np.arange(len(sources)) - sources)
     length = np.linalg.norm(expected, axis=-1, keepdims=True)
-    unit = 2.0**-11 if kv == "f16" else 2.0**-21
+    unit = max(HALF_ULP[kv], 2.0**-21)
     assert_within(keys_of(cache), expected, unit * length * np.ones_like(expected))
     np.testing.assert_array_equal(values_of(cache), values[:, :, sources])
     np.testing.assert_array_equal(keys_of(cache)[:, :, :start], keys[:, :, :start])
@@ -108,18 +111,19 @@ def test_resizing_is_exact(config, kv, context_size, rng):
     keys, values = keys_of(cache), values_of(cache)
     cache.resize(context_size)
     assert (cache.context_size, cache.kv, cache.ids) == (context_size, kv, list(range(70)))
-    assert cache.front.values.shape[2] >= context_size
+    assert cache.front.keys.shape[2] * 16 >= context_size
     np.testing.assert_array_equal(keys_of(cache), keys)
     np.testing.assert_array_equal(values_of(cache), values)
 
 
-def test_widening_and_narrowing_again_is_exact(config, rng):
-    cache = filled(config, "f16", 70, rng)
+@kvs
+def test_widening_and_narrowing_again_is_exact(config, kv, rng):
+    cache = filled(config, kv, 70, rng)
     keys, values = keys_of(cache), values_of(cache)
     cache.resize(100, "f32")
     assert cache.front.keys.dtype == np.float32
     np.testing.assert_array_equal(keys_of(cache), keys)
-    cache.resize(100, "f16")
+    cache.resize(100, kv)
     np.testing.assert_array_equal(keys_of(cache), keys)
     np.testing.assert_array_equal(values_of(cache), values)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
+from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import new_mailbox
@@ -85,6 +86,7 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     tokens, eps, D = tokens_per_tile.py_func(T), sizes.rms_norm_eps, sizes.hidden_size
     heads = (T, scratch.qkv, H)
+    layers = [layer_of_cache.py_func(cache, layer) for layer in range(L)]
 
     def layers_of(weight: Any) -> list[Any]:
         return [type(weight)(*(array[layer] for array in weight)) for layer in range(L)]
@@ -107,12 +109,11 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
 
     def rotated(layer: int) -> None:
         gains = norms.q_norm[layer], norms.k_norm[layer]
-        buffers = cache.keys[layer], cache.values[layer]
-        rope_append(0, 1, *heads, job.cos_sin, start, *gains, eps, *buffers, scratch.rows)
+        rope_append(0, 1, *heads, job.cos_sin, start, *gains, eps, layers[layer], scratch.rows)
 
     def attended(layer: int) -> None:
-        buffers = cache.keys[layer], cache.values[layer]
-        attend(0, 1, mailbox, *heads, start, sizes.windows[layer], *buffers, attention, scratch.attended)
+        window = sizes.windows[layer]
+        attend(0, 1, mailbox, *heads, d, start, window, layers[layer], attention, scratch.attended)
 
     yield Stage("norms and quantize", normed, L)
     yield product("qkv_proj", qkv_proj, scratch.qkv, H * d + 2 * keys, D)

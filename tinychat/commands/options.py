@@ -12,7 +12,7 @@ from tinychat.errors import SettingError
 from tinychat.generate.settings import SamplingOptions, SamplingSettings
 from tinychat.generate.stopping import StopConditions
 
-KV_TYPES = ("f16", "f32")
+KV_TYPES = ("bf16", "f16", "int8", "f32")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,7 +40,11 @@ _DEFAULTS = SamplingSettings()
 _LOAD_OPTIONS = (
     click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context"),
     click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to compute with"),
-    click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache"),
+    click.option(
+        "--kv",
+        type=click.Choice(KV_TYPES),
+        help="Type of the KV cache: bf16 (the usual one), finer f16, smaller int8, f32 (that of f32 models)",
+    ),
 )
 
 _REPLY_OPTIONS = (

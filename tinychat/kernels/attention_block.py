@@ -1,29 +1,42 @@
-"""One tile of query rows against one block of 64 positions: scores, online softmax, weighted values.
+"""One block of 64 positions, for all tiles of an item: scores, online softmax, weighted values.
 
-The inner part of `attention`, which says what it is for. `scores` float32 [64/16 * rows * 16 + 32] holds a block's
-scores, then its weights, then each row's maximum and sum; `state` is a tile's, flat: ``m`` [16], ``l`` [16],
-``acc`` [d/16, rows, 16].
+The inner part of `attention`, which says what it is for. Each of the three is done for all rows before the next: rows
+do not wait for each other, so the processor finds work in one while another's chain of operations is under way. One
+source serves every type of cache: where keys and values are pairs, so are queries and weights, and a step of a product
+takes two channels or positions at once.
 """
 
-import numpy as np
+from typing import NamedTuple
 
-from tinychat.kernels.memory import load_f32, prefetch_far, store_f32
-from tinychat.kernels.policy import inlined
+import numpy as np
+from numba.extending import overload
+
+from tinychat.kernels.bfloat16 import round_bf16, store_halves
+from tinychat.kernels.kv import CODES, KEY, PAIRS, VALUE, element_of, per_lane
+from tinychat.kernels.memory import load_f32, load_f32x64, prefetch_far, store_f32
+from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
-    add,
     exp2,
     fill_outside,
     fma,
     keep_lanes,
+    like,
     max_lanes,
-    maximum,
-    splat_f32,
+    multiply,
     subtract,
     sum_lanes,
 )
-from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, zero_tile
+from tinychat.kernels.tile import (
+    add_outer,
+    load_rows,
+    load_tile,
+    scale_by_token,
+    store_tile,
+    store_tokens,
+    zero_tile,
+)
 
 BLOCK = 64
 # Tile shapes, as tuples whose lengths count: 4 x 4 vectors on AVX-512, 2 x 2 where there are 16 registers.
@@ -31,102 +44,198 @@ QUERY_ROWS = (0,) * (4 if ISA == "avx512vnni" else 2)
 VECTORS = (0,) * (4 if ISA == "avx512vnni" else 2)
 ONE_VECTOR = (0,)
 ROWS = len(QUERY_ROWS)
+TILES = 8
+ITEM_ROWS = TILES * ROWS
 NOTHING = np.float32(-1e30)  # a maximum below any score
+# Places in `scores` after the scores: each row's maximum and sum of this block.
+PEAKS = ITEM_ROWS * BLOCK
+SUMS = PEAKS + ITEM_ROWS
+
+
+class Item(NamedTuple):
+    """Rows that are attended together, and the working memory for it."""
+
+    queries: np.ndarray  # [ITEM_ROWS, d]
+    scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK], then peaks and sums [ITEM_ROWS]
+    weights: np.ndarray  # [ITEM_ROWS, BLOCK]: what values are multiplied by
+    g: int  # their KV head
+    group: int  # how many query heads share it
+    row0: int  # the first of them, among
+    rows: int  # all rows of this KV head
+    start: int  # position of row 0
+    window: int
 
 
 @inlined
-def score_vectors(queries, tile, keys, first, scores, v, d, ahead, vectors):
+def tiles_of(item):
+    """Return how many tiles the item has."""
+    return (min(ITEM_ROWS, item.rows - item.row0) + ROWS - 1) // ROWS
+
+
+@inlined
+def position_of(item, r):
+    """Return the position of the item's row `r`; rows that fill up its last tile repeat the last."""
+    return item.start + min(item.row0 + r, item.rows - 1) // item.group
+
+
+@inlined
+def span_of(item, first, last, block):
+    """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
+    low = position_of(item, first) + 1 - item.window - block * BLOCK
+    high = position_of(item, last) + 1 - block * BLOCK
+    return max(0, low), min(BLOCK, high)
+
+
+@inlined
+def place_of_tile(tile, padded):
+    """Return where a tile's ``acc`` stands in the state."""
+    return 2 * ITEM_ROWS + tile * padded * ROWS
+
+
+def as_factor(factors, x):
+    """Return numbers as rounded as `factors`, which keys or values are multiplied by, can hold them."""
+    raise TypeError("only for compiled code")
+
+
+@overload(as_factor, jit_options={**FLAGS, "forceinline": True})
+def overload_as_factor(factors, x):
+    """Choose by the type of the factors: pairs where the cache has pairs, else float32."""
+    return (lambda factors, x: round_bf16(x)) if factors.dtype == PAIRS else lambda factors, x: x
+
+
+def store_factors(factors, index, x):
+    """Store numbers that `as_factor` has rounded, from number `index` on."""
+    raise TypeError("only for compiled code")
+
+
+@overload(store_factors, jit_options={**FLAGS, "forceinline": True})
+def overload_store_factors(factors, index, x):
+    """Choose by the type of the factors."""
+    store = store_halves if factors.dtype == PAIRS else store_f32
+    return lambda factors, index, x: store(factors, index, x)
+
+
+def scaled(cache, kind, g, position, x):
+    """Return 64 scores or weights times the scales of the keys or values of 64 positions, where they have any."""
+    raise TypeError("only for compiled code")
+
+
+@overload(scaled, jit_options={**FLAGS, "forceinline": True})
+def overload_scaled(cache, kind, g, position, x):
+    """Choose by the type of the cache."""
+
+    def codes(cache, kind, g, position, x):
+        first = (g * 2 + kind) * cache.scales.shape[2] + position
+        return multiply(x, load_f32x64(cache.scales, first))
+
+    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x: x
+
+
+@inlined
+def score_vectors(item, keys, tile, first, v, ahead, vectors):
     """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of the block on."""
+    steps = keys.shape[2]
+    queries, wanted = tile * ROWS * steps, first + (v + ahead) * steps * LANES
     products = zero_tile(vectors, QUERY_ROWS)
-    for i in range(d):
-        place = first + (v * d + i) * LANES
+    for i in range(steps):
         for w in range(len(vectors)):
-            prefetch_far(keys, place + (w + ahead) * d * LANES)
-        key = load_rows(keys, place, d * LANES, vectors)
-        products = add_outer(products, key, queries, tile * ROWS * d + i, d)
-    store_tile(scores, v * ROWS * LANES, products)
+            prefetch_far(keys, wanted + (i * len(vectors) + w) * LANES)
+        key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
+        products = add_outer(products, key, item.queries, queries + i, steps)
+    store_tokens(item.scores, tile * ROWS * BLOCK + v * LANES, BLOCK, products, QUERY_ROWS)
 
 
 @inlined
-def score_block(queries, tile, keys, g, block, scores, d, seen, ahead):
-    """Write the products of a tile's queries with the first `seen` vectors of 64 keys to `scores` [4, rows, 16].
+def score_tile(item, keys, tile, block, high, blocks_ahead):
+    """Write the products of a tile's queries with the first `high` keys of a block, or up to 15 more.
 
-    ahead : how many vectors of 16 positions further to ask memory for keys.
+    blocks_ahead : how many blocks further to ask memory for keys.
     """
-    first = (g * keys.shape[1] + block * (BLOCK // LANES)) * d * LANES
+    first = (item.g * keys.shape[1] + block * (BLOCK // LANES)) * keys.shape[2] * LANES
+    seen, ahead = (high + LANES - 1) // LANES, blocks_ahead * (BLOCK // LANES)
     wide = seen - seen % len(VECTORS)
     for v in range(0, wide, len(VECTORS)):
-        score_vectors(queries, tile, keys, first, scores, v, d, ahead, VECTORS)
+        score_vectors(item, keys, tile, first, v, ahead, VECTORS)
     for v in range(wide, seen):
-        score_vectors(queries, tile, keys, first, scores, v, d, ahead, ONE_VECTOR)
+        score_vectors(item, keys, tile, first, v, ahead, ONE_VECTOR)
 
 
 @inlined
-def soften_row(scores, r, low, high, peak, seen):
-    """Turn a row's scores into ``2**(score - max)``, zero outside low..high; return (the new max, their sum)."""
-    partly = low > 0 or high < seen * LANES
-    largest = splat_f32(peak)
-    for v in range(seen):
-        place = (v * ROWS + r) * LANES
-        score = load_f32(scores, place)
-        if partly:
-            score = fill_outside(score, low - v * LANES, high - v * LANES, NOTHING)
-            store_f32(scores, place, score)
-        largest = maximum(largest, score)
-    new_peak = max_lanes(largest)
-    shift = splat_f32(new_peak)
-    total = splat_f32(0.0)
-    for v in range(seen):
-        place = (v * ROWS + r) * LANES
-        weight = exp2(subtract(load_f32(scores, place), shift))
-        if partly:
-            weight = keep_lanes(weight, low - v * LANES, high - v * LANES)
-        store_f32(scores, place, weight)
-        total = add(total, weight)
-    return new_peak, sum_lanes(total)
+def soften_row(item, cache, r, block, peak):
+    """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
+    low, high = span_of(item, r, r, block)
+    partly = low > 0 or high < BLOCK
+    score = scaled(cache, KEY, item.g, block * BLOCK, load_f32x64(item.scores, r * BLOCK))
+    if partly:
+        score = fill_outside(score, low, high, NOTHING)
+    peak = max(peak, max_lanes(score))
+    weight = as_factor(item.weights, exp2(subtract(score, like(score, peak))))
+    factor = scaled(cache, VALUE, item.g, block * BLOCK, weight)
+    if partly:
+        weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
+    store_factors(item.weights, r * BLOCK, factor)
+    return peak, sum_lanes(weight)
 
 
 @inlined
-def soften_block(scores, state, base, row, rows, group, start, window, block, seen):
-    """Turn a tile's scores into weights, bring its m and l up to date; leave the factors for acc in `scores`."""
-    peaks, sums = BLOCK * ROWS, BLOCK * ROWS + LANES
-    position, head = start + row // group, row % group
-    for r in range(ROWS):
-        low = max(0, position + 1 - window) - block * BLOCK
-        high = position + 1 - block * BLOCK
-        scores[peaks + r], scores[sums + r] = soften_row(scores, r, low, high, state[base + r], seen)
-        head += 1
-        if head == group and row + r < rows - 1:
-            position, head = position + 1, 0
-    new_peaks = load_f32(scores, peaks)
-    factors = exp2(subtract(load_f32(state, base), new_peaks))
-    store_f32(state, base, new_peaks)
-    store_f32(state, base + LANES, fma(load_f32(state, base + LANES), factors, load_f32(scores, sums)))
-    store_f32(scores, peaks, factors)
+def soften(item, cache, state, tiles, block):
+    """Make weights of all scores, bring m and l up to date, and leave the factors for acc where the peaks were."""
+    scores = item.scores
+    for r in range(tiles * ROWS):
+        low, high = span_of(item, r - r % ROWS, r - r % ROWS + ROWS - 1, block)
+        scores[PEAKS + r], scores[SUMS + r] = state[r], np.float32(0)
+        if low < high:
+            scores[PEAKS + r], scores[SUMS + r] = soften_row(item, cache, r, block, state[r])
+    for r in range(0, tiles * ROWS, LANES):
+        peaks = load_f32(scores, PEAKS + r)
+        factors = exp2(subtract(load_f32(state, r), peaks))
+        store_f32(state, r, peaks)
+        total = fma(load_f32(state, ITEM_ROWS + r), factors, load_f32(scores, SUMS + r))
+        store_f32(state, ITEM_ROWS + r, total)
+        store_f32(scores, PEAKS + r, factors)
 
 
 @inlined
-def add_values(scores, state, place, values, first, padded, low, high, ahead, vectors):
-    """Add 64 weighted values to `vectors` x 16 channels of a tile's acc; rows low..high of the block exist."""
+def add_values(item, state, place, tile, values, first, low, high, rows, ahead, vectors):
+    """Add weighted rows low..high of a block's `rows` of values to `vectors` x 16 channels of a tile's acc."""
+    padded = values.shape[2]
     acc = load_tile(state, place, vectors, QUERY_ROWS)
-    acc = scale_by_token(acc, scores, BLOCK * ROWS, QUERY_ROWS)
-    for v in range(BLOCK // LANES):
-        for s in range(max(low, v * LANES), min(high, (v + 1) * LANES)):
-            for w in range(0, len(vectors), 2):
-                prefetch_far(values, first + (s + ahead * LANES) * padded + w * LANES)
-            value = load_rows(values, first + s * padded, LANES, vectors)
-            acc = add_outer(acc, value, scores, v * ROWS * LANES + s % LANES, LANES)
+    acc = scale_by_token(acc, item.scores, PEAKS + tile * ROWS, QUERY_ROWS)
+    for s in range(low, high):
+        for w in range(len(vectors)):
+            prefetch_far(values, first + (s + ahead) * padded + w * LANES)
+        value = load_rows(values, first + s * padded, LANES, vectors)
+        acc = add_outer(acc, value, item.weights, tile * ROWS * rows + s, rows)
     store_tile(state, place, acc)
 
 
 @inlined
-def weigh_block(scores, state, base, values, g, block, low, high, ahead):
-    """Add 64 weighted values to all channels of a tile's acc; `ahead` is that of `score_block`."""
-    padded = values.shape[2]
+def weigh_tile(item, cache, state, tile, block, low, high, blocks_ahead):
+    """Add the weighted values of positions low..high of a block to a tile's acc."""
+    values, shared = cache.values, per_lane(cache)
+    padded, rows = values.shape[2], BLOCK // shared
     wide = padded - padded % (len(VECTORS) * LANES)
-    first = (g * values.shape[1] + block * BLOCK) * padded
-    acc = base + 2 * LANES
+    first = (item.g * values.shape[1] + block * rows) * padded
+    low, high, ahead = low // shared, (high + shared - 1) // shared, blocks_ahead * rows
+    place = place_of_tile(tile, padded)
     for i in range(0, wide, len(VECTORS) * LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ahead, VECTORS)
+        add_values(item, state, place + i * ROWS, tile, values, first + i, low, high, rows, ahead, VECTORS)
     for i in range(wide, padded, LANES):
-        add_values(scores, state, acc + i * ROWS, values, first + i, padded, low, high, ahead, ONE_VECTOR)
+        add_values(item, state, place + i * ROWS, tile, values, first + i, low, high, rows, ahead, ONE_VECTOR)
+
+
+@inlined
+def attend_block(item, cache, state, block):
+    """Add one block of positions to the state of an item's rows."""
+    tiles = tiles_of(item)
+    # One token alone would wait for memory; of many tokens, the first tiles have fetched it for the rest.
+    alone = item.rows == item.group
+    for tile in range(tiles):
+        low, high = span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
+        if low < high:
+            score_tile(item, cache.keys, tile, block, high, 1 if alone and tile == 0 else 0)
+    soften(item, cache, state, tiles, block)
+    for tile in range(tiles):
+        low, high = span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
+        if low < high:
+            weigh_tile(item, cache, state, tile, block, low, high, 1 if alone and tile == 0 else 0)

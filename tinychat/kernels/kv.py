@@ -1,46 +1,218 @@
-"""Rewriting the past: a new KV cache from positions of the old one.
+"""What the KV cache keeps of a key and a value, in each of its types.
 
-Dropping a turn, shifting the context, growing, changing the type are all the same: position j of the back buffer takes
-position ``sources[j]`` of the front buffer, its key turned by the angle of the move. A key that does not move is turned
-by nothing: ``x * 1 - y * 0`` is x, to the bit.
+    f32    float32
+    f16    float16, carried as uint16
+    bf16   bfloat16, two to a lane of uint32: attention multiplies them in pairs (`kernels.bfloat16`)
+    int8   int8, code times scale, one scale for each key and for each value of a head
+
+Keys [G, context/16, d, 16] have a key in a lane, so that 16 scores come out of a vector side by side; values
+[G, context, d rounded up to 16] have a channel in a lane. In bf16 a lane is a pair: of channels in keys [G, context/16,
+d/2, 16], of positions in values [G, context/2, padded d]. Scales, float32 [G, 2, context], are keys' then values';
+[G, 2, 0] in the other types. The cache of a whole model has one more axis, the layer, in front.
 """
 
-import numpy as np
+from typing import Any, NamedTuple
 
-from tinychat.kernels.memory import load_f32, load_one, store_f32
-from tinychat.kernels.policy import inlined, kernel
-from tinychat.kernels.rope import append_key, rotate
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from tinychat.kernels.bfloat16 import load_half, store_half
+from tinychat.kernels.memory import load_one, store_one
+from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.threads import share
+
+STORAGE: dict[str, np.dtype[Any]] = {
+    "bf16": np.dtype(np.uint32),
+    "f16": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+    "f32": np.dtype(np.float32),
+}
+PAIRS, CODES = types.uint32, types.int8
+PER_LANE = {"bf16": 2}
+KEY, VALUE = 0, 1  # which of the scales
+LARGEST_CODE = np.float32(127)
+
+
+class CacheBuffers(NamedTuple):
+    """Keys, values and scales, of all layers or of one."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    scales: np.ndarray
+
+
+def empty_buffers(kv: str, heads: tuple[int, ...], context: int, d: int) -> CacheBuffers:
+    """Return zeros for `heads` heads of size d, `context` a multiple of 16.
+
+    Zeros from the system: pages come into being when they are written.
+    """
+    shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
+    return CacheBuffers(
+        np.zeros((*heads, context // LANES, d // shared, LANES), STORAGE[kv]),
+        np.zeros((*heads, context // shared, padded), STORAGE[kv]),
+        np.zeros((*heads, 2, context if kv == "int8" else 0), np.float32),
+    )
 
 
 @inlined
-def load_key(keys, g, position, row, d):
-    """Copy a key out of its block of 16."""
-    first = (g * keys.shape[1] + position // LANES) * d * LANES + position % LANES
-    for i in range(d):
-        row[i] = load_one(keys, first + i * LANES)
+def layer_of_cache(cache, layer):
+    """Return one layer's buffers."""
+    return CacheBuffers(cache.keys[layer], cache.values[layer], cache.scales[layer])
 
 
-@kernel
-def rewrite(thread, threads, front_keys, front_values, back_keys, back_values, sources, turns, rows):
-    """Fill ``back[:, :, j]`` with ``front[:, :, sources[j]]``; each thread does its share of the (layer, head) pairs.
+def per_lane(cache):
+    """Return how many numbers share a lane."""
+    raise TypeError("only for compiled code")
 
-    keys : [L, G, context/16, d, 16]; values : [L, G, context, padded d]; both float32 or float16, front and back each
-    of their own; sources : int64 [n]; turns : float32 [n, d], cosines and sines of the angles to turn by;
-    rows : float32 [threads, >= d].
+
+@overload(per_lane, jit_options=FLAGS)
+def overload_per_lane(cache):
+    """Choose by the type of the cache."""
+    count = 2 if element_of(cache) == PAIRS else 1
+    return lambda cache: count
+
+
+def element_of(cache: types.NamedTuple) -> types.Type:
+    """Return the element type of a cache's Numba type."""
+    return cache.types[0].dtype
+
+
+@inlined
+def key_index(cache, g, position, i):
+    """Return the place of channel `i` of a key, counted in numbers."""
+    keys, shared = cache.keys, per_lane(cache)
+    lane = ((g * keys.shape[1] + position // LANES) * keys.shape[2] + i // shared) * LANES + position % LANES
+    return lane * shared + i % shared
+
+
+@inlined
+def value_index(cache, g, position, i):
+    """Return the place of channel `i` of a value, counted in numbers."""
+    values, shared = cache.values, per_lane(cache)
+    return ((g * values.shape[1] + position // shared) * values.shape[2] + i) * shared + position % shared
+
+
+def store_number(buffer, index, x, scale):
+    """Store a number, rounded half to even to what the buffer can hold; only codes have a scale."""
+    raise TypeError("only for compiled code")
+
+
+@overload(store_number, jit_options=FLAGS)
+def overload_store_number(buffer, index, x, scale):
+    """Choose by the type of the cache."""
+
+    def floats(buffer, index, x, scale):
+        store_one(buffer, index, x)
+
+    def pairs(buffer, index, x, scale):
+        store_half(buffer, index, x)
+
+    def codes(buffer, index, x, scale):
+        buffer.ravel()[index] = np.int8(np.rint(x / scale)) if scale > 0 else np.int8(0)
+
+    return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
+
+
+def load_number(buffer, index, scale):
+    """Return a stored number."""
+    raise TypeError("only for compiled code")
+
+
+@overload(load_number, jit_options=FLAGS)
+def overload_load_number(buffer, index, scale):
+    """Choose by the type of the cache."""
+
+    def floats(buffer, index, scale):
+        return load_one(buffer, index)
+
+    def pairs(buffer, index, scale):
+        return load_half(buffer, index)
+
+    def codes(buffer, index, scale):
+        return np.float32(buffer.ravel()[index]) * scale
+
+    return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
+
+
+@inlined
+def code_scale(row, d):
+    """Return the scale at which the largest of ``row[:d]`` has a code of 127.
+
+    Rounded up to 16 significant bits: a code times its scale is then exact, and storing what was loaded finds the same.
     """
-    L, G, d, padded = front_keys.shape[0], front_keys.shape[1], front_keys.shape[3], front_values.shape[3]
-    first, last = share(thread, threads, L * G)
-    row = rows[thread]
-    for item in range(first, last):
-        layer, g = item // G, item % G
-        old_keys, new_keys = front_keys[layer], back_keys[layer]
-        old_values, new_values = front_values[layer], back_values[layer]
-        for j in range(sources.shape[0]):
-            load_key(old_keys, g, sources[j], row, d)
-            rotate(row, turns[j], d, np.float32(1))
-            append_key(new_keys, g, j, row, d)
-            here, there = (g * new_values.shape[1] + j), (g * old_values.shape[1] + sources[j])
-            for i in range(0, padded, LANES):
-                store_f32(new_values, here * padded + i, load_f32(old_values, there * padded + i))
+    peak = np.float32(0)
+    for i in range(d):
+        peak = np.maximum(peak, np.abs(row[i]))  # which a NaN survives
+    bits = np.float32(peak / LARGEST_CODE).view(np.int32)
+    return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
+
+
+def new_scale(cache, kind, g, position, row, d):
+    """Return the scale to store ``row[:d]`` with, noting it; 1 where there are none. kind : KEY or VALUE."""
+    raise TypeError("only for compiled code")
+
+
+@overload(new_scale, jit_options=FLAGS)
+def overload_new_scale(cache, kind, g, position, row, d):
+    """Choose by the type of the cache."""
+
+    def codes(cache, kind, g, position, row, d):
+        scale = code_scale(row, d)
+        cache.scales[g, kind, position] = scale
+        return scale
+
+    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, row, d: np.float32(1)
+
+
+def scale_of(cache, kind, g, position):
+    """Return the scale of a key or value; 1 where there are none."""
+    raise TypeError("only for compiled code")
+
+
+@overload(scale_of, jit_options=FLAGS)
+def overload_scale_of(cache, kind, g, position):
+    """Choose by the type of the cache."""
+    if element_of(cache) == CODES:
+        return lambda cache, kind, g, position: cache.scales[g, kind, position]
+    return lambda cache, kind, g, position: np.float32(1)
+
+
+@inlined
+def store_key(cache, g, position, row, d):
+    """Store ``row[:d]`` as a key."""
+    scale = new_scale(cache, KEY, g, position, row, d)
+    for i in range(d):
+        store_number(cache.keys, key_index(cache, g, position, i), row[i], scale)
+
+
+@inlined
+def store_value(cache, g, position, row, d, last):
+    """Store ``row[:d]`` as a value, zero beyond.
+
+    last : no later position is being stored: where positions are paired, the one that is still missing becomes zero,
+    since attention reads whole pairs.
+    """
+    scale = new_scale(cache, VALUE, g, position, row, d)
+    alone = last and position % per_lane(cache) < per_lane(cache) - 1
+    for i in range(cache.values.shape[2]):
+        x = row[i] if i < d else np.float32(0)
+        store_number(cache.values, value_index(cache, g, position, i), x, scale)
+        if alone:
+            store_number(cache.values, value_index(cache, g, position + 1, i), np.float32(0), scale)
+
+
+@inlined
+def load_key(cache, g, position, row, d):
+    """Copy a key to ``row[:d]``."""
+    scale = scale_of(cache, KEY, g, position)
+    for i in range(d):
+        row[i] = load_number(cache.keys, key_index(cache, g, position, i), scale)
+
+
+@inlined
+def load_value(cache, g, position, row, d):
+    """Copy a value to ``row[:d]``."""
+    scale = scale_of(cache, VALUE, g, position)
+    for i in range(d):
+        row[i] = load_number(cache.values, value_index(cache, g, position, i), scale)

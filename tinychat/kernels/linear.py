@@ -13,6 +13,7 @@ are bound by the dot products. Reference: ``tests/reference.py``.
 
 from numba.extending import overload
 
+from tinychat.kernels.dot_tile import dot_bytes, dot_nibbles, high_nibbles, low_nibbles, seed_tile
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.setup import ISA
@@ -22,13 +23,8 @@ from tinychat.kernels.tile import (
     add_outer,
     add_scaled_by_row,
     add_scaled_by_token,
-    dot_bytes,
-    dot_nibbles,
-    high_nibbles,
     load_lines,
     load_rows,
-    low_nibbles,
-    seed_tile,
     store_tile,
     zero_tile,
 )

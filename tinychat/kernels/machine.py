@@ -6,21 +6,12 @@ below them a rate lies is what there is left to gain.
 
 import numpy as np
 
+from tinychat.kernels.dot_tile import dot_nibbles, low_nibbles, seed_tile
 from tinychat.kernels.linear import ROWS, TOKENS
 from tinychat.kernels.policy import kernel
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
-from tinychat.kernels.tile import (
-    add_outer,
-    add_scaled_by_row,
-    dot_nibbles,
-    load_lines,
-    load_rows,
-    low_nibbles,
-    seed_tile,
-    store_tile,
-    zero_tile,
-)
+from tinychat.kernels.tile import add_outer, add_scaled_by_row, load_lines, load_rows, store_tile, zero_tile
 
 # Neighbouring lines read at once, each into a sum of its own. On a Zen 4 core 4 read 35 GB/s, like 1 and 8, prefetched
 # or not; lines that are far apart, as several streams, read 15 to 25.

@@ -22,6 +22,7 @@ from tinychat.kernels.simd import (
     LANES,
     constant,
     f32x16,
+    f32x64,
     splat,
 )
 
@@ -49,8 +50,19 @@ def load_f32(typingctx, array, index):
 
 
 @intrinsic
+def load_f32x64(typingctx, array, index):
+    """Load 64 consecutive float32, from flat element `index`."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = element_pointer(context, builder, signature.args[0], *arguments, f32x64.register)
+        return builder.load(pointer, align=4)
+
+    return f32x64(array, types.intp), codegen
+
+
+@intrinsic
 def store_f32(typingctx, array, index, vector):
-    """Store 16 consecutive floats, from flat element `index`."""
+    """Store a vector of consecutive floats, from flat element `index`; only 16 at a time as float16."""
     half = array.dtype == types.uint16
 
     def codegen(context, builder, signature, arguments):
@@ -60,7 +72,7 @@ def store_f32(typingctx, array, index, vector):
         builder.store(stored, pointer, align=2 if half else 4)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, f32x16), codegen
+    return types.void(array, types.intp, vector), codegen
 
 
 @intrinsic

@@ -1,8 +1,8 @@
-"""Vectors as values of a jitted function: ``f32x16``, ``i32x16``, ``u8x64``.
+"""Vectors as values of a jitted function: ``f32x16``, ``i32x16``, ``u8x64``, and ``f32x64``, four registers at once.
 
-Each operation is a few lines of LLVM IR. All vectors are 512 bits wide on every processor: where
-registers are narrower LLVM splits them, so one kernel source and one weight layout serve all. A lane is an
-output row, a key or a channel; lanes meet only in `sum_lanes` and `max_lanes`, in a fixed order.
+Each operation is a few lines of LLVM IR. Vectors are as wide on every processor: where registers are narrower LLVM
+splits them, so one kernel source and one weight layout serve all. A lane is an output row, a key or a channel; lanes
+meet only in `sum_lanes` and `max_lanes`, in a fixed order.
 """
 
 import inspect
@@ -44,20 +44,26 @@ class VectorModel(PrimitiveModel):
 
 
 f32x16 = Vector("f32x16", F32X16)
+f32x64 = Vector("f32x64", ir.VectorType(F32, 64))
 i32x16 = Vector("i32x16", I32X16)
 u8x64 = Vector("u8x64", U8X64)
 
 
-def operation(result: types.Type, *operands: types.Type) -> Callable[..., Any]:
+FLOATS = object()  # stands for the float vector, of whatever width, that the first argument is
+
+
+def operation(result: Any, *operands: Any) -> Callable[..., Any]:
     """Make a jitted operation of a function that emits its IR."""
 
     def decorate(emit: Callable[..., ir.Value]) -> Any:
         def typed(typingctx, *arguments):
+            wanted = [arguments[0] if kind is FLOATS else kind for kind in operands]
+
             def codegen(context, builder, signature, values):
-                cast = zip(values, signature.args, operands)
+                cast = zip(values, signature.args, wanted)
                 return emit(builder, *(context.cast(builder, v, given, want) for v, given, want in cast))
 
-            return result(*arguments), codegen
+            return (arguments[0] if result is FLOATS else result)(*arguments), codegen
 
         typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
         # Numba counts the arguments by the signature: emit's, whose first is the builder.
@@ -97,45 +103,51 @@ def splat_i32(builder, value):
     return splat(builder, value)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS)
 def add(builder, a, b):
     """Return ``a + b``."""
     return builder.fadd(a, b)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS)
 def subtract(builder, a, b):
     """Return ``a - b``."""
     return builder.fsub(a, b)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS)
 def multiply(builder, a, b):
     """Return ``a * b``."""
     return builder.fmul(a, b)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS)
 def divide(builder, a, b):
     """Return ``a / b``."""
     return builder.fdiv(a, b)
 
 
-@operation(f32x16, f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS, FLOATS)
 def fma(builder, a, b, c):
     """Return ``a * b + c``, rounded once."""
-    return call(builder, "llvm.fma.v16f32", F32X16, a, b, c)
+    return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, types.float32)
+def like(builder, a, value):
+    """Return a vector as wide as `a` of `value` in every lane."""
+    return splat(builder, value, a.type.count)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
 def maximum(builder, a, b):
-    """Return the larger of each lane."""
+    """Return the larger of each lane; `b` where either is no number."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@operation(f32x16, f32x16, f32x16)
+@operation(FLOATS, FLOATS, FLOATS)
 def minimum(builder, a, b):
-    """Return the smaller of each lane."""
+    """Return the smaller of each lane; `b` where either is no number."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
@@ -163,28 +175,34 @@ def to_f32(builder, a):
     return builder.sitofp(a, F32X16)
 
 
-@operation(f32x16, i32x16)
-def power_of_two(builder, n):
-    """Return ``2.0 ** n`` for -126 <= n <= 127, by writing the exponent's bits."""
-    return builder.bitcast(builder.shl(builder.add(n, constant(127, I32)), constant(23, I32)), F32X16)
+@operation(FLOATS, FLOATS, FLOATS)
+def shift_exponent(builder, a, n):
+    """Return ``a * 2**n`` where both are normal numbers; n : a whole number plus `ROUNDER`."""
+    whole = ir.VectorType(I32, a.type.count)
+    steps = builder.shl(builder.bitcast(n, whole), constant(23, I32, a.type.count))
+    return builder.bitcast(builder.add(builder.bitcast(a, whole), steps), a.type)
 
 
-@operation(f32x16, f32x16, types.int32, types.int32)
+def lanes_between(builder: ir.IRBuilder, width: int, start: ir.Value, stop: ir.Value) -> ir.Value:
+    """Emit which lanes lie in start..stop."""
+    lanes = ir.Constant(ir.VectorType(I32, width), list(range(width)))
+    after = builder.icmp_signed(">=", lanes, splat(builder, start, width))
+    before = builder.icmp_signed("<", lanes, splat(builder, stop, width))
+    return builder.and_(after, before)
+
+
+@operation(FLOATS, FLOATS, types.int32, types.int32)
 def keep_lanes(builder, a, start, stop):
     """Return `a` with 0 in every lane outside start..stop."""
-    lanes = ir.Constant(I32X16, list(range(LANES)))
-    after = builder.icmp_signed(">=", lanes, splat(builder, start))
-    before = builder.icmp_signed("<", lanes, splat(builder, stop))
-    return builder.select(builder.and_(after, before), a, constant(0.0))
+    inside = lanes_between(builder, a.type.count, start, stop)
+    return builder.select(inside, a, constant(0.0, F32, a.type.count))
 
 
-@operation(f32x16, f32x16, types.int32, types.int32, types.float32)
+@operation(FLOATS, FLOATS, types.int32, types.int32, types.float32)
 def fill_outside(builder, a, start, stop, value):
     """Return `a` with `value` in every lane outside start..stop."""
-    lanes = ir.Constant(I32X16, list(range(LANES)))
-    after = builder.icmp_signed(">=", lanes, splat(builder, start))
-    before = builder.icmp_signed("<", lanes, splat(builder, stop))
-    return builder.select(builder.and_(after, before), a, splat(builder, value))
+    width = a.type.count
+    return builder.select(lanes_between(builder, width, start, stop), a, splat(builder, value, width))
 
 
 def halve(builder: ir.IRBuilder, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
@@ -199,7 +217,7 @@ def halve(builder: ir.IRBuilder, vector: ir.Value, combine: Callable[..., ir.Val
     return builder.extract_element(vector, I32(0))
 
 
-@operation(types.float32, f32x16)
+@operation(types.float32, FLOATS)
 def sum_lanes(builder, a):
     """Return the sum of the lanes, by halves."""
     return halve(builder, a, builder.fadd)
@@ -211,7 +229,7 @@ def sum_lanes_i32(builder, a):
     return halve(builder, a, builder.add)
 
 
-@operation(types.float32, f32x16)
+@operation(types.float32, FLOATS)
 def max_lanes(builder, a):
     """Return the largest lane."""
     return halve(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
@@ -223,21 +241,25 @@ def add_i32(builder, a, b):
     return builder.add(a, b)
 
 
+# Added to a float below 2**22 it rounds that to a whole number, which then stands in the sum's lowest bits.
+ROUNDER = 1.5 * 2.0**23
+
+
 @inlined
 def exp2(x):
-    """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127.
+    """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127; NaN stays.
 
     ``x = n + r`` with n whole and |r| <= 1/2; ``2**r`` is the polynomial of degree 6 of least relative error (2e-9)
-    that is exact at 0, ``2**n`` is the exponent's bits.
+    that is exact at 0, and n is added to its exponent.
     """
-    x = maximum(minimum(x, splat_f32(127.0)), splat_f32(-126.0))
-    n = nearest(x)
-    r = subtract(x, n)
-    p = splat_f32(1.5353366727503806e-4)
-    p = fma(p, r, splat_f32(1.3398879796102435e-3))
-    p = fma(p, r, splat_f32(9.618437382550778e-3))
-    p = fma(p, r, splat_f32(5.550332453862628e-2))
-    p = fma(p, r, splat_f32(0.24022647912831646))
-    p = fma(p, r, splat_f32(0.6931472028663254))
-    p = fma(p, r, splat_f32(1.0))
-    return multiply(p, power_of_two(to_i32(n)))
+    x = maximum(like(x, -126.0), minimum(like(x, 127.0), x))
+    n = add(x, like(x, ROUNDER))
+    r = subtract(x, subtract(n, like(x, ROUNDER)))
+    p = like(x, 1.5353366727503806e-4)
+    p = fma(p, r, like(x, 1.3398879796102435e-3))
+    p = fma(p, r, like(x, 9.618437382550778e-3))
+    p = fma(p, r, like(x, 5.550332453862628e-2))
+    p = fma(p, r, like(x, 0.24022647912831646))
+    p = fma(p, r, like(x, 0.6931472028663254))
+    p = fma(p, r, like(x, 1.0))
+    return shift_exponent(p, n)

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.dot4 import dot4_bytes, dot4_nibbles
+from tinychat.kernels.bfloat16 import dot2
 from tinychat.kernels.memory import element_pointer, extend_half
 from tinychat.kernels.simd import (
     F32,
@@ -38,6 +38,11 @@ def unpack(builder, tuple_type, value):
 def load_splat(builder, pointer_at, element: ir.Type, align: int) -> ir.Value:
     """Emit the load of one element into all 16 lanes."""
     return splat(builder, builder.load(builder.bitcast(pointer_at, element.as_pointer()), align=align))
+
+
+def fma(builder, addend, a, b):
+    """Emit ``addend + a * b``, rounded once."""
+    return call(builder, "llvm.fma.v16f32", F32X16, a, b, addend)
 
 
 def address(context, builder, array_type, array, index, stride, step, pointee):
@@ -74,94 +79,29 @@ def load_lines(typingctx, array, index, stride, rows):
 
 @intrinsic
 def load_rows(typingctx, array, index, stride, rows):
-    """Load 16 floats of each row block, `stride` elements apart, from a float32 or float16 array."""
-    vectors = types.UniTuple(f32x16, len(rows))
-    half = array.dtype == types.uint16
-    stored = ir.VectorType(I16 if half else F32, LANES)
+    """Load 16 elements of each row block, `stride` elements apart.
+
+    Of float32, float16 (uint16) and int8 as floats; pairs of bfloat16 (uint32) as they are, for `add_outer`.
+    """
+    as_pairs = array.dtype == types.uint32
+    vectors = types.UniTuple(i32x16 if as_pairs else f32x16, len(rows))
+    element, widen = {
+        types.uint32: (I32, lambda builder, pairs: pairs),
+        types.uint16: (I16, extend_half),
+        types.int8: (I8, lambda builder, codes: builder.sitofp(codes, F32X16)),
+        types.float32: (F32, lambda builder, floats: floats),
+    }[array.dtype]
+    stored = ir.VectorType(element, LANES)
 
     def codegen(context, builder, signature, arguments):
         container, first, step, _ = arguments
-        loaded = []
-        for r in range(len(vectors)):
-            pointer = address(context, builder, signature.args[0], container, first, step, r, stored)
-            vector = builder.load(pointer, align=2 if half else 4)
-            loaded.append(extend_half(builder, vector) if half else vector)
-        return cgutils.pack_array(builder, loaded)
+        pointers = (
+            address(context, builder, signature.args[0], container, first, step, r, stored) for r in range(len(rows))
+        )
+        loaded = [builder.load(pointer, align=array.dtype.bitwidth // 8) for pointer in pointers]
+        return cgutils.pack_array(builder, [widen(builder, vector) for vector in loaded])
 
     return vectors(array, types.intp, types.intp, rows), codegen
-
-
-@intrinsic
-def low_nibbles(typingctx, lines):
-    """Return the low four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        mask = constant(0x0F, I8, 64)
-        vectors = unpack(builder, lines, arguments[0])
-        return cgutils.pack_array(builder, [builder.and_(line, mask) for line in vectors])
-
-    return lines(lines), codegen
-
-
-@intrinsic
-def high_nibbles(typingctx, lines):
-    """Return the high four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        # As 16-bit lanes and a mask: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that
-        # competes with the dot products for their execution units.
-        words, four, mask = ir.VectorType(I16, 32), constant(4, I16, 32), constant(0x0F, I8, 64)
-        shifted = (builder.lshr(builder.bitcast(line, words), four) for line in unpack(builder, lines, arguments[0]))
-        return cgutils.pack_array(builder, [builder.and_(builder.bitcast(line, U8X64), mask) for line in shifted])
-
-    return lines(lines), codegen
-
-
-@intrinsic
-def seed_tile(typingctx, seeds, index, rows, tokens):
-    """Return an integer tile whose accumulators begin at ``seeds[index + t]``."""
-    tile = types.UniTuple(i32x16, len(rows) * len(tokens))
-
-    def codegen(context, builder, signature, arguments):
-        container, first, _, _ = arguments
-        one = ir.Constant(first.type, 1)
-        pointers = [
-            address(context, builder, signature.args[0], container, first, one, t, I32) for t in range(len(tokens))
-        ]
-        splats = [load_splat(builder, pointer, I32, 4) for pointer in pointers]
-        return cgutils.pack_array(builder, splats * len(rows))
-
-    return tile(seeds, types.intp, rows, tokens), codegen
-
-
-@intrinsic
-def dot_nibbles(typingctx, tile, codes, activations, index):
-    """Add to each accumulator lane the dot product of 4 codes (0..15) and 4 int8 activations of its token."""
-    return tile(tile, codes, activations, types.intp), dot_codegen(tile, codes, dot4_nibbles)
-
-
-@intrinsic
-def dot_bytes(typingctx, tile, codes, activations, index):
-    """Add to each accumulator lane the dot product of 4 codes (0..255) and 4 int8 activations of its token."""
-    return tile(tile, codes, activations, types.intp), dot_codegen(tile, codes, dot4_bytes)
-
-
-def dot_codegen(tile, codes, dot4):
-    """Return the code generator of a tile of dot products; token t's 4 bytes are at ``index + 4 * t``."""
-    rows, tokens = len(codes), len(tile) // len(codes)
-
-    def codegen(context, builder, signature, arguments):
-        sums, lines, container, first = arguments
-        sums, lines = unpack(builder, tile, sums), unpack(builder, codes, lines)
-        four = ir.Constant(first.type, 4)
-        for t in range(tokens):
-            pointer = address(context, builder, signature.args[2], container, first, four, t, I32)
-            x = load_splat(builder, pointer, I32, 1)
-            for r in range(rows):
-                sums[r * tokens + t] = dot4(builder, sums[r * tokens + t], lines[r], x)
-        return cgutils.pack_array(builder, sums)
-
-    return codegen
 
 
 @intrinsic
@@ -172,7 +112,7 @@ def add_scaled_by_row(typingctx, tile, sums, scales):
     def codegen(context, builder, signature, arguments):
         values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(signature.args, arguments))
         result = [
-            call(builder, "llvm.fma.v16f32", F32X16, builder.sitofp(n, F32X16), factors[i // tokens], value)
+            fma(builder, value, builder.sitofp(n, F32X16), factors[i // tokens])
             for i, (value, n) in enumerate(zip(values, integers))
         ]
         return cgutils.pack_array(builder, result)
@@ -192,10 +132,7 @@ def add_scaled_by_token(typingctx, tile, addend, scales, index, tokens):
             address(context, builder, signature.args[2], container, first, one, t, F32) for t in range(len(tokens))
         ]
         factors = [load_splat(builder, pointer, F32, 4) for pointer in pointers]
-        result = [
-            call(builder, "llvm.fma.v16f32", F32X16, a, factors[i % len(tokens)], value)
-            for i, (value, a) in enumerate(zip(values, addends))
-        ]
+        result = [fma(builder, value, a, factors[i % len(tokens)]) for i, (value, a) in enumerate(zip(values, addends))]
         return cgutils.pack_array(builder, result)
 
     return tile(tile, addend, scales, types.intp, tokens), codegen
@@ -203,18 +140,22 @@ def add_scaled_by_token(typingctx, tile, addend, scales, index, tokens):
 
 @intrinsic
 def add_outer(typingctx, tile, vectors, scalars, index, stride):
-    """Return ``tile + vectors[r] * scalars[index + t * stride]``: one step of a matrix product."""
+    """Return ``tile + vectors[r] * scalars[index + t * stride]``: one step of a matrix product.
+
+    Vectors and scalars are floats, or both pairs of bfloat16: then a step adds two products to each lane.
+    """
     rows, tokens = len(vectors), len(tile) // len(vectors)
+    element, multiply_add = (I32, dot2) if vectors.dtype == i32x16 else (F32, fma)
 
     def codegen(context, builder, signature, arguments):
         sums, columns, container, first, step = arguments
         sums, columns = unpack(builder, tile, sums), unpack(builder, vectors, columns)
         for t in range(tokens):
-            pointer = address(context, builder, signature.args[2], container, first, step, t, F32)
-            x = load_splat(builder, pointer, F32, 4)
+            pointer = address(context, builder, signature.args[2], container, first, step, t, element)
+            x = load_splat(builder, pointer, element, 4)
             for r in range(rows):
                 i = r * tokens + t
-                sums[i] = call(builder, "llvm.fma.v16f32", F32X16, columns[r], x, sums[i])
+                sums[i] = multiply_add(builder, sums[i], columns[r], x)
         return cgutils.pack_array(builder, sums)
 
     return tile(tile, vectors, scalars, types.intp, types.intp), codegen
@@ -253,6 +194,21 @@ def scale_by_token(typingctx, tile, scales, index, tokens):
         return cgutils.pack_array(builder, result)
 
     return tile(tile, scales, types.intp, tokens), codegen
+
+
+@intrinsic
+def store_tokens(typingctx, array, index, stride, tile, tokens):
+    """Store the vectors of token t one after another, from flat element ``index + t * stride`` on."""
+
+    def codegen(context, builder, signature, arguments):
+        container, first, step, values, _ = arguments
+        for i, vector in enumerate(unpack(builder, tile, values)):
+            row = builder.add(first, ir.Constant(first.type, i // len(tokens) * LANES))
+            pointer = address(context, builder, signature.args[0], container, row, step, i % len(tokens), F32X16)
+            builder.store(vector, pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, tile, tokens), codegen
 
 
 @intrinsic

@@ -5,22 +5,17 @@ rewrite that is interrupted leaves the old cache as it was.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import SettingError
 from tinychat.kernels.attention_block import BLOCK
-from tinychat.kernels.kv import rewrite
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
+from tinychat.kernels.rewrite import rewrite
 from tinychat.model.config import ModelConfig
-from tinychat.model.forward import CacheBuffers
 from tinychat.model.layout import padded
 from tinychat.model.rope import inverse_frequencies
-
-# float16 is carried as uint16.
-STORAGE: dict[str, np.dtype[Any]] = {"f16": np.dtype(np.uint16), "f32": np.dtype(np.float32)}
 
 
 class KVCache:
@@ -34,10 +29,10 @@ class KVCache:
     config : ModelConfig
     context_size : int
         Capacity in positions; buffers are rounded up to whole blocks of 64. Memory is taken as it is written.
-    kv : {"f16", "f32"}
+    kv : {"bf16", "f16", "int8", "f32"}
     """
 
-    def __init__(self, config: ModelConfig, context_size: int, kv: str = "f16") -> None:
+    def __init__(self, config: ModelConfig, context_size: int, kv: str = "bf16") -> None:
         if kv not in STORAGE:
             raise SettingError(f"--kv {kv} is unknown: choose one of {', '.join(STORAGE)}")
         self.config = config
@@ -54,8 +49,7 @@ class KVCache:
     @property
     def bytes_per_position(self) -> int:
         """Bytes that one token takes, over all layers."""
-        buffers = (self.front.keys, self.front.values)
-        return sum(buffer.nbytes // padded(self.context_size, BLOCK) for buffer in buffers)
+        return sum(buffer.nbytes for buffer in self.front) // padded(self.context_size, BLOCK)
 
     def common_prefix(self, ids: Sequence[int]) -> int:
         """Return how many leading ids are those in the cache."""
@@ -94,8 +88,7 @@ class KVCache:
     def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:
         back = self._allocate(context_size, kv)
         rows = np.empty((1, self.config.head_dim), np.float32)
-        front = self.front
-        rewrite(0, 1, front.keys, front.values, back.keys, back.values, sources, self._turns(sources), rows)
+        rewrite(0, 1, self.front, back, sources, self._turns(sources), rows)
         ids = [self.ids[source] for source in sources]
         # Ctrl-C may come between any two of these: an empty cache is valid with either buffers, as is the smaller size.
         self.ids = []
@@ -111,10 +104,6 @@ class KVCache:
         return np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
 
     def _allocate(self, context_size: int, kv: str) -> CacheBuffers:
-        config, capacity = self.config, padded(context_size, BLOCK)
-        heads, d = (config.num_hidden_layers, config.num_key_value_heads), config.head_dim
-        # Zeros from the system: pages come into being when they are written.
-        return CacheBuffers(
-            np.zeros((*heads, capacity // LANES, d, LANES), STORAGE[kv]),
-            np.zeros((*heads, capacity, padded(d, LANES)), STORAGE[kv]),
-        )
+        config = self.config
+        heads = (config.num_hidden_layers, config.num_key_value_heads)
+        return empty_buffers(kv, heads, padded(context_size, BLOCK), config.head_dim)

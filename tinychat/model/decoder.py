@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import ContextError, SettingError
+from tinychat.kernels.kv import CacheBuffers
 from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
 from tinychat.model.context import check_context
 from tinychat.model.folder import ModelFolder
-from tinychat.model.forward import CacheBuffers, Sizes, take_part
+from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
 from tinychat.model.rope import rope_tables
 from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
@@ -40,7 +41,7 @@ class Decoder:
         Capacity of the cache in positions.
     threads : int
         How many compute together; the result does not depend on it.
-    kv : {"f16", "f32"}
+    kv : {"bf16", "f16", "int8", "f32"}
         Type of the cache.
     """
 
@@ -182,7 +183,7 @@ class Decoder:
         A team of its own, since a worker that wakes late must never meet buffers other than those of its job.
         """
         front, size, config = self.cache.front, self.cache.context_size, self.config
-        attention = allocate_attention(config, size, self.threads)
+        attention = allocate_attention(config, size, self.threads, self.cache.kv)
         arguments = (*self._parameters, front, self._activations, attention, self._scratch, self._job)
         table = rope_tables(config, 0, size, config.max_position_embeddings)
         return Bound(front, table, Team(take_part, self.threads, arguments))
@@ -204,6 +205,7 @@ def sizes_of(config: ModelConfig) -> Sizes:
     """Return the numbers that the compiled forward pass takes."""
     return Sizes(
         config.num_attention_heads,
+        config.head_dim,
         config.hidden_size,
         config.intermediate_size,
         np.float32(config.rms_norm_eps),

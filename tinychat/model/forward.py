@@ -14,6 +14,7 @@ import numpy as np
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
+from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
@@ -47,17 +48,11 @@ class Sizes(NamedTuple):
     """The numbers of the configuration that the arrays do not show."""
 
     num_attention_heads: int
+    head_dim: int
     hidden_size: int
     intermediate_size: int
     rms_norm_eps: np.float32
     windows: np.ndarray  # int64 [L]: positions a query sees, itself included
-
-
-class CacheBuffers(NamedTuple):
-    """The front buffers of the KV cache, float16 (as uint16) or float32."""
-
-    keys: np.ndarray  # [L, G, context/16, d, 16]
-    values: np.ndarray  # [L, G, context, d rounded up to 16]
 
 
 class Scratch(NamedTuple):
@@ -84,12 +79,13 @@ class Job(NamedTuple):
 def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job):
     """Run a job's tokens from its first position on, appending to the cache; leave logits of the last ones.
 
-    x : activations in the form that the linears read.
+    cache : the front buffers of all layers (`kernels.kv`); x : activations in the form that the linears read.
     """
     p, s, cos_sin = parameters, scratch, job.cos_sin
     T, start, outputs = job.numbers[0], job.numbers[1], job.numbers[2]
-    heads, D, F, eps = (
+    heads, d, D, F, eps = (
         sizes.num_attention_heads,
+        sizes.head_dim,
         sizes.hidden_size,
         sizes.intermediate_size,
         sizes.rms_norm_eps,
@@ -99,7 +95,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
 
     embed(thread, threads, p.embed_tokens, job.ids[:T], s.hidden, s.rows)
     for layer in range(p.norms.input_layernorm.shape[0]):
-        keys, values, window = cache.keys[layer], cache.values[layer], sizes.windows[layer]
+        kv, window = layer_of_cache(cache, layer), sizes.windows[layer]
         qkv_proj, o_proj = layer_of(p.qkv_proj, layer), layer_of(p.o_proj, layer)
         gate_up_proj, down_proj = layer_of(p.gate_up_proj, layer), layer_of(p.down_proj, layer)
 
@@ -110,9 +106,9 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, s.tiles, alone)
         barrier(mailbox, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
-        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, keys, values, s.rows)
+        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv, s.rows)
         barrier(mailbox, threads)
-        attend(thread, threads, mailbox, T, s.qkv, heads, start, window, keys, values, attention, s.attended)
+        attend(thread, threads, mailbox, T, s.qkv, heads, d, start, window, kv, attention, s.attended)
         barrier(mailbox, threads)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         barrier(mailbox, threads)

@@ -31,8 +31,8 @@ def load_engine(
         Capacity in positions; the model's own when omitted, at most 8192.
     threads : int, optional
         All cores that this process may use when omitted.
-    kv : {"f16", "f32"}, optional
-        Type of the cache; float16 when omitted, float32 for an unquantized model.
+    kv : {"bf16", "f16", "int8", "f32"}, optional
+        Type of the cache (`kernels.kv`): bfloat16 when omitted, float32 for an unquantized model.
     progress : callable, optional
         Called with (steps done, steps in all) if kernels have to be compiled.
 
@@ -57,7 +57,7 @@ def load_engine(
         opened,
         context_size or min(opened.config.max_position_embeddings, DEFAULT_CONTEXT),
         threads or available_cores(),
-        kv or ("f32" if opened.quantization.method == "f32" else "f16"),
+        kv or ("f32" if opened.quantization.method == "f32" else "bf16"),
     )
     compile_kernels(decoder, progress)
     return decoder

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tinychat.kernels.attention import CHUNK, ITEM_ROWS, TILES, AttentionScratch
-from tinychat.kernels.attention_block import BLOCK
-from tinychat.kernels.attention_block import ROWS as QUERY_ROWS
+from tinychat.kernels.attention import CHUNK, AttentionScratch
+from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
+from tinychat.kernels.kv import PER_LANE
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import FloatActivations, QuantizedActivations
@@ -50,16 +50,19 @@ def allocate_activations(
     return QuantizedActivations(np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32))
 
 
-def allocate_attention(config: ModelConfig, context_size: int, threads: int) -> AttentionScratch:
+def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's state: one for each thread, and one for each part of a single token's past."""
+    shared = PER_LANE.get(kv, 1)
+    factors = np.uint32 if shared > 1 else np.float32
     d = config.head_dim
-    state = TILES * (2 * LANES + padded(d, LANES) * QUERY_ROWS)
+    state = ITEM_ROWS * (2 + padded(d, LANES))
     group = config.num_attention_heads // config.num_key_value_heads
     items = config.num_key_value_heads * -(-group // ITEM_ROWS)
     slots = max(threads, items * (context_size // CHUNK + 1))
     return AttentionScratch(
-        queries=np.zeros((threads, TILES * QUERY_ROWS * d + LANES), np.float32),
-        scores=np.zeros((threads, BLOCK * QUERY_ROWS + 2 * LANES), np.float32),
+        queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
+        scores=np.zeros((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
+        weights=np.zeros((threads, ITEM_ROWS * BLOCK // shared), factors),
         totals=np.zeros((threads, state), np.float32),
         partials=np.zeros((slots, state), np.float32),
     )

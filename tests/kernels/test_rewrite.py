@@ -1,0 +1,108 @@
+"""Rewriting the cache: what moves is turned, what stays is untouched to the bit."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.cache_inputs import empty_cache, fill_cache, kept, kvs, layer, read_cache, stack, storage_error
+from kernels.kernel_inputs import EPS, assert_within, on_threads, scratch_rows
+
+from tinychat.kernels.rewrite import rewrite
+
+L, G, S = 3, 2, 91
+head_dims = pytest.mark.parametrize("d", [8, 24, 64, 80, 128])
+
+
+def frequencies(d):
+    return 10000.0 ** (-np.arange(0, d, 2) / d)
+
+
+def random_cache(rng, kv, d):
+    """Return a cache whose keys are rotated, and the bare keys [L, S, G, d]."""
+    bare = rng.standard_normal((L, S, G, d)).astype(np.float32)
+    angles = np.arange(S)[:, None] * frequencies(d)
+    filled = [
+        fill_cache(kv, reference.rope(k, angles), rng.standard_normal((S, G, d)).astype(np.float32)) for k in bare
+    ]
+    return stack(part[0] for part in filled), bare
+
+
+def moved(cache, d, sources, context, back_kv, threads=1):
+    """Rewrite into a new cache; return it."""
+    back = stack([empty_cache(back_kv, G, context, d)] * L)
+    angles = (np.arange(len(sources)) - sources)[:, None] * frequencies(d)
+    turns = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    on_threads(rewrite, threads, cache, back, sources, turns, scratch_rows(threads, d))
+    return back
+
+
+def held(kv, cache, d, count=S):
+    """Return keys and values, float64 [L, count, G, d]."""
+    layers = [read_cache(kv, layer(cache, i), count, d) for i in range(L)]
+    return tuple(np.stack(parts) for parts in zip(*layers))
+
+
+def contents(cache):
+    return [buffer.tobytes() for buffer in cache]
+
+
+@kvs
+@head_dims
+def test_dropping_a_middle_turns_keys_to_where_they_stand(kv, d, rng):
+    cache, bare = random_cache(rng, kv, d)
+    sources = np.r_[0:20, 33:S]
+    k, v = held(kv, moved(cache, d, sources, S, kv), d, len(sources))
+    fresh = np.stack([reference.rope(x[sources], np.arange(len(sources))[:, None] * frequencies(d)) for x in bare])
+    length = np.abs(fresh[..., : d // 2]) + np.abs(fresh[..., d // 2 :])
+    # Stored rounded before and after a turn, which mixes a pair; a cosine in float32 is off by half an ulp.
+    pairs = np.concatenate([length, length], axis=-1)
+    stored = np.sqrt(2) * storage_error(np.sqrt(2) * pairs, kv)
+    assert_within(k, fresh, 2 * stored + 12 * EPS * pairs)
+    np.testing.assert_array_equal(v, held(kv, cache, d)[1][:, sources])
+
+
+@kvs
+def test_positions_before_the_gap_are_the_same_bits(kv, rng):
+    cache, _ = random_cache(rng, kv, 24)
+    k, v = held(kv, moved(cache, 24, np.r_[0:20, 33:S], S, kv), 24, 20)
+    old_k, old_v = held(kv, cache, 24, 20)
+    assert k.tobytes() == old_k.tobytes()
+    assert v.tobytes() == old_v.tobytes()
+
+
+WIDER = [("bf16", "bf16"), ("f16", "f16"), ("int8", "int8"), ("f32", "f32")]
+WIDER += [("f16", "f32"), ("bf16", "f32"), ("int8", "f32")]
+
+
+@head_dims
+@pytest.mark.parametrize("context", [S, 640])
+@pytest.mark.parametrize(("kv", "back_kv"), WIDER)
+def test_growing_and_widening_are_exact(kv, back_kv, d, context, rng):
+    cache, _ = random_cache(rng, kv, d)
+    back = moved(cache, d, np.arange(S), context, back_kv)
+    for got, expected in zip(held(back_kv, back, d), held(kv, cache, d)):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("kv", ["bf16", "f16", "int8"])
+def test_narrowing_rounds_once(kv, rng):
+    cache, _ = random_cache(rng, "f32", 24)
+    back = moved(cache, 24, np.arange(S), S, kv)
+    for got, expected in zip(held(kv, back, 24), held("f32", cache, 24)):
+        np.testing.assert_array_equal(got, kept(expected, kv))
+
+
+@kvs
+def test_the_front_is_read_only_and_threads_agree(kv, rng):
+    cache, _ = random_cache(rng, kv, 40)
+    before = contents(cache)
+    sources = np.r_[0:7, 50:S]
+    one, two = (moved(cache, 40, sources, S, kv, threads) for threads in (1, 2))
+    assert contents(cache) == before
+    assert contents(one) == contents(two)
+
+
+@kvs
+def test_an_empty_cache_is_rewritten_to_nothing(kv, rng):
+    cache, _ = random_cache(rng, kv, 24)
+    back = moved(cache, 24, np.zeros(0, np.int64), S, kv)
+    assert contents(back) == contents(stack([empty_cache(kv, G, S, 24)] * L))

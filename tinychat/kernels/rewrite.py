@@ -1,0 +1,34 @@
+"""Rewriting the past: a new KV cache from positions of the old one.
+
+Dropping a turn, shifting the context, growing, changing the type are all the same: position j of the back buffer takes
+position ``sources[j]`` of the front buffer, its key turned by the angle of the move. A key that does not move is turned
+by nothing: ``x * 1 - y * 0`` is x, to the bit.
+"""
+
+import numpy as np
+
+from tinychat.kernels.kv import layer_of_cache, load_key, load_value, store_key, store_value
+from tinychat.kernels.policy import kernel
+from tinychat.kernels.rope import rotate
+from tinychat.kernels.threads import share
+
+
+@kernel
+def rewrite(thread, threads, front, back, sources, turns, rows):
+    """Fill position j of `back` with ``sources[j]`` of `front`; each thread does its share of the (layer, head) pairs.
+
+    front, back : CacheBuffers of all layers, of any type each; sources : int64 [n]; turns : float32 [n, d], cosines and
+    sines of the angles to turn by; rows : float32 [threads, >= d].
+    """
+    L, G, n, d = front.keys.shape[0], front.keys.shape[1], turns.shape[0], turns.shape[1]
+    first, last = share(thread, threads, L * G)
+    row = rows[thread]
+    for item in range(first, last):
+        layer, g = item // G, item % G
+        old, new = layer_of_cache(front, layer), layer_of_cache(back, layer)
+        for j in range(n):
+            load_key(old, g, sources[j], row, d)
+            rotate(row, turns[j], d, np.float32(1))
+            store_key(new, g, j, row, d)
+            load_value(old, g, sources[j], row, d)
+            store_value(new, g, j, row, d, j == n - 1)
