@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from statistics import harmonic_mean
+from time import sleep
 
 import numpy as np
 import pytest
@@ -87,13 +89,21 @@ def test_the_report_is_one_json_object_of_numbers(model):
 
 
 def test_rates_leave_the_cache_as_they_say(model):
-    ids = list(range(50))
-    prefill_rate(model.engine, ids[:20])
+    ids, limits = list(range(90)), iter([2.0, 6.0, 3.0] * 10)
+    rate, limit = prefill_rate(model.engine, ids[:20], lambda: next(limits))
+    assert rate > 0
+    assert limit == 2.0
     assert model.engine.cached_ids == ids[:20]
-    decode_rate(model.engine, ids, 30, 5)
-    assert model.engine.cached_ids == ids[:35]
-    decode_rate(model.engine, ids, 10, 5)
+    _, limit = decode_rate(model.engine, ids, 30, 33, lambda: next(limits))
+    assert limit == harmonic_mean([6.0, 3.0, 2.0]), "one limit before each 16 tokens"
+    assert model.engine.cached_ids == ids[:63]
+    decode_rate(model.engine, ids, 10, 5, lambda: next(limits))
     assert model.engine.cached_ids == ids[:15]
+
+
+def test_what_a_limit_takes_is_not_counted(model):
+    rate, _ = decode_rate(model.engine, list(range(40)), 0, 32, lambda: sleep(0.2) or 1.0)
+    assert rate > 32 / 0.4
 
 
 def test_medians_of_each_key():

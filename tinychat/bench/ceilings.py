@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from tinychat.kernels.machine import (
 # Far beyond any cache, so that every byte comes from memory.
 BUFFER_BYTES = 512 << 20
 ROUNDS = 4_000_000
-# A limit is what the machine reaches when nothing disturbs it: the best of so many tries, some 20 ms each.
-TRIES = 5
+# An engine's workers stay awake for some milliseconds after a step; until they sleep they would take part of a core.
+SETTLE_SECONDS = 0.01
 
 
 class Ceilings:
@@ -50,19 +50,17 @@ class Ceilings:
         multiply_share(0, 1, self._codes, self._x, self._products)
 
     def bandwidth(self) -> float:
-        """Return GB/s (1e9 bytes) of a plain read of the buffer."""
+        """Return GB/s (1e9 bytes) of one plain read of the buffer, which takes some 15 ms."""
         seconds = self._timed(lambda thread: read_share(thread, self._threads, self._buffer, self._read))
         return self._buffer.nbytes / seconds / 1e9
 
     def int8_peak(self) -> float:
-        """Return 1e9 int8 multiply-adds in a second, without any memory traffic."""
+        """Return 1e9 int8 multiply-adds in a second, without any memory traffic, over some 15 ms."""
         seconds = self._timed(lambda thread: multiply_share(thread, self._rounds, self._codes, self._x, self._products))
         return self._threads * self._rounds * MULTIPLY_ADDS / seconds / 1e9
 
     def _timed(self, work: Callable[[int], None]) -> float:
-        seconds = []
-        for _ in range(TRIES):
-            started = perf_counter()
-            list(self._pool.map(work, range(self._threads)))
-            seconds.append(perf_counter() - started)
-        return min(seconds)
+        sleep(SETTLE_SECONDS)
+        started = perf_counter()
+        list(self._pool.map(work, range(self._threads)))
+        return perf_counter() - started

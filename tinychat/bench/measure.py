@@ -1,7 +1,7 @@
-"""Rates of prefill and decode, taken in rounds that alternate with the machine's own limits.
+"""Rates of prefill and decode, taken in turns with the machine's own limits.
 
-A shared machine drifts by half from hour to hour: what is compared was measured in the same round, and medians over the
-rounds are reported.
+A shared machine drifts by a third within seconds: a rate is measured in pieces, and before each piece what the machine
+could do just then. The mean of these is what the rate is a share of. Medians over the rounds are reported.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import harmonic_mean, median
 from time import perf_counter
 
 import numpy as np
@@ -21,6 +21,9 @@ from tinychat.generate.engine import Engine
 
 Progress = Callable[[int, int], None]
 """Called with (measurements done, measurements in all)."""
+Limit = Callable[[], float]
+"""Measures once what the machine can do."""
+TOKENS_BETWEEN_LIMITS = 16
 
 
 @dataclass(frozen=True)
@@ -96,40 +99,58 @@ def measure(engine: Engine, work: Work, ceilings: Ceilings, plan: Plan, progress
     rates = Rates()
     _warm_up(engine, ids)
     for _ in range(plan.rounds):
-        peak = ceilings.int8_peak()
-        rates.int8_peak_gmac_s.append(peak)
+        rates.int8_peak_gmac_s.append(ceilings.int8_peak())
+        rates.bandwidth_gb_s.append(ceilings.bandwidth())
         for length in plan.prefill:
-            rate = prefill_rate(engine, ids[:length])
+            rate, peak = prefill_rate(engine, ids[:length], ceilings.int8_peak)
+            rates.int8_peak_gmac_s.append(peak)
             rates.prefill_tok_s[length].append(rate)
             rates.prefill_peak_share[length].append(rate * work.multiply_adds / 1e9 / peak)
             report.step()
-        bandwidth = ceilings.bandwidth()
-        rates.bandwidth_gb_s.append(bandwidth)
         for depth in plan.depths:
-            rate = decode_rate(engine, ids, depth, plan.new_tokens)
+            rate, bandwidth = decode_rate(engine, ids, depth, plan.new_tokens, ceilings.bandwidth)
             read = work.weight_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
+            rates.bandwidth_gb_s.append(bandwidth)
             rates.decode_tok_s[depth].append(rate)
             rates.decode_bandwidth_share[depth].append(rate * read / 1e9 / bandwidth)
             report.step()
     return rates
 
 
-def prefill_rate(engine: Engine, ids: Sequence[int]) -> float:
-    """Return tokens in a second when `ids` are read from an empty cache."""
+def prefill_rate(engine: Engine, ids: Sequence[int], limit: Limit) -> tuple[float, float]:
+    """Return tokens in a second when `ids` are read from an empty cache, and the mean of `limit` before each chunk."""
     engine.rewind(0)
-    started = perf_counter()
-    _extend(engine, ids)
-    return len(ids) / (perf_counter() - started)
+    pieces = [ids[start : start + engine.chunk_size] for start in range(0, len(ids), engine.chunk_size)]
+    return _rate(pieces, lambda piece: engine.step(piece, len(ids)), limit)
 
 
-def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int) -> float:
-    """Return tokens in a second, one by one, after `depth` tokens; the cache holds a beginning of `ids`."""
+def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int, limit: Limit) -> tuple[float, float]:
+    """Return tokens in a second, one by one, after `depth` tokens, and the mean of `limit` meanwhile.
+
+    The cache holds a beginning of `ids`.
+    """
     engine.rewind(min(depth, len(engine.cached_ids)))
     _extend(engine, ids[:depth])
-    started = perf_counter()
-    for token_id in ids[depth : depth + new_tokens]:
-        engine.step([token_id])
-    return new_tokens / (perf_counter() - started)
+    stop = depth + new_tokens
+    starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
+    pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
+
+    def decode(piece: Sequence[int]) -> None:
+        for token_id in piece:
+            engine.step([token_id])
+
+    return _rate(pieces, decode, limit)
+
+
+def _rate(pieces: Sequence[Sequence[int]], run: Callable[[Sequence[int]], object], limit: Limit) -> tuple[float, float]:
+    """Return the tokens in a second of all pieces together, and the mean of `limit` by time."""
+    limits, seconds = [], 0.0
+    for piece in pieces:
+        limits.append(limit())
+        started = perf_counter()
+        run(piece)
+        seconds += perf_counter() - started
+    return sum(map(len, pieces)) / seconds, harmonic_mean(limits)
 
 
 def _extend(engine: Engine, ids: Sequence[int]) -> None:
@@ -140,7 +161,8 @@ def _extend(engine: Engine, ids: Sequence[int]) -> None:
 
 def _warm_up(engine: Engine, ids: Sequence[int]) -> None:
     """Touch all weights and wake the threads."""
-    prefill_rate(engine, ids[: engine.chunk_size])
+    engine.rewind(0)
+    _extend(engine, ids[: engine.chunk_size])
     engine.rewind(0)
     engine.step(ids[:1])
 
