@@ -23,6 +23,7 @@ def allocate(kv, G, group, d, context, threads):
         np.empty((threads, (ITEM_ROWS * d + LANES) // shared), factors),
         np.empty((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
         np.empty((threads, ITEM_ROWS * BLOCK // shared), factors),
+        np.empty((threads, ITEM_ROWS), np.int64),
         np.empty((threads, state), np.float32),
         np.empty((slots, state), np.float32),
     )

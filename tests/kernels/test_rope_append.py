@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from kernels.cache_inputs import empty_cache, kept, kvs, read_cache, read_values, storage_error
-from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, scratch_rows
+from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.kernels.rope import rope_append
 
@@ -29,10 +29,9 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1):
     work = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
     cache = empty_cache(kv, G, start + T + 40, d)
     cos_sin = table(angles_of(start, T, d))
-    rows = scratch_rows(threads, d)
-    on_threads(rope_append, threads, T, work, H, cos_sin, start, q_gain, k_gain, NORM_EPS, cache, rows)
-    untouched = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
-    np.testing.assert_array_equal(work[:, H * d :], untouched[:, H * d :])
+    on_threads(rope_append, threads, T, work, H, cos_sin, start, q_gain, k_gain, NORM_EPS, cache)
+    np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
+    assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache
 
 

@@ -109,7 +109,7 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
 
     def rotated(layer: int) -> None:
         gains = norms.q_norm[layer], norms.k_norm[layer]
-        rope_append(0, 1, *heads, job.cos_sin, start, *gains, eps, layers[layer], scratch.rows)
+        rope_append(0, 1, *heads, job.cos_sin, start, *gains, eps, layers[layer])
 
     def attended(layer: int) -> None:
         window = sizes.windows[layer]

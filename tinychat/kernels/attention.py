@@ -27,7 +27,6 @@ from tinychat.kernels.attention_block import (
     as_factor,
     attend_block,
     place_of_tile,
-    position_of,
     store_factors,
     tiles_of,
 )
@@ -45,13 +44,17 @@ class AttentionScratch(NamedTuple):
     queries: np.ndarray  # [threads, ITEM_ROWS * d + 16]; half of it in pairs
     scores: np.ndarray  # float32 [threads, ITEM_ROWS * (BLOCK + 2)]
     weights: np.ndarray  # [threads, ITEM_ROWS * BLOCK]; half of it in pairs
+    positions: np.ndarray  # int64 [threads, ITEM_ROWS]
     totals: np.ndarray  # float32 [threads, an item's state]
     partials: np.ndarray  # the same [slots]: one for each thread, and for each (item, chunk) of a single token
 
 
 @inlined
-def load_queries(item, qkv, d):
-    """Copy an item's queries to [row, channel]; rows past the last, which fill up its last tile, repeat it."""
+def load_rows_of(item, qkv, d):
+    """Note an item's positions, copy its queries; rows past the last, which fill up its last tile, repeat it."""
+    for r in range(ITEM_ROWS):
+        row = min(item.row0 + r, item.rows - 1)
+        item.positions[r] = item.start + row // item.group
     for r in range(tiles_of(item) * ROWS):
         row = min(item.row0 + r, item.rows - 1)
         start = row // item.group * qkv.shape[1] + (item.g * item.group + row % item.group) * d
@@ -73,7 +76,7 @@ def clear(state, tiles, padded):
 @inlined
 def seen_by(item):
     """Return the range of positions that an item's rows see anything of."""
-    return max(0, position_of(item, 0) + 1 - item.window), position_of(item, ITEM_ROWS - 1) + 1
+    return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
 
 
 @kernel
@@ -131,14 +134,7 @@ def item_of(scratch, thread, unit, G, group, rows, start, window):
     """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
     g, row0 = unit % G, unit // G * ITEM_ROWS
     queries, scores, weights = scratch.queries[thread], scratch.scores[thread], scratch.weights[thread]
-    return Item(queries, scores, weights, g, group, row0, rows, start, window)
-
-
-@inlined
-def chunks_of(item):
-    """Return the range of chunks that an item's rows see anything of."""
-    first, last = seen_by(item)
-    return first // CHUNK, (last + CHUNK - 1) // CHUNK
+    return Item(queries, scores, weights, scratch.positions[thread], g, group, row0, rows, start, window)
 
 
 @inlined
@@ -146,12 +142,12 @@ def attend_one(thread, threads, mailbox, qkv, group, d, start, window, cache, sc
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
     G, padded = cache.keys.shape[0], cache.values.shape[2]
     items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
-    first, last = chunks_of(item_of(scratch, thread, 0, G, group, group, start, window))
+    first, last = max(0, start + 1 - window) // CHUNK, start // CHUNK + 1
     count = last - first
     unit = take(mailbox, thread)
     while unit < items * count:
         item = item_of(scratch, thread, unit // count, G, group, group, start, window)
-        load_queries(item, qkv, d)
+        load_rows_of(item, qkv, d)
         attend_chunk(item, cache, scratch.partials[unit], first + unit % count)
         unit = take(mailbox, thread)
     settle(mailbox, thread, threads, items * count)
@@ -174,10 +170,10 @@ def attend_many(thread, threads, mailbox, T, qkv, group, d, start, window, cache
     unit = take(mailbox, thread)
     while unit < items:
         item = item_of(scratch, thread, items - 1 - unit, G, group, rows, start, window)
-        load_queries(item, qkv, d)
+        load_rows_of(item, qkv, d)
         clear(total, tiles_of(item), padded)
-        first, last = chunks_of(item)
-        for chunk in range(first, last):
+        first, last = seen_by(item)
+        for chunk in range(first // CHUNK, (last + CHUNK - 1) // CHUNK):
             attend_chunk(item, cache, part, chunk)
             merge(total, part, tiles_of(item), padded)
         finish(item, total, out, d, padded)

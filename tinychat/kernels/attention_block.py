@@ -19,6 +19,7 @@ from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
     exp2,
+    exp2_up_to_127,
     fill_outside,
     fma,
     keep_lanes,
@@ -58,6 +59,7 @@ class Item(NamedTuple):
     queries: np.ndarray  # [ITEM_ROWS, d]
     scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK], then peaks and sums [ITEM_ROWS]
     weights: np.ndarray  # [ITEM_ROWS, BLOCK]: what values are multiplied by
+    positions: np.ndarray  # int64 [ITEM_ROWS]
     g: int  # their KV head
     group: int  # how many query heads share it
     row0: int  # the first of them, among
@@ -73,17 +75,17 @@ def tiles_of(item):
 
 
 @inlined
-def position_of(item, r):
-    """Return the position of the item's row `r`; rows that fill up its last tile repeat the last."""
-    return item.start + min(item.row0 + r, item.rows - 1) // item.group
+def span_of(item, first, last, block):
+    """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
+    low = item.positions[first] + 1 - item.window - block * BLOCK
+    high = item.positions[last] + 1 - block * BLOCK
+    return max(0, low), min(BLOCK, high)
 
 
 @inlined
-def span_of(item, first, last, block):
-    """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
-    low = position_of(item, first) + 1 - item.window - block * BLOCK
-    high = position_of(item, last) + 1 - block * BLOCK
-    return max(0, low), min(BLOCK, high)
+def span_of_tile(item, tile, block):
+    """Return which positions of a block a tile sees anything of."""
+    return span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
 
 
 @inlined
@@ -169,7 +171,7 @@ def soften_row(item, cache, r, block, peak):
     if partly:
         score = fill_outside(score, low, high, NOTHING)
     peak = max(peak, max_lanes(score))
-    weight = as_factor(item.weights, exp2(subtract(score, like(score, peak))))
+    weight = as_factor(item.weights, exp2_up_to_127(subtract(score, like(score, peak))))
     factor = scaled(cache, VALUE, item.g, block * BLOCK, weight)
     if partly:
         weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
@@ -181,11 +183,13 @@ def soften_row(item, cache, r, block, peak):
 def soften(item, cache, state, tiles, block):
     """Make weights of all scores, bring m and l up to date, and leave the factors for acc where the peaks were."""
     scores = item.scores
-    for r in range(tiles * ROWS):
-        low, high = span_of(item, r - r % ROWS, r - r % ROWS + ROWS - 1, block)
-        scores[PEAKS + r], scores[SUMS + r] = state[r], np.float32(0)
-        if low < high:
-            scores[PEAKS + r], scores[SUMS + r] = soften_row(item, cache, r, block, state[r])
+    for tile in range(tiles):
+        low, high = span_of_tile(item, tile, block)
+        for r in range(tile * ROWS, (tile + 1) * ROWS):
+            peak, total = state[r], np.float32(0)
+            if low < high:
+                peak, total = soften_row(item, cache, r, block, peak)
+            scores[PEAKS + r], scores[SUMS + r] = peak, total
     for r in range(0, tiles * ROWS, LANES):
         peaks = load_f32(scores, PEAKS + r)
         factors = exp2(subtract(load_f32(state, r), peaks))
@@ -231,11 +235,11 @@ def attend_block(item, cache, state, block):
     # One token alone would wait for memory; of many tokens, the first tiles have fetched it for the rest.
     alone = item.rows == item.group
     for tile in range(tiles):
-        low, high = span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
+        low, high = span_of_tile(item, tile, block)
         if low < high:
             score_tile(item, cache.keys, tile, block, high, 1 if alone and tile == 0 else 0)
     soften(item, cache, state, tiles, block)
     for tile in range(tiles):
-        low, high = span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
+        low, high = span_of_tile(item, tile, block)
         if low < high:
             weigh_tile(item, cache, state, tile, block, low, high, 1 if alone and tile == 0 else 0)

@@ -79,18 +79,17 @@ def element_of(cache: types.NamedTuple) -> types.Type:
 
 
 @inlined
-def key_index(cache, g, position, i):
-    """Return the place of channel `i` of a key, counted in numbers."""
+def key_place(cache, g, position):
+    """Return where a key begins, counted in numbers; its next lane is ``LANES * per_lane`` on."""
     keys, shared = cache.keys, per_lane(cache)
-    lane = ((g * keys.shape[1] + position // LANES) * keys.shape[2] + i // shared) * LANES + position % LANES
-    return lane * shared + i % shared
+    return ((g * keys.shape[1] + position // LANES) * keys.shape[2] * LANES + position % LANES) * shared
 
 
 @inlined
-def value_index(cache, g, position, i):
-    """Return the place of channel `i` of a value, counted in numbers."""
+def value_place(cache, g, position):
+    """Return where a value begins, counted in numbers; its next channel is ``per_lane`` on."""
     values, shared = cache.values, per_lane(cache)
-    return ((g * values.shape[1] + position // shared) * values.shape[2] + i) * shared + position % shared
+    return (g * values.shape[1] + position // shared) * values.shape[2] * shared + position % shared
 
 
 def store_number(buffer, index, x, scale):
@@ -136,33 +135,33 @@ def overload_load_number(buffer, index, scale):
 
 
 @inlined
-def code_scale(row, d):
-    """Return the scale at which the largest of ``row[:d]`` has a code of 127.
+def code_scale(x, place, d):
+    """Return the scale at which the largest of d numbers of `x` has a code of 127.
 
     Rounded up to 16 significant bits: a code times its scale is then exact, and storing what was loaded finds the same.
     """
     peak = np.float32(0)
     for i in range(d):
-        peak = np.maximum(peak, np.abs(row[i]))  # which a NaN survives
+        peak = np.maximum(peak, np.abs(load_one(x, place + i)))  # which a NaN survives
     bits = np.float32(peak / LARGEST_CODE).view(np.int32)
     return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
 
 
-def new_scale(cache, kind, g, position, row, d):
-    """Return the scale to store ``row[:d]`` with, noting it; 1 where there are none. kind : KEY or VALUE."""
+def new_scale(cache, kind, g, position, x, place, d):
+    """Return the scale to store d numbers of `x` with, noting it; 1 where there are none. kind : KEY or VALUE."""
     raise TypeError("only for compiled code")
 
 
 @overload(new_scale, jit_options=FLAGS)
-def overload_new_scale(cache, kind, g, position, row, d):
+def overload_new_scale(cache, kind, g, position, x, place, d):
     """Choose by the type of the cache."""
 
-    def codes(cache, kind, g, position, row, d):
-        scale = code_scale(row, d)
+    def codes(cache, kind, g, position, x, place, d):
+        scale = code_scale(x, place, d)
         cache.scales[g, kind, position] = scale
         return scale
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, row, d: np.float32(1)
+    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x, place, d: np.float32(1)
 
 
 def scale_of(cache, kind, g, position):
@@ -179,40 +178,44 @@ def overload_scale_of(cache, kind, g, position):
 
 
 @inlined
-def store_key(cache, g, position, row, d):
-    """Store ``row[:d]`` as a key."""
-    scale = new_scale(cache, KEY, g, position, row, d)
-    for i in range(d):
-        store_number(cache.keys, key_index(cache, g, position, i), row[i], scale)
+def store_key(cache, g, position, x, place, d):
+    """Store d numbers of `x`, from flat element `place` on, as a key."""
+    scale, shared = new_scale(cache, KEY, g, position, x, place, d), per_lane(cache)
+    there = key_place(cache, g, position)
+    for i in range(0, d, shared):
+        for c in range(shared):
+            store_number(cache.keys, there + i * LANES + c, load_one(x, place + i + c), scale)
 
 
 @inlined
-def store_value(cache, g, position, row, d, last):
-    """Store ``row[:d]`` as a value, zero beyond.
+def store_value(cache, g, position, x, place, d, last):
+    """Store d numbers of `x`, from flat element `place` on, as a value, zero beyond.
 
     last : no later position is being stored: where positions are paired, the one that is still missing becomes zero,
     since attention reads whole pairs.
     """
-    scale = new_scale(cache, VALUE, g, position, row, d)
-    alone = last and position % per_lane(cache) < per_lane(cache) - 1
-    for i in range(cache.values.shape[2]):
-        x = row[i] if i < d else np.float32(0)
-        store_number(cache.values, value_index(cache, g, position, i), x, scale)
-        if alone:
-            store_number(cache.values, value_index(cache, g, position + 1, i), np.float32(0), scale)
+    scale, shared = new_scale(cache, VALUE, g, position, x, place, d), per_lane(cache)
+    there = value_place(cache, g, position)
+    for i in range(d):
+        store_number(cache.values, there + i * shared, load_one(x, place + i), scale)
+    for i in range(d, cache.values.shape[2]):
+        store_number(cache.values, there + i * shared, np.float32(0), scale)
+    if last and position % shared < shared - 1:
+        for i in range(cache.values.shape[2]):
+            store_number(cache.values, there + i * shared + 1, np.float32(0), scale)
 
 
 @inlined
 def load_key(cache, g, position, row, d):
     """Copy a key to ``row[:d]``."""
-    scale = scale_of(cache, KEY, g, position)
+    scale, there, shared = scale_of(cache, KEY, g, position), key_place(cache, g, position), per_lane(cache)
     for i in range(d):
-        row[i] = load_number(cache.keys, key_index(cache, g, position, i), scale)
+        row[i] = load_number(cache.keys, there + (i - i % shared) * LANES + i % shared, scale)
 
 
 @inlined
 def load_value(cache, g, position, row, d):
     """Copy a value to ``row[:d]``."""
-    scale = scale_of(cache, VALUE, g, position)
+    scale, there, shared = scale_of(cache, VALUE, g, position), value_place(cache, g, position), per_lane(cache)
     for i in range(d):
-        row[i] = load_number(cache.values, value_index(cache, g, position, i), scale)
+        row[i] = load_number(cache.values, there + i * shared, scale)

@@ -28,7 +28,7 @@ def rewrite(thread, threads, front, back, sources, turns, rows):
         old, new = layer_of_cache(front, layer), layer_of_cache(back, layer)
         for j in range(n):
             load_key(old, g, sources[j], row, d)
-            rotate(row, turns[j], d, np.float32(1))
-            store_key(new, g, j, row, d)
+            rotate(row, 0, turns[j], d, np.float32(1))
+            store_key(new, g, j, row, 0, d)
             load_value(old, g, sources[j], row, d)
-            store_value(new, g, j, row, d, j == n - 1)
+            store_value(new, g, j, row, 0, d, j == n - 1)

@@ -13,55 +13,58 @@ import numpy as np
 
 from tinychat.kernels.activations import inverse_rms
 from tinychat.kernels.kv import store_key, store_value
-from tinychat.kernels.memory import load_one
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
+from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
 from tinychat.kernels.threads import share
 
 
 @inlined
-def copy_head(qkv, start, gain, eps, row, d):
-    """Copy a head to `row`, RMS-normed where the model norms queries and keys (Qwen3)."""
-    normed = gain.shape[0] > 0
-    scale = inverse_rms(qkv, start, d, eps) if normed else np.float32(1)
-    for i in range(d):
-        value = load_one(qkv, start + i)
-        row[i] = value * scale * gain[i] if normed else value
+def norm_head(x, place, gain, eps, d):
+    """RMS-norm a head where it stands, where the model norms queries and keys (Qwen3)."""
+    if gain.shape[0] > 0:
+        scale = inverse_rms(x, place, d, eps)
+        for i in range(d):
+            store_one(x, place + i, load_one(x, place + i) * scale * gain[i])
 
 
 @inlined
-def rotate(row, cos_sin, d, factor):
-    """Rotate ``row[:d]`` in place by the angles of its position and multiply it by `factor`."""
+def rotate(x, place, cos_sin, d, factor):
+    """Rotate the d numbers from flat element `place` on by the angles of their position, and multiply by `factor`."""
     half = d // 2
-    for i in range(half):
+    whole = half // LANES * LANES
+    for i in range(0, whole, LANES):
+        cos, sin = load_f32(cos_sin, i), load_f32(cos_sin, half + i)
+        first, second = load_f32(x, place + i), load_f32(x, place + half + i)
+        turned = subtract(multiply(first, cos), multiply(second, sin))
+        store_f32(x, place + i, multiply(turned, splat_f32(factor)))
+        turned = add(multiply(second, cos), multiply(first, sin))
+        store_f32(x, place + half + i, multiply(turned, splat_f32(factor)))
+    for i in range(whole, half):
         cos, sin = cos_sin[i], cos_sin[half + i]
-        first, second = row[i], row[half + i]
-        row[i] = (first * cos - second * sin) * factor
-        row[half + i] = (second * cos + first * sin) * factor
+        first, second = load_one(x, place + i), load_one(x, place + half + i)
+        store_one(x, place + i, (first * cos - second * sin) * factor)
+        store_one(x, place + half + i, (second * cos + first * sin) * factor)
 
 
 @kernel
-def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, eps, cache, rows):
-    """Rotate the queries, rotate and append the keys, append the values of positions ``start..start + T``.
+def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, eps, cache):
+    """Rotate queries and keys where they stand, append keys and values of positions ``start..start + T``.
 
     qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; heads : H; cos_sin : float32 [T, d], cos then sin;
-    q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers; rows : float32 [threads, >= d].
+    q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
     """
     G, d = cache.keys.shape[0], cos_sin.shape[1]
     factor = np.float32(1.4426950408889634 / np.sqrt(d))
     first, last = share(thread, threads, T * (heads + G))
-    row = rows[thread]
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
         place = t * qkv.shape[1] + h * d
         if h < heads:
-            copy_head(qkv, place, q_gain, eps, row, d)
-            rotate(row, cos_sin[t], d, factor)
-            for i in range(d):
-                qkv[t, h * d + i] = row[i]
+            norm_head(qkv, place, q_gain, eps, d)
+            rotate(qkv, place, cos_sin[t], d, factor)
         else:
-            copy_head(qkv, place, k_gain, eps, row, d)
-            rotate(row, cos_sin[t], d, np.float32(1))
-            store_key(cache, h - heads, start + t, row, d)
-            for i in range(d):
-                row[i] = qkv[t, (h + G) * d + i]
-            store_value(cache, h - heads, start + t, row, d, t == T - 1)
+            norm_head(qkv, place, k_gain, eps, d)
+            rotate(qkv, place, cos_sin[t], d, np.float32(1))
+            store_key(cache, h - heads, start + t, qkv, place, d)
+            store_value(cache, h - heads, start + t, qkv, place + G * d, d, t == T - 1)

@@ -247,12 +247,18 @@ ROUNDER = 1.5 * 2.0**23
 
 @inlined
 def exp2(x):
-    """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127; NaN stays.
+    """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127; NaN stays."""
+    return exp2_up_to_127(minimum(like(x, 127.0), x))
+
+
+@inlined
+def exp2_up_to_127(x):
+    """Return the same for x that is no more than 127.
 
     ``x = n + r`` with n whole and |r| <= 1/2; ``2**r`` is the polynomial of degree 6 of least relative error (2e-9)
     that is exact at 0, and n is added to its exponent.
     """
-    x = maximum(like(x, -126.0), minimum(like(x, 127.0), x))
+    x = maximum(like(x, -126.0), x)
     n = add(x, like(x, ROUNDER))
     r = subtract(x, subtract(n, like(x, ROUNDER)))
     p = like(x, 1.5353366727503806e-4)

@@ -106,7 +106,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, s.tiles, alone)
         barrier(mailbox, threads)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
-        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv, s.rows)
+        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv)
         barrier(mailbox, threads)
         attend(thread, threads, mailbox, T, s.qkv, heads, d, start, window, kv, attention, s.attended)
         barrier(mailbox, threads)

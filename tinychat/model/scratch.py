@@ -63,6 +63,7 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
         queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
         scores=np.zeros((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
         weights=np.zeros((threads, ITEM_ROWS * BLOCK // shared), factors),
+        positions=np.zeros((threads, ITEM_ROWS), np.int64),
         totals=np.zeros((threads, state), np.float32),
         partials=np.zeros((slots, state), np.float32),
     )
