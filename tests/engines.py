@@ -5,6 +5,7 @@ from pathlib import Path
 
 import families
 import numpy as np
+from kernels.cache_inputs import KVS
 
 from tinychat.conversion.convert import convert
 from tinychat.model.decoder import Decoder
@@ -30,16 +31,20 @@ def open_engine(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
     return Decoder(opened, context_size, threads, kv or ("f32" if opened.quantization.method == "f32" else "bf16"))
 
 
+def fresh_logits(folder, kv=None):
+    """Return the logits of one thread from an empty cache."""
+    engine = open_engine(folder, kv=kv)
+    return engine.logits(draw_ids(engine))
+
+
 def draw_ids(engine, length=LENGTH):
     return np.random.default_rng(5).integers(0, engine.vocab_size, length).tolist()
 
 
 def main(target, *folders):
-    """Save the logits of each model folder to an .npz file, by the folder's name."""
-    logits = {}
-    for folder in map(Path, folders):
-        engine = open_engine(folder)
-        logits[folder.name] = engine.logits(draw_ids(engine))
+    """Save the logits of each model folder to an .npz file by its name; of the first in every type of cache too."""
+    logits = {folder.name: fresh_logits(folder) for folder in map(Path, folders)}
+    logits |= {kv: fresh_logits(Path(folders[0]), kv) for kv in KVS}
     np.savez(target, **logits)
 
 

@@ -12,7 +12,7 @@ import engines
 import numpy as np
 import pytest
 from engines import LENGTH, METHODS, STORIES
-from kernels.cache_inputs import kvs
+from kernels.cache_inputs import KVS, kvs
 
 from tinychat.kernels.setup import ISA, host_instruction_sets
 
@@ -124,8 +124,12 @@ def test_every_type_of_cache(name, method, kv, folders):
     one, two = (engines.open_engine(folder, threads=threads, kv=kv) for threads in (1, 2))
     ids = engines.draw_ids(one)
     logits = one.logits(ids)
-    ends, rows = run_in_chunks(two, ids, 37)
-    assert_same(rows, logits[ends], f"a cache of {kv}")
+    for buffer in two.cache.front:
+        buffer.view(np.uint8)[:] = 0xFF
+    for kept, size in [(0, 37), (333, 1), (64, 200), (1, 256)]:
+        two.rewind(kept)
+        ends, rows = run_in_chunks(two, ids[kept:], size)
+        assert_same(rows, logits[ends], f"a cache of {kv} after keeping {kept}")
 
 
 @models
@@ -155,3 +159,5 @@ def test_instruction_sets(isa, folders, expected, tmp_path):
         for name in names:
             for method in METHODS:
                 assert_same(got[f"{name}-{method}"], expected(name, method)[1], f"{name} {method}: {isa} beside {ISA}")
+        for kv in KVS:
+            assert_same(got[kv], engines.fresh_logits(converted[0], kv), f"a cache of {kv}: {isa} beside {ISA}")

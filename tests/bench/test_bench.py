@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 from statistics import harmonic_mean
-from time import sleep
 
 import numpy as np
 import pytest
 
 import tinychat
+import tinychat.bench.measure as measuring
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.fresh_process import complete_once, load_once, peak_mib
 from tinychat.bench.measure import Plan, decode_rate, medians, prefill_rate
@@ -101,9 +101,34 @@ def test_rates_leave_the_cache_as_they_say(model):
     assert model.engine.cached_ids == ids[:15]
 
 
-def test_what_a_limit_takes_is_not_counted(model):
-    rate, _ = decode_rate(model.engine, list(range(40)), 0, 32, lambda: sleep(0.2) or 1.0)
-    assert rate > 32 / 0.4
+class SlowEngine:
+    """An engine that takes a second for a token, by a clock of its own."""
+
+    chunk_size = 10
+
+    def __init__(self):
+        self.cached_ids, self.seconds = [], 0
+
+    def rewind(self, length):
+        del self.cached_ids[length:]
+
+    def step(self, ids, sequence_length=None):
+        self.cached_ids += ids
+        self.seconds += len(ids)
+
+
+def test_what_a_limit_takes_is_not_counted(monkeypatch):
+    engine, ids, limits = SlowEngine(), list(range(60)), iter(range(1, 99))
+    monkeypatch.setattr(measuring, "perf_counter", lambda: engine.seconds)
+
+    def limit():
+        engine.seconds += 1000
+        return next(limits)
+
+    assert decode_rate(engine, ids, 20, 33, limit) == (1, harmonic_mean([1, 2, 3]))
+    assert engine.cached_ids == ids[:53]
+    assert prefill_rate(engine, ids[:25], limit) == (1, harmonic_mean([4, 5, 6]))
+    assert engine.cached_ids == ids[:25]
 
 
 def test_medians_of_each_key():

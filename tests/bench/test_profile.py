@@ -4,6 +4,7 @@ import pytest
 
 from tinychat.bench.profile import profile
 from tinychat.bench.random_model import write_random_model
+from tinychat.errors import SettingError
 from tinychat.model.loading import load_engine
 from tinychat.model.shapes import config_of
 
@@ -34,6 +35,12 @@ def test_every_kernel_of_the_forward_pass_has_its_share(engine, T):
     assert {row["kernel"] for row in rows} == KERNELS
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
+
+
+@pytest.mark.parametrize(("T", "start"), [(1, 400), (17, 384), (257, 0)])
+def test_what_does_not_fit_is_refused(engine, T, start):
+    with pytest.raises(SettingError, match="do not fit into a context of 400"):
+        profile(engine, T, start)
 
 
 def test_work_is_counted_by_the_formulas(engine):

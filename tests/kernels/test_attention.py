@@ -98,18 +98,20 @@ def test_past_of_all_lengths(kv, T, start, rng):
     check(kv, q, *buffers)
 
 
+@kvs
 @pytest.mark.parametrize("window", [1, 2, 16, 20, 64, 65, 512, 700])
 @pytest.mark.parametrize(("start", "T"), [(0, 1), (640, 1), (1100, 1), (0, 200), (55, 17), (1000, 60)])
-def test_windows(window, start, T, rng):
-    q, *buffers = draw(rng, start + T, T, 4, 2, 24, "f32")
-    check("f32", q, *buffers, window)
+def test_windows(kv, window, start, T, rng):
+    q, *buffers = draw(rng, start + T, T, 4, 2, 24, kv)
+    check(kv, q, *buffers, window)
 
 
+@kvs
 @pytest.mark.parametrize("T", [1, 3, 17])
-def test_more_rows_than_one_item_of_work(T, rng):
+def test_more_rows_than_one_item_of_work(kv, T, rng):
     H = 2 * ITEM_ROWS + 5
-    q, *buffers = draw(rng, 90 + T, T, H, 1, 8, "f16")
-    check("f16", q, *buffers)
+    q, *buffers = draw(rng, 90 + T, T, H, 1, 8, kv)
+    check(kv, q, *buffers)
 
 
 @pytest.mark.parametrize("T", [1, 17])

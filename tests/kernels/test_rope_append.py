@@ -135,3 +135,13 @@ def test_zeros_have_a_code(rng):
     k, v = read_cache("int8", cache, 12, 8)
     assert not k[9:].any()
     assert not v[9:].any()
+
+
+def test_what_float16_cannot_hold_becomes_its_largest(rng):
+    qkv = np.array(
+        [[0] * 16 + [7e4, 1, -7e4, 1, 3, 3, 3, 3] + [1e30, -1e30, np.inf, -np.inf, 65504, 1, 2, 3]], np.float32
+    )
+    _, cache = run("f16", qkv, 2, 1, 8, 0)
+    k, v = read_cache("f16", cache, 1, 8)
+    np.testing.assert_array_equal(k[0, 0], [65504, 1, -65504, 1, 3, 3, 3, 3])
+    np.testing.assert_array_equal(v[0, 0], [65504, -65504, 65504, -65504, 65504, 1, 2, 3])

@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass
 class Rates:
-    """Every measurement, one entry for each round; `medians` of them are what counts."""
+    """Every measurement: one entry of a rate for each round, of a limit for each rate and round."""
 
     prefill_tok_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     decode_tok_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -132,6 +132,14 @@ def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int,
     engine.rewind(min(depth, len(engine.cached_ids)))
     _extend(engine, ids[:depth])
     stop = depth + new_tokens
+
+    def limit_then_wake() -> float:
+        found = limit()
+        # The limit has emptied the caches and put the threads to sleep: the token that bears that is not counted.
+        engine.step(ids[depth : depth + 1])
+        engine.rewind(len(engine.cached_ids) - 1)
+        return found
+
     starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
     pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
 
@@ -139,11 +147,11 @@ def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int,
         for token_id in piece:
             engine.step([token_id])
 
-    return _rate(pieces, decode, limit)
+    return _rate(pieces, decode, limit_then_wake)
 
 
 def _rate(pieces: Sequence[Sequence[int]], run: Callable[[Sequence[int]], object], limit: Limit) -> tuple[float, float]:
-    """Return the tokens in a second of all pieces together, and the mean of `limit` by time."""
+    """Return the tokens in a second of all pieces together, and the harmonic mean of `limit` before each."""
     limits, seconds = [], 0.0
     for piece in pieces:
         limits.append(limit())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinychat.errors import SettingError
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.kv import layer_of_cache
@@ -56,7 +57,14 @@ def profile(decoder: Decoder, T: int, start: int) -> list[dict[str, object]]:
         At most the decoder's chunk size.
     start : int
         Positions before them.
+
+    Raises
+    ------
+    SettingError
+        If they do not fit: the kernels, which are run without the decoder, look at no bounds.
     """
+    if T > decoder.chunk_size or start + T > decoder.context_size:
+        raise SettingError(f"{T} tokens after {start} do not fit into a context of {decoder.context_size}")
     decoder.rewind(0)
     found = [(stage, seconds_of(stage)) for stage in stages(decoder, T, start)]
     total = sum(seconds for _, seconds in found)

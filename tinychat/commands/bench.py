@@ -70,8 +70,8 @@ def _profile(model: Any) -> dict[str, Any]:
     """Profile one token and one chunk of tokens, each after 512."""
     from tinychat.bench.profile import profile
 
-    chunk = model.engine.chunk_size
-    start = max(0, min(512, model.context_size - chunk))
+    chunk = min(model.engine.chunk_size, model.context_size)
+    start = min(512, model.context_size - chunk)
     return {"decode": profile(model.engine, 1, start), "prefill": profile(model.engine, chunk, start)}
 
 

@@ -58,7 +58,7 @@ def load_rows_of(item, qkv, d):
     for r in range(tiles_of(item) * ROWS):
         row = min(item.row0 + r, item.rows - 1)
         start = row // item.group * qkv.shape[1] + (item.g * item.group + row % item.group) * d
-        # The last vector may reach into the next query, which comes after it.
+        # The last vector may reach beyond the query: into the next, or into keys or the array's slack.
         for i in range(0, d, LANES):
             store_factors(item.queries, r * d + i, as_factor(item.queries, load_f32(qkv, start + i)))
 
@@ -95,19 +95,19 @@ def merge(total, part, tiles, padded):
     for r in range(0, ITEM_ROWS, LANES):
         old, new = load_f32(total, r), load_f32(part, r)
         peak = maximum(old, new)
-        keep, take = exp2(subtract(old, peak)), exp2(subtract(new, peak))
-        taken = multiply(load_f32(part, ITEM_ROWS + r), take)
-        store_f32(total, ITEM_ROWS + r, fma(load_f32(total, ITEM_ROWS + r), keep, taken))
+        keep, add = exp2(subtract(old, peak)), exp2(subtract(new, peak))
+        added = multiply(load_f32(part, ITEM_ROWS + r), add)
+        store_f32(total, ITEM_ROWS + r, fma(load_f32(total, ITEM_ROWS + r), keep, added))
         store_f32(total, r, peak)
         # The new chunk's m has been read: its place, and l's, serve the factors of each row.
         store_f32(part, r, keep)
-        store_f32(part, ITEM_ROWS + r, take)
+        store_f32(part, ITEM_ROWS + r, add)
     for tile in range(tiles):
         for i in range(place_of_tile(tile, padded), place_of_tile(tile + 1, padded), ROWS * LANES):
             for r in range(ROWS):
                 place, row = i + r * LANES, tile * ROWS + r
-                taken = multiply(load_f32(part, place), splat_f32(part[ITEM_ROWS + row]))
-                store_f32(total, place, fma(load_f32(total, place), splat_f32(part[row]), taken))
+                added = multiply(load_f32(part, place), splat_f32(part[ITEM_ROWS + row]))
+                store_f32(total, place, fma(load_f32(total, place), splat_f32(part[row]), added))
 
 
 @inlined
@@ -185,7 +185,7 @@ def attend_many(thread, threads, mailbox, T, qkv, group, d, start, window, cache
 def attend(thread, threads, mailbox, T, qkv, heads, d, start, window, cache, scratch, out):
     """Attend from positions ``start..start + T`` to all that the cache holds up to each of them.
 
-    qkv : float32 [>= T, >= H d], rotated and scaled queries first; heads : H; d : their size; window : positions a
+    qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; heads : H; d : their size; window : positions a
     query sees, itself included; cache : one layer's front buffers, already appended to; out : float32 [>= T, >= H d].
     """
     group = heads // cache.keys.shape[0]

@@ -3,7 +3,7 @@
 A lane of *pairs*, carried as uint32, holds an even element in its low half and the odd one after it in its high half.
 `dot2` is AVX-512 BF16's ``vdpbf16ps`` where the processor has it, twice the multiply-adds of an fma, and elsewhere the
 two fused multiply-adds, odd element first, that Intel's reference defines it by: the same bits, save that the
-instruction takes results below 2**-126 for zero.
+instruction takes factors, sums and results below 2**-126 for zero.
 """
 
 import llvmlite.binding as llvm

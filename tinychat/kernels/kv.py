@@ -28,10 +28,10 @@ STORAGE: dict[str, np.dtype[Any]] = {
     "int8": np.dtype(np.int8),
     "f32": np.dtype(np.float32),
 }
-PAIRS, CODES = types.uint32, types.int8
+HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
 PER_LANE = {"bf16": 2}
 KEY, VALUE = 0, 1  # which of the scales
-LARGEST_CODE = np.float32(127)
+LARGEST_CODE, LARGEST_HALF = np.float32(127), np.float32(65504)
 
 
 class CacheBuffers(NamedTuple):
@@ -43,7 +43,7 @@ class CacheBuffers(NamedTuple):
 
 
 def empty_buffers(kv: str, heads: tuple[int, ...], context: int, d: int) -> CacheBuffers:
-    """Return zeros for `heads` heads of size d, `context` a multiple of 16.
+    """Return zeros for `heads` heads of size d, `context` a multiple of 64: attention reads whole blocks.
 
     Zeros from the system: pages come into being when they are written.
     """
@@ -93,7 +93,7 @@ def value_place(cache, g, position):
 
 
 def store_number(buffer, index, x, scale):
-    """Store a number, rounded half to even to what the buffer can hold; only codes have a scale."""
+    """Store a number, rounded to what the buffer can hold; only codes have a scale."""
     raise TypeError("only for compiled code")
 
 
@@ -104,13 +104,18 @@ def overload_store_number(buffer, index, x, scale):
     def floats(buffer, index, x, scale):
         store_one(buffer, index, x)
 
+    def halves(buffer, index, x, scale):
+        # Infinity, which larger numbers become, would reach rows that must not see it: 0 times it is no number.
+        x = LARGEST_HALF if x > LARGEST_HALF else x
+        store_one(buffer, index, -LARGEST_HALF if x < -LARGEST_HALF else x)
+
     def pairs(buffer, index, x, scale):
         store_half(buffer, index, x)
 
     def codes(buffer, index, x, scale):
         buffer.ravel()[index] = np.int8(np.rint(x / scale)) if scale > 0 else np.int8(0)
 
-    return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
+    return {HALVES: halves, PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
 
 
 def load_number(buffer, index, scale):
@@ -138,7 +143,8 @@ def overload_load_number(buffer, index, scale):
 def code_scale(x, place, d):
     """Return the scale at which the largest of d numbers of `x` has a code of 127.
 
-    Rounded up to 16 significant bits: a code times its scale is then exact, and storing what was loaded finds the same.
+    Rounded up to 16 significant bits: a code times its scale is then exact, and storing what was loaded finds the same
+    scale, unless that is below 2**-126.
     """
     peak = np.float32(0)
     for i in range(d):

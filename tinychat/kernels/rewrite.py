@@ -1,8 +1,8 @@
 """Rewriting the past: a new KV cache from positions of the old one.
 
 Dropping a turn, shifting the context, growing, changing the type are all the same: position j of the back buffer takes
-position ``sources[j]`` of the front buffer, its key turned by the angle of the move. A key that does not move is turned
-by nothing: ``x * 1 - y * 0`` is x, to the bit.
+position ``sources[j]`` of the front buffer, its key turned by the angle of the move. A key that does not move stays
+as it is, to the bit.
 """
 
 import numpy as np
@@ -28,7 +28,8 @@ def rewrite(thread, threads, front, back, sources, turns, rows):
         old, new = layer_of_cache(front, layer), layer_of_cache(back, layer)
         for j in range(n):
             load_key(old, g, sources[j], row, d)
-            rotate(row, 0, turns[j], d, np.float32(1))
+            if sources[j] != j:
+                rotate(row, 0, turns[j], d, np.float32(1))
             store_key(new, g, j, row, 0, d)
             load_value(old, g, sources[j], row, d)
             store_value(new, g, j, row, 0, d, j == n - 1)

@@ -51,7 +51,7 @@ def rotate(x, place, cos_sin, d, factor):
 def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, eps, cache):
     """Rotate queries and keys where they stand, append keys and values of positions ``start..start + T``.
 
-    qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; heads : H; cos_sin : float32 [T, d], cos then sin;
+    qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; heads : H; cos_sin : float32 [>= T, d], cos then sin;
     q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
     """
     G, d = cache.keys.shape[0], cos_sin.shape[1]

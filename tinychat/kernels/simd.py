@@ -21,7 +21,7 @@ LANES = 16
 
 F32 = ir.FloatType()
 F16 = ir.HalfType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I8, I16, I32 = (ir.IntType(bits) for bits in (8, 16, 32))
 F32X16 = ir.VectorType(F32, 16)
 I32X16 = ir.VectorType(I32, 16)
 U8X64 = ir.VectorType(I8, 64)
@@ -167,12 +167,6 @@ def nearest(builder, a):
 def to_i32(builder, a):
     """Return the integers of whole numbers."""
     return builder.fptosi(a, I32X16)
-
-
-@operation(f32x16, i32x16)
-def to_f32(builder, a):
-    """Return the integers as floats."""
-    return builder.sitofp(a, F32X16)
 
 
 @operation(FLOATS, FLOATS, FLOATS)

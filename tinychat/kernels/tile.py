@@ -145,7 +145,8 @@ def add_outer(typingctx, tile, vectors, scalars, index, stride):
     Vectors and scalars are floats, or both pairs of bfloat16: then a step adds two products to each lane.
     """
     rows, tokens = len(vectors), len(tile) // len(vectors)
-    element, multiply_add = (I32, dot2) if vectors.dtype == i32x16 else (F32, fma)
+    as_pairs = vectors.dtype == i32x16
+    element = I32 if as_pairs else F32
 
     def codegen(context, builder, signature, arguments):
         sums, columns, container, first, step = arguments
@@ -155,7 +156,7 @@ def add_outer(typingctx, tile, vectors, scalars, index, stride):
             x = load_splat(builder, pointer, element, 4)
             for r in range(rows):
                 i = r * tokens + t
-                sums[i] = multiply_add(builder, sums[i], columns[r], x)
+                sums[i] = (dot2 if as_pairs else fma)(builder, sums[i], columns[r], x)
         return cgutils.pack_array(builder, sums)
 
     return tile(tile, vectors, scalars, types.intp, types.intp), codegen

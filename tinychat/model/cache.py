@@ -22,7 +22,7 @@ class KVCache:
     """Keys and values of the tokens in context.
 
     Invariant: ``0 <= len(ids) <= context_size``, and the front buffers hold the positions of `ids`; whatever they
-    hold beyond is never read. `ids` grows only after the compiled call that wrote the positions has returned.
+    hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has returned.
 
     Parameters
     ----------
