@@ -15,6 +15,7 @@ from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
 from tinychat.kernels.rewrite import rewrite
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import padded
+from tinychat.model.portable_math import cos_sin
 from tinychat.model.rope import inverse_frequencies
 
 
@@ -101,7 +102,7 @@ class KVCache:
         """Return cosines and sines of the angles from each key's old position to its new one."""
         moves = np.arange(len(sources)) - sources
         angles = moves[:, None] * inverse_frequencies(self.config, self.length)
-        return np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
+        return np.concatenate(cos_sin(angles), axis=1).astype(np.float32)
 
     def _allocate(self, context_size: int, kv: str) -> CacheBuffers:
         config = self.config

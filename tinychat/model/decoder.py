@@ -14,7 +14,7 @@ from tinychat.model.context import check_context
 from tinychat.model.folder import ModelFolder
 from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
-from tinychat.model.rope import rope_tables
+from tinychat.model.rope import RopeTable, rope_tables
 from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
 from tinychat.model.team import Team
 
@@ -27,7 +27,7 @@ class Bound(NamedTuple):
     """What belongs to certain buffers of the cache: replaced together, in one step, when they are."""
 
     front: CacheBuffers
-    table: NDArray[np.float32]  # [context, d]: cosines and sines of every position
+    table: RopeTable
     team: Team
 
 
@@ -185,8 +185,7 @@ class Decoder:
         front, size, config = self.cache.front, self.cache.context_size, self.config
         attention = allocate_attention(config, size, self.threads, self.cache.kv)
         arguments = (*self._parameters, front, self._activations, attention, self._scratch, self._job)
-        table = rope_tables(config, 0, size, config.max_position_embeddings)
-        return Bound(front, table, Team(take_part, self.threads, arguments))
+        return Bound(front, RopeTable(config, size), Team(take_part, self.threads, arguments))
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int | None) -> NDArray[np.float32]:
         total = max(stop, sequence_length or 0)

@@ -2,7 +2,7 @@
 
 Half-split convention: channel i of a head is rotated together with channel i + d/2 by the angle
 ``position * inverse_frequency[i]``. (Meta's own files and GGUF pair 2i with 2i + 1 instead.)
-The formulas are those of transformers, evaluated in float64.
+The formulas are those of transformers, evaluated in float64, to the same bits on every processor.
 """
 
 import math
@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.model.config import ModelConfig
+from tinychat.model.portable_math import cos_sin, logarithm, power
 from tinychat.model.rope_scaling import RopeScaling
+
+TABLE_STEP = 256  # positions computed at once: some milliseconds
 
 
 def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int | None = None) -> NDArray[np.float32]:
@@ -33,8 +36,32 @@ def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int
     """
     frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
     angles = np.arange(start, stop, dtype=np.float64)[:, None] * frequencies
-    table = np.concatenate((np.cos(angles), np.sin(angles)), axis=1)
+    table = np.concatenate(cos_sin(angles), axis=1)
     return (table * attention_factor(config.rope_scaling)).astype(np.float32)
+
+
+class RopeTable:
+    """Cosines and sines of a context's positions, computed as far as they are asked for.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    context_size : int
+        Positions; memory is taken as they are filled.
+    """
+
+    def __init__(self, config: ModelConfig, context_size: int) -> None:
+        self._config = config
+        self._rows = np.empty((context_size, config.head_dim), np.float32)
+        self._filled = 0
+
+    def __getitem__(self, positions: slice) -> NDArray[np.float32]:
+        """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
+        while self._filled < positions.stop:
+            start, stop = self._filled, min(self._filled + TABLE_STEP, len(self._rows))
+            self._rows[start:stop] = rope_tables(self._config, start, stop, self._config.max_position_embeddings)
+            self._filled = stop
+        return self._rows[positions]
 
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
@@ -63,18 +90,18 @@ def attention_factor(scaling: RopeScaling | None) -> float:
 
 
 def _magnitude(factor: float, mscale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+    return 1.0 if factor <= 1 else 0.1 * mscale * logarithm(factor) + 1.0
 
 
 def _plain(theta: float, head_dim: int) -> NDArray[np.float64]:
-    return theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    return power(theta, -np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
 
 
 def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
     """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
     stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
-    exponent = config.head_dim / (config.head_dim - 2)
-    return float(config.rope_theta * (scaling.factor * stretch - (scaling.factor - 1)) ** exponent)
+    exponent = np.array([config.head_dim / (config.head_dim - 2)])
+    return config.rope_theta * float(power(scaling.factor * stretch - (scaling.factor - 1), exponent)[0])
 
 
 def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[np.float64]:
@@ -103,4 +130,4 @@ def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
 def _pair_with_rotations(config: ModelConfig, scaling: RopeScaling, rotations: float) -> float:
     """Return the (fractional) channel pair that turns `rotations` times over the training length."""
     wavelength_ratio = scaling.original_max_position_embeddings / (rotations * 2 * math.pi)
-    return config.head_dim * math.log(wavelength_ratio) / (2 * math.log(config.rope_theta))
+    return config.head_dim * logarithm(wavelength_ratio) / (2 * logarithm(config.rope_theta))
