@@ -22,7 +22,7 @@ EPS = np.finfo(np.float32).eps
 UNTOUCHED = np.float32(-1234.5)
 
 # How tests compile functions of their own: like a kernel, but not kept on disk.
-compiled = numba.njit(**(FLAGS | {"cache": False}))
+compiled = numba.njit(**FLAGS)
 
 
 def round_up(size, multiple):

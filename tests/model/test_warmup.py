@@ -17,7 +17,9 @@ seen = []
 engine = load_engine(Path(sys.argv[1]), threads=1, progress=lambda done, total: seen.append((done, total)))
 assert all(0 <= done <= total for done, total in seen)
 assert not seen or seen[-1][0] == seen[-1][1]
-print(len(seen) > 0, engine.step([1, 2, 3])[:4].tobytes().hex())
+engine.step([1, 2, 3])
+engine.drop(1, 2)
+print(len(seen) > 0, engine.step([4])[:4].tobytes().hex())
 """
 
 
@@ -41,5 +43,9 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
     assert load(folder, cache) == (False, logits)
     for path in cache.rglob("*.nbc"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert load(folder, cache) == (True, logits)
+    assert load(folder, cache) == (False, logits)
+    for path in cache.rglob("*.nbi"):
+        path.write_bytes(b"an index that is none")
     assert load(folder, cache) == (True, logits)
     assert load(folder, cache) == (False, logits)

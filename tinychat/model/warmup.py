@@ -1,16 +1,13 @@
 """Compiles the forward pass for the types of one decoder, or loads it from the kernel cache."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
-from tinychat.kernels.setup import CACHE_PREFIX
 from tinychat.model.forward import take_part
 
 if TYPE_CHECKING:
@@ -52,18 +49,10 @@ def reported(progress: Callable[[int, int], None] | None) -> Iterator[None]:
 
 
 def compile_kernels(decoder: "Decoder", progress: Callable[[int, int], None] | None) -> None:
-    """Make the decoder's compiled function ready without running it.
-
-    A damaged entry in the kernel cache, which Numba reports as whatever unpickling or loading it raised, is met by
-    emptying the cache and compiling once more.
-    """
+    """Make the decoder's compiled function ready without running it."""
     with reported(progress):
-        try:
-            load_without_refresh(take_part, decoder.call_arguments())
-            decoder.compile()
-        except Exception:
-            purge_cache()
-            decoder.compile()
+        load_without_refresh(take_part, decoder.call_arguments())
+        decoder.compile()
 
 
 def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
@@ -83,11 +72,3 @@ def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
     compiled = function._cache._load_overload(signature, context)
     if compiled is not None:
         function.add_overload(compiled)
-
-
-def purge_cache() -> None:
-    """Remove all compiled kernels of this version; a cache folder of the user's own choice is left alone."""
-    folder = Path(numba.config.CACHE_DIR)
-    if folder.name.startswith(CACHE_PREFIX):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
