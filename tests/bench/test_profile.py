@@ -10,6 +10,7 @@ from tinychat.model.shapes import config_of
 
 TINY = config_of("tiny")
 KERNELS = {
+    "embedding",
     "norms and quantize",
     "qkv_proj",
     "rope and append",
@@ -34,6 +35,8 @@ def test_every_kernel_of_the_forward_pass_has_its_share(engine, T):
     rows = profile(engine, T, 100)
     assert {row["kernel"] for row in rows} == KERNELS
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert all(row["bytes"] > 0 for row in rows)
+    assert all(row["multiply_adds"] > 0 for row in rows if row["kernel"] != "embedding")
     assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
 
 

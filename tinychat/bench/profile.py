@@ -13,6 +13,7 @@ import numpy as np
 from tinychat.errors import SettingError
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
+from tinychat.kernels.embedding import embed
 from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.rope import rope_append
@@ -123,15 +124,23 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
         window = sizes.windows[layer]
         attend(0, 1, mailbox, *heads, d, start, window, layers[layer], attention, scratch.attended)
 
-    yield Stage("norms and quantize", normed, L)
+    def embedded(_: int) -> None:
+        embed(0, 1, parameters.embed_tokens, job.ids[:T], scratch.hidden, scratch.rows)
+
+    # Of what reads activations, each number's four bytes; of norms the sums of squares count, and scale and gain.
+    token_bytes = sum(array.nbytes for array in parameters.embed_tokens) // config.vocab_size
+    yield Stage("embedding", embedded, 1, T * token_bytes)
+    yield Stage("norms and quantize", normed, L, 2 * (T + 1) * D * 4, 2 * T * D * 3)
     yield product("qkv_proj", qkv_proj, scratch.qkv, H * d + 2 * keys, D)
-    yield Stage("rope and append", rotated, L)
-    seen = sum(min(start + t + 1, sizes.windows[0]) for t in range(T))
+    yield Stage("rope and append", rotated, L, T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
+    seen = sum(min(start + t + 1, window) for t in range(T) for window in sizes.windows.tolist()) // L
     yield Stage("attention", attended, L, (start + T) * decoder.cache.bytes_per_position // L, 2 * seen * H * d)
     yield Stage(
         "quantize attention",
         lambda layer: write_plain(0, 1, T, scratch.attended, o_proj[layer], x, tokens, scratch.rows),
         L,
+        T * H * d * 4,
+        T * H * d,
     )
     yield product("o_proj", o_proj, scratch.hidden, D, H * d)
     yield product("gate_up_proj", gate_up_proj, scratch.gate_up, 2 * F, D)
@@ -139,6 +148,8 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
         "swiglu and quantize",
         lambda layer: write_swiglu(0, 1, T, scratch.gate_up, F, down_proj[layer], x, tokens, scratch.rows),
         L,
+        T * 2 * F * 4,
+        T * F * 3,
     )
     yield product("down_proj", down_proj, scratch.hidden, D, F)
     yield product("lm_head", [parameters.lm_head], job.logits[:1], config.vocab_size, D)
