@@ -142,6 +142,7 @@ def test_wrong_usage_is_one_line_and_2(console, arguments, message):
     ],
 )
 def test_an_error_is_one_line_and_1(console, arguments, stdin, message):
+    console.model = fake_model(STORY, has_template=arguments == ["chat"])
     code, out, err = console.run(*arguments, stdin=stdin)
     assert (code, out) == (1, "")
     assert err.startswith("error: ")
@@ -164,7 +165,23 @@ def test_a_missing_file_names_itself(console, monkeypatch):
         Path("no-such-file").read_text()
 
     monkeypatch.setattr(console, "load", load)
-    assert console.run("chat", "m") == (1, "", "error: No such file or directory: no-such-file\n")
+    assert console.run("chat", "m") == (1, "", "error: No such file or directory: no-such-file; check the path\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (PermissionError(13, "Permission denied", "x"), "Permission denied: x; check the path and its permissions"),
+        (OSError(28, "No space left on device"), "No space left on device; free some space on the disk"),
+        (OSError(5, "Input/output error"), "Input/output error; check where the input comes from and the output goes"),
+    ],
+)
+def test_what_the_system_refuses_comes_with_advice(error, line, console, monkeypatch):
+    def load(name, options):
+        raise error
+
+    monkeypatch.setattr(console, "load", load)
+    assert console.run("chat", "m") == (1, "", f"error: {line}\n")
 
 
 def test_an_error_cannot_send_escape_codes(console, monkeypatch):
@@ -199,6 +216,68 @@ def test_ctrl_c_is_130_and_keeps_the_text_before_it(console):
     assert console.run("complete", "-p", "Once") == (130, " up\n", "")
 
 
+ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+@pytest.fixture
+def default_signals():
+    """Take the signals that end a program as usual, also where the tests run under nohup."""
+    previous = [signal.signal(number, signal.SIG_DFL) for number in ENDING]
+    yield
+    for number, handler in zip(ENDING, previous, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_that_ends_the_program_unwinds_it(number, console, default_signals):
+    def end(count):
+        if count == 3:
+            signal.raise_signal(number)
+
+    console.model = fake_model(STORY, has_template=False, before_step=end)
+    assert console.run("complete", "-p", "Once") == (128 + number, " up\n", "")
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_comes_twice_is_taken_once(console, default_signals, monkeypatch):
+    unwound = []
+
+    def load(name, options):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            unwound.append(True)
+
+    monkeypatch.setattr(console, "load", load)
+    assert console.run("complete", "-p", "Once") == (143, "", "")
+    assert unwound == [True]
+
+
+def test_a_terminal_that_is_gone_does_not_hide_the_signal(console, default_signals, monkeypatch):
+    def load(name, options):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(console, "load", load)
+    assert console.run("complete", "-p", "Once") == (143, "", "")
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_an_ignored_signal_stays_ignored(number, console, default_signals):
+    signal.signal(number, signal.SIG_IGN)
+
+    def end(count):
+        if count == 3:
+            signal.raise_signal(number)
+
+    console.model = fake_model(STORY, has_template=False, before_step=end)
+    assert console.run("complete", "-p", "Once") == (0, " upon a time\n", "")
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
 def test_closing_stdout_early_is_no_error():
     # More text than a pipe holds, so that writing fails while the program runs.
     process = subprocess.Popen(
@@ -226,6 +305,14 @@ def test_models_lists_the_store_and_rm_empties_it(console):
 
 
 def test_pull_of_what_is_stored_says_its_name(console):
+    add_stored_model("owner--name")
+    assert console.run("pull", "owner/name") == (0, "", "stored as owner--name\n")
+
+
+def test_pull_means_the_repository_also_where_a_folder_has_its_name(console, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    (tmp_path / "owner" / "name" / "tinychat.json").write_text("{}")
     add_stored_model("owner--name")
     assert console.run("pull", "owner/name") == (0, "", "stored as owner--name\n")
 
@@ -259,5 +346,5 @@ def test_light_commands_do_not_load_the_heavy_libraries():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1:]) == (
         0,
-        ["error: the store holds no model 'nothing'"],
+        ["error: the store holds no model 'nothing'; see `tinychat models`"],
     )

@@ -38,6 +38,36 @@ def test_the_machine(capsys):
     assert os.environ["TINYCHAT_HOME"] in lines["store"]
 
 
+def test_the_machine_ends_with_how_to_examine_the_bundled_model(capsys):
+    assert main(["doctor"]) == 0
+    assert "`tinychat doctor demo`" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_bundled_model(folder, capsys, monkeypatch):
+    monkeypatch.setattr("tinychat.locate._DEMO_FOLDERS", (folder,))
+    code, lines, err = doctor(capsys, "demo")
+    assert (code, err) == (0, "")
+    assert str(folder) in lines["model"]
+    assert "memory needed" in lines
+
+
+def test_the_memory_of_another_cache(folder, capsys):
+    config = ModelConfig.from_file(folder / "config.json")
+    _, lines, _ = doctor(capsys, folder, "--context", 100_000, "--kv", "int8")
+    assert lines["context"].strip() == "100000 tokens; trained 256"
+    size = cache_bytes(config, 100_000, "int8") / 2**20
+    assert f"{size:.0f} MiB for a full context in int8" in lines["memory needed"]
+    _, usual, _ = doctor(capsys, folder)
+    assert "in bf16" in usual["memory needed"]
+
+
+def test_a_cache_that_no_model_has(folder, capsys):
+    code, lines, _ = doctor(capsys, folder, "--context", 1 << 30)
+    assert code == 1
+    assert "out of range" in lines["problem"]
+    assert doctor(capsys, "--context", 100)[0] == 2
+
+
 @pytest.mark.parametrize("kind", ["checkpoint", "folder"])
 def test_a_sound_model(kind, capsys, request):
     code, lines, err = doctor(capsys, request.getfixturevalue(kind))
@@ -83,12 +113,12 @@ def test_too_little_memory_is_a_problem(folder, capsys, monkeypatch):
     assert "100 MiB are available" in lines["problem"]
 
 
-def test_the_cache_is_as_large_as_said(folder):
+@pytest.mark.parametrize("kv", ["bf16", "f16", "int8", "f32"])
+def test_the_cache_is_as_large_as_said(kv, folder):
     from tinychat.model.cache import KVCache
 
     config = ModelConfig.from_file(folder / "config.json")
-    assert cache_bytes(config, 64, 2) == KVCache(config, 64, "f16").bytes_per_position * 64
-    assert cache_bytes(config, 128, 4) == KVCache(config, 128, "f32").bytes_per_position * 128
+    assert cache_bytes(config, 128, kv) == KVCache(config, 128, kv).bytes_per_position * 128
 
 
 def test_the_machine_in_words_and_numbers():

@@ -1,13 +1,14 @@
 import json
 import shutil
 
+import families
 import pytest
 
 from tinychat import locate
 from tinychat.checkpoint import hub
 from tinychat.checkpoint.store import store_folder
 from tinychat.conversion import convert as conversion
-from tinychat.errors import ConversionError, StoreError, TinychatError
+from tinychat.errors import ConversionError, StoreError, TextError, TinychatError
 
 
 @pytest.fixture
@@ -81,6 +82,52 @@ def test_a_repository_in_the_store_can_be_converted_again(checkpoint, conversion
     assert locate.checkpoint_folder("owner/name") == checkpoint
     with pytest.raises(ConversionError, match="converted model of the store"):
         locate.checkpoint_folder("owner--name")
+
+
+def test_pull_means_the_repository_whatever_folders_there_are(checkpoint, conversions, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(checkpoint, tmp_path / "owner" / "name")
+    (tmp_path / "owner" / "name" / "tinychat.json").write_text("{}")
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    assert locate.pull("owner/name") == store_folder() / "owner--name"
+    assert conversions == [(checkpoint, "owner/name")]
+    for name in ("nothing", "./owner/name", "a/b/c"):
+        with pytest.raises(StoreError, match="is no repo id: give one of the form owner/name"):
+            locate.pull(name)
+
+
+def test_a_store_that_cannot_be_written_is_told_before_the_download(conversions, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match=r"cannot be written: Not a directory; .*TINYCHAT_HOME"):
+        locate.pull("owner/name")
+
+
+def test_convert_takes_what_the_command_takes(monkeypatch, tmp_path):
+    folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: folder)
+    seen = []
+    local = locate.convert("~/checkpoint", "~/local", "int8", 64, progress=lambda done, total: seen.append(done))
+    assert (local, bool(seen)) == (tmp_path / "local", True)
+    assert json.loads((local / "tinychat.json").read_text())["source"] == "checkpoint"
+    fetched = locate.convert("owner/name", tmp_path / "fetched")
+    assert json.loads((fetched / "tinychat.json").read_text())["source"] == "owner/name"
+    with pytest.raises(ConversionError, match="converted already"):
+        locate.convert(local, tmp_path / "again")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(TextError, match=r"tokenizer\.json"):
+        locate.convert(folder, tmp_path / "mute")
+    assert not (tmp_path / "mute").exists()
+
+
+@pytest.mark.parametrize("find", [locate.locate, locate.checkpoint_folder])
+def test_gguf_is_refused_by_its_name(find, tmp_path):
+    (tmp_path / "model.Q4_K_M.gguf").write_bytes(b"GGUF")
+    (tmp_path / "renamed").write_bytes(b"GGUF and more")
+    for path in (tmp_path, tmp_path / "model.Q4_K_M.gguf", tmp_path / "renamed"):
+        with pytest.raises(TinychatError, match=r"GGUF files are not supported: give the Hugging Face checkpoint"):
+            locate.check_checkpoint(find(str(path)))
 
 
 def test_a_converted_model_is_no_checkpoint(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import tinychat
+from tinychat import locate
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -14,7 +15,7 @@ def test_every_public_name_can_be_had():
     missing = object()
     assert [name for name in tinychat.__all__ if getattr(tinychat, name, missing) is missing] == []
     assert set(tinychat.__all__) <= set(dir(tinychat))
-    assert callable(tinychat.convert)
+    assert tinychat.convert is locate.convert
     assert callable(tinychat.load)
 
 

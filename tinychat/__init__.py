@@ -19,9 +19,8 @@ from tinychat.errors import TinychatError
 
 if TYPE_CHECKING:
     from tinychat.chat.session import Chat
-    from tinychat.conversion.convert import convert
     from tinychat.generate.model import Model
-    from tinychat.locate import load
+    from tinychat.locate import convert, load
 
 __version__ = "0.1.0"
 __all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
@@ -29,7 +28,7 @@ __all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors",
 _HOMES = {
     "Chat": "tinychat.chat.session",
     "Model": "tinychat.generate.model",
-    "convert": "tinychat.conversion.convert",
+    "convert": "tinychat.locate",
     "load": "tinychat.locate",
 }
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import platform
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
 
 import click
 
@@ -27,6 +32,11 @@ from tinychat.errors import TinychatError
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
+# Windows has no SIGHUP.
+_ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+# timeout(1) sends its signal twice, and so does a shell whose terminal closes.
+_ECHO_SECONDS = 1.0
+
 
 def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> int:
     """Run one command line and return its exit code.
@@ -41,21 +51,57 @@ def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> i
     Returns
     -------
     int
-        0 done, 1 an error that was written to stderr in one line, 2 wrong usage, 130 interrupted.
+        0 done, 1 an error that was written to stderr in one line, 2 wrong usage, 130 interrupted;
+        128 and its number for a signal that ended the program.
     """
     _prepare_streams()
+    with _ending_signals() as received:
+        try:
+            _run(sys.argv[1:] if arguments is None else arguments, load)
+            sys.stdout.flush()
+            code = EXIT_DONE
+        except BaseException as error:
+            # A terminal that is gone makes the unwinding fail in ways that nobody can read about.
+            code = EXIT_ERROR if received else _report(error)
+    if not received:
+        return code
     try:
-        _run(sys.argv[1:] if arguments is None else arguments, load)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         _discard_stdout()
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except BaseException as error:
-        if os.environ.get("TINYCHAT_TRACEBACK") == "1":
-            traceback.print_exc()
-        return _report(error)
-    return EXIT_DONE
+    return 128 + received[0]
+
+
+@contextmanager
+def _ending_signals() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP unwind the command, which leaves nothing half-written; yields those that came.
+
+    One that comes while the first still unwinds ends the program at once. What is ignored, as by nohup, stays so.
+    """
+    received: list[int] = []
+    first = 0.0
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        nonlocal first
+        if not received:
+            received.append(number)
+            first = monotonic()
+            # Asyncio, on which the prompt runs, passes on no other exception that a chat does not take for Ctrl-C.
+            raise SystemExit(128 + number)
+        if monotonic() - first > _ECHO_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    # Only the main thread may set handlers.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in _ENDING_SIGNALS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in numbers:
+            signal.signal(number, end)
+        yield received
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: Sequence[str], load: Loader) -> None:
@@ -65,7 +111,15 @@ def _run(arguments: Sequence[str], load: Loader) -> None:
 
 
 def _report(error: BaseException) -> int:
-    """Write what went wrong in one line and return the exit code."""
+    """Write what went wrong in one line, unless nothing did, and return the exit code."""
+    match error:
+        case BrokenPipeError():
+            _discard_stdout()
+            return EXIT_DONE
+        case click.exceptions.Exit():
+            return error.exit_code
+    if os.environ.get("TINYCHAT_TRACEBACK") == "1":
+        traceback.print_exception(error)
     match error:
         case KeyboardInterrupt() | click.Abort():
             return EXIT_INTERRUPTED
@@ -75,8 +129,7 @@ def _report(error: BaseException) -> int:
         case TinychatError():
             _write_error(str(error))
         case OSError():
-            where = f": {error.filename}" if error.filename else ""
-            _write_error(f"{error.strerror or error}{where}")
+            _write_error(_explain(error))
         case MemoryError():
             _write_error("there is not enough memory: close other programs, or use a smaller --context")
         case Exception():
@@ -85,6 +138,18 @@ def _report(error: BaseException) -> int:
         case _:
             raise error
     return EXIT_ERROR
+
+
+def _explain(error: OSError) -> str:
+    """Say what the system refused, for which file, and what to do in general terms."""
+    where = "" if error.filename is None else f": {error.filename}"
+    if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
+        advice = "free some space on the disk"
+    elif isinstance(error, PermissionError):
+        advice = "check the path and its permissions" if where else "check the permissions of the files in use"
+    else:
+        advice = "check the path" if where else "check where the input comes from and the output goes"
+    return f"{error.strerror or error}{where}; {advice}"
 
 
 def _write_error(text: str) -> None:

@@ -15,6 +15,9 @@ from tinychat.machine import available_memory_bytes, memory_bytes, processor_nam
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import LANES, Quantization, padded, tensor_specs
 
+# See `tinychat.kernels.kv`: bytes of a number, and of the two scales that a head keeps for each position.
+_NUMBER_BYTES = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}
+_SCALE_BYTES = {"int8": 8}
 # Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
 _PROGRAM_BYTES = 300 << 20
 
@@ -55,16 +58,29 @@ def examine_machine(findings: Findings) -> None:
     findings.check(lambda: _examine_store(findings))
 
 
-def examine_model(findings: Findings, reference: ModelReference) -> None:
-    """Note sizes and memory of a model, and whatever keeps it from running."""
+def examine_model(
+    findings: Findings, reference: ModelReference, context: int | None = None, kv: str | None = None
+) -> None:
+    """Note sizes and memory of a model, and whatever keeps it from running.
+
+    Parameters
+    ----------
+    findings : Findings
+        Where to note them.
+    reference : ModelReference
+    context : int, optional
+        Positions of the KV cache; as many as a chat would take when omitted.
+    kv : {"bf16", "f16", "int8", "f32"}, optional
+        Type of the KV cache; that of a chat when omitted.
+    """
     findings.add("model", f"{reference.source} ({reference.kind})")
     if reference.kind == "repository":
         findings.add("state", f"not downloaded yet: tinychat pull {reference.source}")
     elif reference.kind == "checkpoint":
         findings.add("state", "not converted yet; the first use does")
-        findings.check(lambda: _examine_checkpoint(findings, Path(reference.source)))
+        findings.check(lambda: _examine_checkpoint(findings, Path(reference.source), context, kv))
     else:
-        findings.check(lambda: _examine_folder(findings, reference.path))
+        findings.check(lambda: _examine_folder(findings, reference.path, context, kv))
 
 
 def _examine_cache(findings: Findings, folder: Path, root: Path) -> None:
@@ -86,22 +102,22 @@ def _examine_store(findings: Findings) -> None:
     findings.add("store", f"{store_folder()} ({len(models)} models, {_size(size)})")
 
 
-def _examine_checkpoint(findings: Findings, folder: Path) -> None:
+def _examine_checkpoint(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.convert import check_tensors
 
     checkpoint = open_checkpoint(folder)
     check_tensors(checkpoint)
     findings.check(lambda: _examine_text(findings, folder))
-    _add_sizes(findings, checkpoint.config, Quantization("int4", 32))
+    _add_sizes(findings, checkpoint.config, Quantization("int4", 32), context, kv)
 
 
-def _examine_folder(findings: Findings, folder: Path) -> None:
+def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
     from tinychat.model.folder import open_model_folder
 
     opened = open_model_folder(folder)
     findings.check(lambda: _examine_text(findings, folder))
-    _add_sizes(findings, opened.config, opened.quantization)
+    _add_sizes(findings, opened.config, opened.quantization, context, kv)
 
 
 def _examine_text(findings: Findings, folder: Path) -> None:
@@ -114,31 +130,36 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     findings.add("vocabulary", f"{tokenizer.vocab_size} tokens; chat template: {origin}")
 
 
-def _add_sizes(findings: Findings, config: ModelConfig, quantization: Quantization) -> None:
-    from tinychat.model.context import DEFAULT_CONTEXT
+def _add_sizes(
+    findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
+) -> None:
+    from tinychat.model.context import DEFAULT_CONTEXT, check_context
 
-    context = min(config.max_position_embeddings, DEFAULT_CONTEXT)
+    if asked is not None:
+        check_context(asked)
+    context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
+    kv = kv or ("f32" if quantization.method == "f32" else "bf16")
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
-    cache = cache_bytes(config, context, 4 if quantization.method == "f32" else 2)
+    cache = cache_bytes(config, context, kv)
     needed = weights + cache + _PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     findings.add("weights", f"{_size(weights)} in {quantization.method}")
-    findings.add(
-        "context", f"{context} tokens unless --context says otherwise; trained {config.max_position_embeddings}"
-    )
-    findings.add("memory needed", f"up to {_size(needed)}, of which {_size(cache)} for a full context")
+    usual = "" if asked else " unless --context says otherwise"
+    findings.add("context", f"{context} tokens{usual}; trained {config.max_position_embeddings}")
+    findings.add("memory needed", f"up to {_size(needed)}, of which {_size(cache)} for a full context in {kv}")
     free = available_memory_bytes()
     if free is not None and needed > free:
         findings.problems.append(
             f"the model needs up to {_size(needed)} and {_size(free)} are available: "
-            "close other programs, or chat with a smaller --context"
+            "close other programs, or chat with a smaller --context or with --kv int8"
         )
 
 
-def cache_bytes(config: ModelConfig, positions: int, element_bytes: int) -> int:
-    """Return the size of the KV cache: see `tinychat.model.cache`."""
-    elements = config.num_key_value_heads * (config.head_dim + padded(config.head_dim, LANES))
-    return config.num_hidden_layers * positions * elements * element_bytes
+def cache_bytes(config: ModelConfig, positions: int, kv: str) -> int:
+    """Return the size of a KV cache of one of its types: see `tinychat.model.cache`."""
+    numbers = config.head_dim + padded(config.head_dim, LANES)
+    head_bytes = numbers * _NUMBER_BYTES[kv] + _SCALE_BYTES.get(kv, 0)
+    return config.num_hidden_layers * config.num_key_value_heads * positions * head_bytes
 
 
 def _folder_bytes(folders: list[Path]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.checkpoint.store import MANIFEST, resolve
+from tinychat.checkpoint.store import MANIFEST, ModelReference, make_store, repository, resolve
 from tinychat.errors import ConversionError, StoreError
 
 if TYPE_CHECKING:
@@ -37,23 +37,81 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     TinychatError
         If the download or the conversion fails.
     """
-    if model is None:
-        return demo_model()
+    return demo_model() if model is None else _converted(find(model), progress)
+
+
+def pull(repo_id: str, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the model folder of a repository, whatever local folder has the same name.
+
+    Raises
+    ------
+    StoreError
+        If `repo_id` is none, or the store cannot be written.
+    TinychatError
+        If the download or the conversion fails.
+    """
+    return _converted(repository(repo_id), progress)
+
+
+def find(model: str) -> ModelReference:
+    """Find out what a MODEL argument is: as `resolve` does, "demo" being the demo model where nothing else is.
+
+    Raises
+    ------
+    StoreError
+        If it is nothing.
+    """
     try:
-        reference = resolve(model)
+        return resolve(model)
     except StoreError:
         if model != _DEMO:
             raise
-        return demo_model()
-    if reference.kind in ("folder", "stored"):
-        return reference.path
-    source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
-    check_checkpoint(source)
-    # Imported here: only a conversion needs Numba.
-    from tinychat.conversion.convert import convert
+        folder = demo_model()
+        return ModelReference("folder", str(folder), folder)
 
-    convert(source, reference.path, progress=progress, source=reference.source)
-    return reference.path
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    quant: str = "int4",
+    group_size: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Convert a Hugging Face checkpoint into a model folder, downloading it first if it is a repo id.
+
+    Parameters
+    ----------
+    src : path or str
+        A checkpoint folder or a repo id; "~" stands for the home folder, in `dst` too.
+    dst : path
+        Must not exist yet. An interrupted conversion leaves nothing there.
+    quant : {"int4", "int8", "f32"}
+    group_size : {32, 64, 128}
+        Columns that share one scale.
+    progress : callable, optional
+        Called with (bytes done, bytes in all).
+
+    Returns
+    -------
+    Path
+        `dst`.
+
+    Raises
+    ------
+    ConversionError
+        If `src` is converted already, a weight is not finite, or `dst` exists or cannot be written.
+    TinychatError
+        If there is no such checkpoint, or it is damaged or not supported.
+    """
+    source, target = os.fspath(src), Path(os.path.expanduser(dst))
+    folder = checkpoint_folder(source)
+    check_checkpoint(folder)
+    # Imported here: a wrong `src` is told without waiting for Numba.
+    from tinychat.conversion import convert as conversion
+
+    # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
+    origin = None if os.path.isdir(os.path.expanduser(source)) else source
+    return conversion.convert(folder, target, quant, group_size, progress, origin)
 
 
 def demo_model() -> Path:
@@ -84,7 +142,7 @@ def checkpoint_folder(source: str) -> Path:
     folder = Path(os.path.expanduser(source))
     if os.path.isfile(folder / MANIFEST):
         raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
-    if os.path.exists(folder):
+    if os.path.isdir(folder):
         return folder
     reference = resolve(source)
     if reference.source == reference.path.name:
@@ -132,6 +190,20 @@ def load(
 
     folder = locate(os.fspath(path_or_name))
     return load_folder(folder, context=context, threads=threads, kv=kv, progress=progress)
+
+
+def _converted(reference: ModelReference, progress: Callable[[int, int], None] | None) -> Path:
+    """Return the model folder of a reference, made now if there is none."""
+    if reference.kind in ("folder", "stored"):
+        return reference.path
+    make_store()
+    source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
+    check_checkpoint(source)
+    # Imported here: only a conversion needs Numba.
+    from tinychat.conversion import convert as conversion
+
+    conversion.convert(source, reference.path, progress=progress, source=reference.source)
+    return reference.path
 
 
 def _fetch(repo_id: str) -> Path:

@@ -1,14 +1,15 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_desk import FakeDesk
-from fake_model import Replies, fake_model
+from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS, complete_command
 from tinychat.chat.message import Attachment
-from tinychat.errors import ContextError, SettingError, StoreError
+from tinychat.errors import ContextError, SettingError, StoreError, TextError
 
 
 def desk_after(*turns, **settings):
@@ -91,6 +92,31 @@ def test_retry_samples_differently_once():
     assert (seen[0]["temperature"], seen[0]["top_k"]) == (1.5, 3)
     assert desk.spoken[-1] == "again"
     assert (desk.chat.sampling.temperature, desk.chat.sampling.top_k) == (0.0, 40)
+
+
+@pytest.mark.parametrize(("usual", "once"), [(0.0, 1.0), (0.8, 1.0), (1.0, 1.3), (1.5, 1.8)])
+def test_a_bare_retry_is_freer_once_and_says_so(usual, once):
+    desk = desk_after(*TWO_TURNS)
+    desk.chat.sampling = replace(desk.chat.sampling, temperature=usual)
+    seen = []
+    stream = desk.chat.model.stream
+    desk.chat.model.stream = lambda ids, **options: seen.append(options) or stream(ids, **options)
+    assert desk.run("/retry") == f"writing it again with temperature={once:g}, this once"
+    assert seen[0]["temperature"] == once
+    assert (desk.spoken[-1], desk.chat.sampling.temperature) == ("again", usual)
+
+
+def test_a_bare_retry_stays_in_range():
+    desk = desk_after(*TWO_TURNS)
+    desk.chat.sampling = replace(desk.chat.sampling, temperature=100.0)
+    assert "temperature=100," in desk.run("/retry")
+
+
+def test_a_bare_retry_of_nothing_is_an_error_alone():
+    desk = FakeDesk()
+    with pytest.raises(SettingError, match="no reply yet"):
+        desk.run("/retry")
+    assert desk.notices == []
 
 
 @pytest.mark.parametrize(
@@ -283,6 +309,12 @@ def test_another_model_goes_on():
     assert desk.spoken[:2] == ["one", "1"]
 
 
+def test_another_model_without_template_says_so():
+    plain = fake_model(Replies(), name="plain", has_template=False)
+    said = FakeDesk(open_model={"plain": plain}.__getitem__).run("/model plain")
+    assert said.splitlines()[1:] == ["this model has no chat template: it continues a plain dialogue instead"]
+
+
 def test_a_model_that_cannot_be_opened_leaves_the_old_one():
     def refuse(name):
         raise StoreError(f"no model {name}")
@@ -301,6 +333,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_old_one():
         ("/set overflow s", ["stop", "shift"]),
         ("/set think ", ["show", "hide"]),
         ("/retry top_k=3 mi", ["min_p="]),
+        ("/retry te", ["temperature="]),
         ("/load ", ["first"]),
         ("/clear a", []),
         ("/nonsense ", []),
@@ -343,14 +376,25 @@ def test_a_file_that_is_too_long_can_be_taken_back(tmp_path):
     assert desk.chat.say("hi") == "Yes."
 
 
-def test_clear_frees_the_context_and_drops_what_waits():
+def test_clear_frees_the_context_keeps_the_cache_and_drops_what_waits():
     desk = FakeDesk("Yes.", context_size=200)
     desk.chat.say("hi")
     desk.chat.attachments = [Attachment("a", "b")]
     desk.run("/clear")
     assert desk.chat.attachments == []
-    assert desk.chat.model.engine.cached_ids == []
-    desk.run("/set context 10")
+    assert desk.chat.model.engine.cached_ids == [BOS, USER, *b"hi", ASSISTANT, *b"Yes."]
+    assert "context: 0 of 200 tokens" in desk.run("/stats")
+    desk.run("/set context 5")
+    assert desk.chat.model.context_size == 5
+
+
+def test_a_template_that_refuses_a_lone_system_prompt_is_counted_all_the_same():
+    def refuse(messages):
+        raise TextError("a message must come first")
+
+    desk = FakeDesk(system="Be kind.")
+    desk.chat.rendered_ids = refuse
+    assert "context: 8 of 256 tokens" in desk.run("/stats")
 
 
 def test_a_home_that_nobody_has_is_an_error_in_one_line():

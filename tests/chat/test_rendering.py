@@ -92,6 +92,21 @@ def test_the_summary_is_for_a_watching_person_only():
     assert watched.getvalue() == f"\x1b[2m{summary_line(SUMMARY, 80)}\x1b[0m\n"
 
 
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("length", "the reply is cut at the token limit: --max-tokens sets another\n"),
+        ("context", "the reply is cut: the context is full, and --context asks for a larger one\n"),
+        ("interrupted", ""),
+        ("stop_string", ""),
+    ],
+)
+def test_where_nobody_watches_only_a_cut_is_said(reason, line):
+    err = io.StringIO()
+    renderer(io.StringIO(), err).summary(replace(SUMMARY, finish_reason=reason))
+    assert err.getvalue() == line
+
+
 def test_the_summary_line():
     assert summary_line(SUMMARY) == (
         "5 tokens, 20.0 tok/s, first token after 0.51 s, prompt 30 tokens at 40 tok/s, 10 reused"

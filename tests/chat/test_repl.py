@@ -3,7 +3,7 @@ import signal
 from contextlib import nullcontext
 
 import pytest
-from fake_model import Replies, fake_model
+from fake_model import EOS, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS
 from tinychat.chat.line_input import LineDiscarded
@@ -57,9 +57,31 @@ def test_a_person_is_greeted():
     assert err == "fake Ctrl-C stops a reply, Ctrl-D leaves, /help lists more\n"
 
 
-def test_a_model_without_template_says_so():
-    _, err, _ = converse([], model=fake_model(Replies(), has_template=False))
-    assert "no chat template" in err
+@pytest.mark.parametrize("interactive", [True, False])
+def test_a_model_without_template_says_so_once(interactive):
+    model = fake_model(lambda ids: EOS, has_template=False)
+    _, err, _ = converse(["hi", "and?"], model=model, interactive=interactive)
+    assert err.splitlines()[-1] == "this model has no chat template: it continues a plain dialogue instead"
+    assert err.count("no chat template") == 1
+
+
+def test_a_pipe_is_told_that_a_reply_was_cut():
+    _, err, _ = converse(["hi"], "Hello!", interactive=False, context_size=8)
+    assert err == "the reply is cut: the context is full, and --context asks for a larger one\n"
+
+
+def test_the_bar_tells_what_the_conversation_takes():
+    bars = []
+
+    class Watched(Script):
+        def read(self, prompt):
+            bars.append(prompt.bar(20))
+            return super().read(prompt)
+
+    chat = Chat(fake_model(Replies("Hello!")), temperature=0.0)
+    lines = Watched(["hi", "/clear"], interactive=True)
+    Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
+    assert bars == ["context 0/256", "context 13/256", "context 0/256"]
 
 
 def test_ctrl_c_stops_the_reply_and_the_chat_goes_on():
@@ -167,7 +189,7 @@ def test_undo_clear_and_system():
 def test_stats_before_and_after_a_reply():
     _, err, _ = converse(["/stats", "hi", "/stats"], "Hello!")
     assert "context: 0 of 256 tokens, messages: 0" in err
-    assert "context: 11 of 256 tokens, messages: 2" in err
+    assert "context: 13 of 256 tokens, messages: 2" in err
     assert "prompt 5 tokens (0 reused)" in err
 
 

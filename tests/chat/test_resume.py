@@ -67,6 +67,31 @@ def test_a_conversation_killed_in_mid_reply_goes_on(terminal):
     assert "assistant  Please wait\n" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_conversation_that_a_signal_ends_is_whole(name, terminal):
+    number = getattr(signal, name)
+    child = terminal("slow")
+    say(child, "hi")
+    child.expect("Please wait")
+    child.kill(number)
+    assert "Traceback" not in child.read()
+    assert child.wait() == 128 + number
+    sessions = Path(os.environ["TINYCHAT_HOME"], "sessions")
+    assert [path.suffix for path in sessions.iterdir()] == [".json"]
+    result = run("--continue", stdin="/context\n")
+    assert "assistant  Please wait\n" in result.stderr
+
+
+def test_a_signal_at_the_prompt_leaves_the_terminal_as_it_was(start):
+    terminal = start("chat", "chatty")
+    terminal.type("typed")
+    terminal.expect("typed")
+    terminal.child.kill(signal.SIGTERM)
+    terminal.ends_with(128 + signal.SIGTERM)
+    assert "Traceback" not in terminal.child.before
+    assert "\x1b[?2004l" in terminal.child.before
+
+
 def test_a_named_conversation_is_resumed_and_flags_win(terminal):
     child = terminal("chatty", "--temperature", "0.5", "--top-k", "7")
     say(child, "hi")

@@ -131,6 +131,7 @@ def test_clear_keeps_the_system_prompt():
     assert chat.say("b") == "Two"
     assert spoken(chat) == [("user", "b"), ("assistant", "Two")]
     assert bytes(i for i in chat.model.engine.cached_ids if i < 256).startswith(b"Be brief.")
+    assert chat.model.summary.reused_tokens == len("<sBe brief.u")
 
 
 def test_limits_reach_the_model():

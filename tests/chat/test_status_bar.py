@@ -12,17 +12,17 @@ def model():
 
 
 def test_before_the_first_reply_there_is_no_rate():
-    assert status_bar(fake_model(Replies()), 80) == "fake · context 0/256 ▱▱▱▱▱▱▱▱▱▱"
+    assert status_bar(fake_model(Replies()), 0, 80) == "fake · context 0/256 ▱▱▱▱▱▱▱▱▱▱"
 
 
 def test_the_bar_tells_model_context_and_rate(model):
-    name, context, rate = status_bar(model, 80).split(" · ")
+    name, context, rate = status_bar(model, 11, 80).split(" · ")
     assert (name, context) == ("some-model", "context 11/22 ▰▰▰▰▰▱▱▱▱▱")
     assert rate.endswith(" tok/s")
 
 
 @pytest.mark.parametrize("width", [80, 50, 40, 30, 20, 10])
 def test_the_bar_fits_and_keeps_the_context_longest(model, width):
-    bar = status_bar(model, width)
+    bar = status_bar(model, 11, width)
     assert len(bar) < width
     assert "11/22" in bar

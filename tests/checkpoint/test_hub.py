@@ -187,9 +187,11 @@ def test_what_the_hub_refuses(hub):
 
 def test_repositories_that_are_no_checkpoints(hub):
     del hub.repositories["owner/model"]["config.json"]
-    check_one_line("owner/model", r"owner/model has no config\.json")
+    check_one_line("owner/model", r"owner/model has no config\.json.*; give the repository that it was made from")
     hub.repositories["owner/other"] = {"config.json": CONFIG_FILE, "model.gguf": b"x"}
     check_one_line("owner/other", r"owner/other has no weights.*expected one of model\.safetensors")
+    hub.repositories["owner/other-GGUF"] = {"model.gguf": b"x"}
+    check_one_line("owner/other-GGUF", "GGUF files are not supported: give the Hugging Face checkpoint")
 
 
 def test_no_network(hub, monkeypatch):

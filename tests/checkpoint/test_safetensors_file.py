@@ -107,11 +107,11 @@ F32_PAIR = {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 8, 16)}
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "truncated or not safetensors"),
-        (b"\x10\0\0\0\0\0\0", "truncated or not safetensors"),
-        (b"version https://example", "truncated or not safetensors"),
-        (struct.pack("<Q", 1 << 63) + b"{}", "truncated or not safetensors"),
-        (struct.pack("<Q", 3) + b"{}", "truncated or not safetensors"),
+        (b"", "truncated or not safetensors.*; download it again"),
+        (b"\x10\0\0\0\0\0\0", "truncated or not safetensors.*; download it again"),
+        (b"version https://example", "truncated or not safetensors.*; download it again"),
+        (struct.pack("<Q", 1 << 63) + b"{}", "truncated or not safetensors.*; download it again"),
+        (struct.pack("<Q", 3) + b"{}", "truncated or not safetensors.*; download it again"),
         (struct.pack("<Q", 0), "not valid JSON"),
         (build(b"[1, 2]", b""), "must hold a JSON object"),
         (build(b"{" * 9000, b""), "not valid JSON|too deeply"),

@@ -100,6 +100,19 @@ def test_remove_suggests_the_nearest():
         store.remove("tinyllama-1.1b")
 
 
+def test_remove_of_what_is_not_there():
+    with pytest.raises(StoreError, match=r"no model 'nothing'; see `tinychat models`$"):
+        store.remove("nothing")
+
+
+def test_a_store_that_cannot_be_used_names_its_variable(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path / "file"))
+    for use in (store.make_store, store.list_models):
+        with pytest.raises(StoreError, match=r"Not a directory; .*set TINYCHAT_HOME"):
+            use()
+
+
 def test_remove_without_permission(monkeypatch):
     add_model("kept")
 
@@ -107,7 +120,7 @@ def test_remove_without_permission(monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("shutil.rmtree", refuse)
-    with pytest.raises(StoreError, match="kept cannot be deleted: Permission denied"):
+    with pytest.raises(StoreError, match="kept cannot be deleted: Permission denied; check"):
         store.remove("kept")
 
 
@@ -169,7 +182,9 @@ def test_resolve_stored_name_in_the_shadow_of_a_plain_folder(tmp_path, monkeypat
     [
         ("", "holds neither"),
         ("empty", "holds neither tinychat.json nor config.json"),
-        ("model.gguf", "is a file"),
+        ("model.bin", "is a file"),
+        ("ggufs/model.Q8_0.GGUF", "GGUF: GGUF files are not supported"),
+        ("ggufs", "ggufs: GGUF files are not supported"),
         ("nothing", "no folder, no model in the store and no repo id"),
         ("smal", "did you mean 'small'"),
         ("../nothing", "no repo id"),
@@ -187,7 +202,9 @@ def test_resolve_says_what_is_wrong(model, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     add_model("small")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "model.gguf").write_text("x")
+    (tmp_path / "ggufs").mkdir()
+    for name in ("model.bin", "ggufs/model.Q8_0.GGUF"):
+        (tmp_path / name).write_text("x")
     with pytest.raises(StoreError, match=reason) as caught:
         store.resolve(model)
     assert str(caught.value).isprintable()

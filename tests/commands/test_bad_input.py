@@ -206,6 +206,27 @@ def test_ctrl_c_while_converting(sound, tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_conversion_that_is_ended_leaves_nothing(name, sound, tmp_path, capfd, monkeypatch):
+    if not hasattr(signal, name):
+        pytest.skip(f"there is no {name} here")
+    number, calls, pack = getattr(signal, name), [], Packer.pack
+    monkeypatch.setattr(Packer, "pack", lambda *arguments: calls.append(1) or ended_pack(*arguments))
+
+    def ended_pack(*arguments):
+        if len(calls) == 3:
+            signal.raise_signal(number)
+        return pack(*arguments)
+
+    previous = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert main(["convert", str(sound), str(tmp_path / "model")]) == 128 + number
+    finally:
+        signal.signal(number, previous)
+    assert capfd.readouterr() == ("", "converting to int4\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ctrl_c_before_the_command_line_is_there():
     program = """
 import builtins, runpy, signal

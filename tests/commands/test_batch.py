@@ -1,12 +1,15 @@
 import json
+import os
 import signal
 
 import engines
+import families
 import pytest
 from console import Console
 from fake_model import BOS, Continuation, fake_model
 
 from tinychat.commands.loading import load_model
+from tinychat.commands.model_stamp import model_stamp
 from tinychat.errors import ModelFolderError
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
@@ -178,7 +181,9 @@ def test_a_file_of_something_else_is_left_alone(console, files, change, line):
     assert target.read_bytes() == content
 
 
-@pytest.mark.parametrize("otherwise", [["--temperature", "0.5"], ["--raw"], ["another"]])
+@pytest.mark.parametrize(
+    "otherwise", [["--temperature", "0.5"], ["--raw"], ["another"], ["--kv", "int8"], ["--context", "64"]]
+)
 def test_results_of_other_settings_are_told_apart(console, files, otherwise):
     source, target = files(JOBS)
     console.run("batch", source, "-o", target)
@@ -207,7 +212,7 @@ def test_in_and_out_must_differ(console, files):
 
 def test_a_file_that_is_missing_is_named(console, tmp_path):
     missing = tmp_path / "missing"
-    expected = (1, "", f"error: No such file or directory: {missing}\n")
+    expected = (1, "", f"error: No such file or directory: {missing}; check the path\n")
     assert console.run("batch", missing, "-o", tmp_path / "out") == expected
 
 
@@ -219,7 +224,108 @@ def test_a_broken_model_ends_the_batch(console, files):
     source, target = files(JOBS)
     code, _, err = console.run("batch", source, "-o", target)
     assert (code, err.splitlines()[-1]) == (1, "error: the model's output is not a number")
+    assert not target.exists()
+
+
+def test_a_model_that_does_not_load_leaves_no_file(console, files, tmp_path):
+    console.load = load_model
+    source, target = files(JOBS)
+    code, _, err = console.run("batch", source, "nomodel", "-o", target)
+    assert (code, target.exists()) == (1, False)
+    assert "'nomodel' is no folder" in err
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "tinychat.json").write_text("{")
+    assert console.run("batch", source, broken, "-o", target)[0] == 1
+    assert not target.exists()
+
+
+def test_an_error_before_the_next_result_keeps_those_that_are_there(console, files):
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target)
+    first = target.read_bytes().splitlines(keepends=True)[0]
+    target.write_bytes(first)
+
+    def fail(name, options):
+        raise ModelFolderError("damaged")
+
+    console.load = fail
+    assert console.run("batch", source, "-o", target)[0] == 1
+    assert target.read_bytes() == first
+
+
+def test_no_lines_give_an_empty_file(console, files):
+    source, target = files([])
+    assert console.run("batch", source, "-o", target)[0] == 0
     assert target.read_bytes() == b""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a model folder as far as a stamp looks at it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "tinychat.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_the_same_folder_under_another_path_is_the_same_model(console, files, folder, monkeypatch):
+    source, target = files(JOBS)
+    console.run("batch", source, folder, "-o", target)
+    moved = folder.rename(folder.with_name("moved"))
+    assert console.run("batch", source, moved, "-o", target) == (0, "", "")
+    monkeypatch.chdir(moved.parent)
+    assert console.run("batch", source, "moved", "-o", target) == (0, "", "")
+    assert len(console.loaded) == 1
+
+
+@pytest.mark.parametrize("file", ["tinychat.json", "tokenizer.json", "model.safetensors"])
+def test_another_model_under_the_same_path_is_refused(console, files, folder, file):
+    source, target = files(JOBS)
+    console.run("batch", source, folder, "-o", target)
+    (folder / file).write_bytes(b"[]")
+    code, _, err = console.run("batch", source, folder, "-o", target)
+    assert code == 1
+    assert "line 1 is not a result of this batch with these settings" in err
+
+
+def test_weights_of_the_same_size_are_told_apart_by_their_time(folder):
+    before = model_stamp(folder)
+    stat = (folder / "model.safetensors").stat()
+    os.utime(folder / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
+    assert model_stamp(folder) != before
+
+
+def test_the_demo_model_is_the_same_by_name(console, files):
+    source, target = files(JOBS)
+    console.run("batch", source, "-o", target)
+    assert console.run("batch", source, "demo", "-o", target) == (0, "", "")
+    assert len(console.loaded) == 1
+
+
+def test_a_checkpoint_is_known_again_once_it_is_converted(console, files, tmp_path):
+    console.load = load_model
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen2-tied"], tmp_path / "checkpoint")
+    source, target = files([{"prompt": "x", "max_tokens": 2}])
+    assert console.run("batch", source, checkpoint, "-o", target)[0] == 0
+    console.load = None
+    assert console.run("batch", source, checkpoint, "-o", target) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "times"),
+    [
+        ({"prompt": "x"}, [], 0),
+        ({"prompt": "x"}, ["--chat"], 1),
+        ({"prompt": "x"}, ["--system", "s"], 1),
+        ({"messages": [{"role": "user", "content": "x"}]}, [], 1),
+    ],
+)
+def test_conversations_without_template_are_said_once(console, files, line, flags, times):
+    source, target = files([line, line])
+    _, _, err = console.run("batch", source, "-o", target, *flags)
+    assert err.count("this model has no chat template: it continues a plain dialogue instead\n") == times
 
 
 def test_lines_share_what_they_begin_with(console, files):
@@ -258,3 +364,4 @@ def test_examples_in_the_help_keep_their_lines(console, command, example):
     _, out, _ = console.run(command, "--help")
     assert f"\n  {example}" in out
     assert "\\b" not in out
+    assert "pip install '.[constrain]' in the clone" in " ".join(out.split())

@@ -45,7 +45,8 @@ def test_a_file_alone_is_a_prompt(console, write):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"caf\xe9", "is not a text in UTF-8"), (None, "cannot be read: No such file")]
+    ("content", "message"),
+    [(b"caf\xe9", "is not a text in UTF-8"), (None, "cannot be read: No such file or directory; check the path")],
 )
 def test_a_file_that_is_no_text_is_named(console, write, tmp_path, content, message):
     path = tmp_path / "missing" if content is None else write("1", content)
@@ -120,8 +121,38 @@ def test_samples_without_a_seed_have_one_each(console):
     assert first["seed"] != second["seed"]
 
 
-def test_samples_of_text_have_a_line_between_them(console):
-    assert console.run("complete", "-p", "Once", "-n", "2") == (0, " upon a time\n---\n upon a time\n", "")
+def test_samples_of_text_have_a_line_between_them_on_stderr(console):
+    assert console.run("complete", "-p", "Once", "-n", "2") == (0, " upon a time\n upon a time\n", "---\n")
+
+
+def test_the_line_between_samples_stands_between_them_on_a_terminal(console, monkeypatch):
+    both = io.StringIO()
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, both)
+    console.run("complete", "-p", "Once", "-n", "2")
+    assert both.getvalue() == " upon a time\n---\n upon a time\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "context", "out", "err"),
+    [
+        (["--max-tokens", "5"], 256, " upon\n", "the reply is cut at the token limit: --max-tokens sets another\n"),
+        ([], 8, " upo\n", "the reply is cut: the context is full, and --context asks for a larger one\n"),
+        (["--json"], 8, None, ""),
+    ],
+)
+def test_a_text_that_was_cut_is_said_to_be(console, flags, context, out, err):
+    console.model = fake_model(STORY, has_template=False, context_size=context)
+    code, written, said = console.run("complete", "-p", "Once", *flags)
+    assert (code, out or written, said) == (0, written, err)
+
+
+@pytest.mark.parametrize(
+    ("flags", "times"), [(["--chat"], 1), (["--system", "s", "--json"], 1), (["--chat", "-n", "2"], 1), ([], 0)]
+)
+def test_a_conversation_without_template_is_said_once(console, flags, times):
+    _, _, err = console.run("complete", "-p", "Once", *flags)
+    assert err.count("this model has no chat template: it continues a plain dialogue instead\n") == times
 
 
 def test_a_terminal_gets_the_text_as_it_is_but_for_escape_codes(console, monkeypatch):
@@ -130,7 +161,7 @@ def test_a_terminal_gets_the_text_as_it_is_but_for_escape_codes(console, monkeyp
     monkeypatch.setattr(sys, "stdout", terminal)
     console.model = fake_model(Replies("# a *b*\x1b[2J", "- c"))
     assert console.run("complete", "-p", "hi", "-n", "2")[0] == 0
-    assert terminal.getvalue() == "# a *b*␛[2J\n---\n- c\n"
+    assert terminal.getvalue() == "# a *b*␛[2J\n- c\n"
 
 
 def test_samples_of_jsonl_are_numbered(console):
@@ -188,8 +219,8 @@ def test_a_schema_makes_the_reply_json(console, write):
     console.model = fake_model(lambda ids: None, has_template=False)
     schema = write("schema.json", b'{"enum": ["yes", "no"]}')
     code, out, err = console.run("complete", "-p", "x", "--schema", schema, "-n", "4", "--seed", "1", "--top-k", "0")
-    assert (code, err) == (0, "")
-    assert set(out.splitlines()) <= {'"yes"', '"no"', "---"}
+    assert (code, err) == (0, "---\n" * 3)
+    assert set(out.splitlines()) <= {'"yes"', '"no"'}
 
 
 def test_a_grammar_goes_with_json_and_logprobs_of_the_bare_model(console, write):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import families
 import numpy as np
@@ -147,6 +148,25 @@ def test_an_interrupted_conversion_leaves_nothing(error, steps, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_a_conversion_removes_what_a_killed_one_left_and_nothing_else(tmp_path):
+    def leave(name, age):
+        (tmp_path / name).mkdir()
+        for path in (tmp_path / name / "model.safetensors", tmp_path / name):
+            path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+
+    day = 24 * 3600
+    leave(".model.converting-old45678", 2 * day)
+    kept = {".model.converting-new45678": day / 2, ".model.original": 9 * day, ".other.converting-old45678": 9 * day}
+    for name, age in kept.items():
+        leave(name, age)
+    leave(".model.converting-written1", 2 * day)
+    os.utime(tmp_path / ".model.converting-written1" / "model.safetensors")
+    convert(checkpoint_of("qwen3", tmp_path), tmp_path / "model")
+    expected = {*kept, ".model.converting-written1", "model", "checkpoint"}
+    assert {path.name for path in tmp_path.iterdir()} == expected
+
+
 @pytest.mark.parametrize("what", ["file", "folder", "dangling link"])
 def test_an_existing_target_is_left_alone(what, tmp_path):
     target = tmp_path / "model"
@@ -195,7 +215,7 @@ def test_weights_that_are_not_finite_are_named(method, name, bad, tmp_path):
         tensors[name].flat[-1] = bad
 
     change_weights(checkpoint, spoil)
-    with pytest.raises(ConversionError, match=r"not finite") as caught:
+    with pytest.raises(ConversionError, match=r"not finite.*download .* again, or try --quant f32") as caught:
         convert(checkpoint, tmp_path / "model", method)
     assert name in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
@@ -207,7 +227,7 @@ def test_weights_that_are_not_finite_are_named(method, name, bad, tmp_path):
 def test_a_missing_tensor_is_named(name, tmp_path):
     checkpoint = checkpoint_of("qwen2-window", tmp_path)
     change_weights(checkpoint, lambda tensors: tensors.pop(name))
-    with pytest.raises(CheckpointError, match=f"no tensor {name}"):
+    with pytest.raises(CheckpointError, match=f"no tensor {name}: .*download it again"):
         convert(checkpoint, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
@@ -220,7 +240,8 @@ def test_a_tensor_of_another_shape_is_named(tmp_path):
 
     change_weights(checkpoint, cut)
     with pytest.raises(
-        CheckpointError, match=r"lm_head\.weight has shape \[516, 96\], config\.json asks for \[517, 96\]"
+        CheckpointError,
+        match=r"lm_head\.weight has shape \[516, 96\], config\.json asks for \[517, 96\]: .*download both again",
     ):
         convert(checkpoint, tmp_path / "model")
 

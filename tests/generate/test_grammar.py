@@ -191,5 +191,5 @@ def test_everything_is_valid_under_the_schema_true():
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(SettingError, match=r"pip install 'tinychat\[constrain\]'$"):
+    with pytest.raises(SettingError, match=r"pip install '\.\[constrain\]' in the clone$"):
         Grammar.from_schema("{}")

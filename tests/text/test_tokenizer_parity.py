@@ -28,6 +28,13 @@ TEXTS = [
 ]
 # Without the noncharacters that tinychat takes out of a text, as marks of its own: see tinychat.text.guard.
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0\ufdd1\ufdd2\ufdd3"), max_size=40)
+
+
+def without(*tokens):
+    """Return texts in which no special token stands: transformers reads it as one, and we only what a template wrote."""
+    return ANY_TEXT.filter(lambda text: not any(token in text for token in tokens))
+
+
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
@@ -72,7 +79,7 @@ class TestSentencePiece:
 
         # Runs of spaces are left out: see test_sentencepiece_tokenizer.
         @QUICK
-        @given(ANY_TEXT.filter(lambda text: "  " not in text.replace("\u2581", " ")))
+        @given(without("<s>", "</s>", "<unk>").filter(lambda text: "  " not in text.replace("\u2581", " ")))
         def check(text):
             assert ours.encode(text) == theirs(text).input_ids
 
@@ -105,7 +112,7 @@ class TestTokenizerJson:
         ours, theirs = load_both(write_tokenizer(tmp_path_factory.mktemp("t"), kind, special, added))
 
         @QUICK
-        @given(ANY_TEXT)
+        @given(without(*special))
         def check(text):
             ids = theirs(text, add_special_tokens=False).input_ids
             assert ours.encode(text, add_bos=False) == ids

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from textwrap import shorten
 
 from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.desk import Desk
 from tinychat.chat.settings import SAMPLING_NAMES, changed_sampling
-from tinychat.errors import SettingError
+from tinychat.generate.settings import SamplingSettings
 
 
 def clear(desk: Desk, _argument: str) -> None:
@@ -37,11 +38,18 @@ def edit(desk: Desk, argument: str) -> None:
 
 
 def retry(desk: Desk, argument: str) -> None:
-    """Write the last reply again with other sampling, for this once."""
-    if not argument:
-        raise SettingError("nothing says how to sample differently: type /retry temperature=1.0, or /regen")
-    with desk.chat.sampling_otherwise(changed_sampling(desk.chat.sampling, as_assignments(argument))):
+    """Write the last reply again with other sampling, for this once; without an argument, with more randomness."""
+    sampling = desk.chat.sampling
+    sampling = changed_sampling(sampling, as_assignments(argument)) if argument else _freer(sampling)
+    if desk.chat.messages and not argument:
+        desk.notice(f"writing it again with temperature={sampling.temperature:g}, this once")
+    with desk.chat.sampling_otherwise(sampling):
         desk.regenerate()
+
+
+def _freer(sampling: SamplingSettings) -> SamplingSettings:
+    usual = sampling.temperature
+    return replace(sampling, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
 
 
 def complete_retry(_desk: Desk, argument: str) -> Iterable[str]:

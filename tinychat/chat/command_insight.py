@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import shorten
 
 from tinychat.chat.command import as_count
+from tinychat.chat.context_use import context_use
 from tinychat.chat.desk import Desk
 from tinychat.chat.explanation import explain_reply
 
@@ -14,8 +15,7 @@ _SHOWN_TOKENS = 200
 def stats(desk: Desk, _argument: str) -> None:
     """Show context use and the rates of the last reply."""
     chat = desk.chat
-    used, size = len(chat.model.engine.cached_ids), chat.model.context_size
-    desk.notice(f"context: {used} of {size} tokens, messages: {len(chat.messages)}")
+    desk.notice(f"context: {context_use(chat)} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
     summary = chat.model.summary
     if summary is not None:
         desk.notice(
@@ -30,7 +30,7 @@ def context(desk: Desk, _argument: str) -> None:
     """Show what fills the context."""
     chat = desk.chat
     size, seen = chat.model.context_size, chat.messages[chat.forgotten :]
-    used = len(chat.rendered_ids(seen)) if seen or chat.system else 0
+    used = context_use(chat)
     lines = [f"{used} of {size} tokens in use, {size - used} left; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")

@@ -7,6 +7,7 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.desk import Desk
+from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.errors import SessionError
 
 
@@ -60,6 +61,8 @@ def model(desk: Desk, argument: str) -> None:
     """Let another model go on with the conversation."""
     desk.workspace.change_model(argument)
     desk.notice(f"{desk.chat.model.name} goes on from here; it reads the conversation with your next message")
+    if desk.chat.model.template.is_fallback:
+        desk.notice(NO_TEMPLATE)
 
 
 def complete_model(desk: Desk, _argument: str) -> Iterable[str]:

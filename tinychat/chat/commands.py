@@ -77,7 +77,7 @@ _TABLE = (
     Command("help", "", "List the commands", _help),
     Command("exit", "", "Leave; so does Ctrl-D", _exit),
     Command("regen", "", "Write the last reply again", regenerate),
-    Command("retry", "KEY=VALUE", "Write it again with other sampling: /retry temperature=1.0", retry, complete_retry),
+    Command("retry", "[KEY=VALUE]", "Write it again with other sampling, or just more freely", retry, complete_retry),
     Command("undo", "[N]", "Take back the last N messages and their replies", undo),
     Command("edit", "[N]", "Take them back, and change the first of them in the prompt", edit),
     Command("clear", "", "Begin a new conversation, keep the system prompt", clear),

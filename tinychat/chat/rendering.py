@@ -25,6 +25,11 @@ _ENDINGS: Mapping[FinishReason, str] = {
     "interrupted": "stopped",
 }
 
+_CUTS: Mapping[FinishReason, str] = {
+    "length": "the reply is cut at the token limit: --max-tokens sets another",
+    "context": "the reply is cut: the context is full, and --context asks for a larger one",
+}
+
 
 class Reply(Protocol):
     """A reply being drawn."""
@@ -94,10 +99,12 @@ class Renderer:
             self._reply = None
 
     def summary(self, summary: Summary) -> None:
-        """Say in a dim line what the reply took; nothing where nobody watches."""
+        """Say in a dim line what the reply took; where nobody watches, only that it was cut."""
         if self._err_is_terminal:
             line = summary_line(summary, terminal_size(self._err)[0])
             self._write_err(self._styled(_DIM, line) + "\n")
+        elif summary.finish_reason in _CUTS:
+            self._write_err(f"{_CUTS[summary.finish_reason]}\n")
 
     def notice(self, text: str) -> None:
         """Write a line for the person on stderr; a reply that is being drawn goes on below it."""

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tinychat.chat.commands import complete_command, is_command, run_command
+from tinychat.chat.context_use import context_use
 from tinychat.chat.fences import unfence
 from tinychat.chat.interrupt import InterruptFlag
 from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
 from tinychat.chat.status_bar import status_bar
+from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.loop import Piece
@@ -37,6 +39,8 @@ class Repl:
         """Read and answer until the input ends or a command leaves."""
         if self._lines.interactive:
             self._greet()
+        if self.chat.model.template.is_fallback:
+            self.notice(NO_TEMPLATE)
         while not self._leaving:
             try:
                 line = self._read()
@@ -81,12 +85,10 @@ class Repl:
 
     def _greet(self) -> None:
         self._renderer.banner(self.chat.model.name, "Ctrl-C stops a reply, Ctrl-D leaves, /help lists more")
-        if self.chat.model.template.is_fallback:
-            self.notice("this model has no chat template: it continues a plain dialogue instead")
 
     def _read(self) -> str:
         """Return the next message, empty if Ctrl-C threw it away; a second Ctrl-C in a row means the end."""
-        prompt = Prompt(self._prefill, self._multiline, self._complete, self._bar)
+        prompt = self._prompt()
         self._prefill = ""
         try:
             line = self._lines.read(prompt)
@@ -101,11 +103,15 @@ class Repl:
         self._discarded_one = False
         return line
 
+    def _prompt(self) -> Prompt:
+        if not self._lines.interactive:
+            return Prompt()
+        # Counted once for each prompt: the bar is drawn with every key.
+        bar = partial(status_bar, self.chat.model, context_use(self.chat))
+        return Prompt(self._prefill, self._multiline, self._complete, bar)
+
     def _complete(self, line: str) -> list[str]:
         return complete_command(self, line)
-
-    def _bar(self, width: int) -> str:
-        return status_bar(self.chat.model, width)
 
     def _handle(self, line: str) -> None:
         try:

@@ -35,7 +35,8 @@ class Chat:
     stop : sequence of str
         Texts that end a reply.
     overflow : {"stop", "drop", "shift"}
-        What happens when the context is full: see `OverflowPolicy`.
+        What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
+        command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
     **sampling
         Fields of `SamplingSettings`. With a seed the conversation can be repeated; the seed grows
         by one with each reply, so that regenerating gives another text.
@@ -161,9 +162,11 @@ class Chat:
         return message.content
 
     def clear(self) -> None:
-        """Forget all messages, what was to go with the next one and what the model has read; keep the system prompt."""
+        """Forget all messages and what was to go with the next one; keep the system prompt.
+
+        The model's cache stays as it is: the next prompt rewinds it to what both begin with.
+        """
         self.attachments = []
-        self.model.engine.rewind(0)
         self.replace_messages([])
 
     def seed(self) -> None:

@@ -57,8 +57,12 @@ def _resize(chat: Chat, value: str) -> None:
     """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
     if not value.isdecimal():
         raise SettingError(f"context must be a whole number of tokens, not {value!r}")
-    if int(value) != chat.model.context_size:
-        chat.model.engine.resize(int(value))
+    engine, size = chat.model.engine, int(value)
+    if not chat.messages and 0 < size < len(engine.cached_ids):
+        # What an earlier conversation left in the cache must not stand in the way of a smaller one.
+        engine.rewind(0)
+    if size != engine.context_size:
+        engine.resize(size)
 
 
 def changed_sampling(sampling: SamplingSettings, values: Mapping[str, str]) -> SamplingSettings:

@@ -7,9 +7,19 @@ from tinychat.generate.model import Model
 _METER_CELLS = 10
 
 
-def status_bar(model: Model, width: int) -> str:
-    """Return the line for a terminal of `width` columns; what does not fit is left out, least needed first."""
-    used, size = len(model.engine.cached_ids), model.context_size
+def status_bar(model: Model, used: int, width: int) -> str:
+    """Return the line for a terminal; what does not fit is left out, least needed first.
+
+    Parameters
+    ----------
+    model : Model
+        Who answers.
+    used : int
+        Tokens that the conversation takes.
+    width : int
+        Columns of the terminal.
+    """
+    size = model.context_size
     context = f"context {used}/{size}"
     meter = _meter(used / size)
     rate = "" if model.summary is None else f"{model.summary.decode_rate:.1f} tok/s"

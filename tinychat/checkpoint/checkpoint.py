@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.checkpoint.tensors import Tensors, open_tensors
+from tinychat.checkpoint.gguf import ADVICE, is_gguf
+from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.model.config import ModelConfig
 
@@ -45,6 +46,12 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     UnsupportedModelError
         If the architecture is not implemented.
     """
+    if is_gguf(folder) and not _has_weights(folder):
+        raise CheckpointError(f"{folder}: {ADVICE}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     return Checkpoint(folder, ModelConfig.from_file(folder / "config.json"), open_tensors(folder))
+
+
+def _has_weights(folder: Path) -> bool:
+    return any((folder / name).exists() for name in WEIGHT_FILES)

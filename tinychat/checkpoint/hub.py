@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from tinychat.checkpoint.checkpoint import TEXT_FILES
+from tinychat.checkpoint.gguf import ADVICE as GGUF
 from tinychat.checkpoint.tensors import WEIGHT_FILES
 from tinychat.errors import HubError
 from tinychat.model.config import ModelConfig
@@ -43,7 +44,8 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
     """
     folder = _snapshot(repo_id, revision, list(TEXT_FILES))
     if not (folder / "config.json").is_file():
-        raise HubError(f"{repo_id} has no config.json; it is no checkpoint in the Hugging Face layout")
+        advice = _advice(repo_id)
+        raise HubError(f"{repo_id} has no config.json, so it is no checkpoint in the Hugging Face layout; {advice}")
     ModelConfig.from_file(folder / "config.json")
     for patterns in _WEIGHTS:
         # The folder is named by its commit: all parts come from the same one. The library warns when no
@@ -51,7 +53,13 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         folder = _snapshot(repo_id, folder.name, ["config.json", *patterns])
         if any((folder / name).exists() for name in WEIGHT_FILES):
             return folder
-    raise HubError(f"{repo_id} has no weights that can be read; expected one of {', '.join(WEIGHT_FILES)}")
+    expected = ", ".join(WEIGHT_FILES)
+    raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
+
+
+def _advice(repo_id: str) -> str:
+    # What else lies there was not asked for; such repositories say so in their names.
+    return GGUF if "gguf" in repo_id.lower() else "give the repository that it was made from"
 
 
 def _snapshot(repo_id: str, revision: str | None, patterns: list[str]) -> Path:

@@ -82,9 +82,8 @@ def read_header(path: Path) -> dict[str, SafetensorsEntry]:
             file.seek(0)
             length = int.from_bytes(file.read(8), "little")
             if file_size < 8 or length > min(MAX_HEADER_BYTES, file_size - 8):
-                raise CheckpointError(
-                    f"{path} is truncated or not safetensors: {file_size} bytes, a header of {length}"
-                )
+                what = f"{file_size} bytes, a header of {length}"
+                raise CheckpointError(f"{path} is truncated or not safetensors: {what}; download it again")
             header = parse_json_object(file.read(length), f"{path} (header)")
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None

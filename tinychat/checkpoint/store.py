@@ -10,11 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+from tinychat.checkpoint.gguf import ADVICE, is_gguf
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.model.json_file import one_line, read_json_object
 
 MANIFEST = "tinychat.json"  # what makes a folder a converted model
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_SEE_MODELS = "; see `tinychat models`"
+_OTHER_HOME = "check its permissions, or set TINYCHAT_HOME to another folder"
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
@@ -88,7 +91,7 @@ def list_models() -> list[StoredModel]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StoreError(f"{store_folder()} cannot be read: {error.strerror or error}") from None
+        raise StoreError(f"{store_folder()} cannot be read: {error.strerror or error}; {_OTHER_HOME}") from None
     return [_describe(path) for path in paths if _NAME.fullmatch(path.name) and _holds(path, MANIFEST)]
 
 
@@ -102,7 +105,7 @@ def remove(name: str) -> None:
     """
     path = path_for(name)
     if not path.is_dir():
-        raise StoreError(f"the store holds no model {name!r}{_suggestion(name)}")
+        raise StoreError(f"the store holds no model {name!r}{_suggestion(name) or _SEE_MODELS}")
     try:
         if path.is_symlink():
             path.unlink()
@@ -111,7 +114,7 @@ def remove(name: str) -> None:
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path)
     except OSError as error:
-        raise StoreError(f"{path} cannot be deleted: {error.strerror or error}") from None
+        raise StoreError(f"{path} cannot be deleted: {error.strerror or error}; check its permissions") from None
 
 
 def resolve(model: str) -> ModelReference:
@@ -130,16 +133,54 @@ def resolve(model: str) -> ModelReference:
         return _converted_or("checkpoint", str(folder), _name_of_folder(folder))
     if _NAME.fullmatch(model) and _holds(path_for(model), MANIFEST):
         return ModelReference("stored", model, path_for(model))
+    if is_gguf(folder):
+        raise StoreError(f"{folder}: {ADVICE}")
     if os.path.isdir(folder):
         raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is no model folder")
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is a file; expected a folder, a stored name or a repo id")
-    if _REPO_ID.fullmatch(model) and ".." not in model:
-        return _converted_or("repository", model, model.replace("/", "--"))
+    if _is_repo_id(model):
+        return repository(model)
     raise StoreError(
-        f"{one_line(model)!r} is no folder, no model in the store and no repo id"
-        f"{_suggestion(model) or '; see `tinychat models`'}"
+        f"{one_line(model)!r} is no folder, no model in the store and no repo id{_suggestion(model) or _SEE_MODELS}"
     )
+
+
+def repository(repo_id: str) -> ModelReference:
+    """Point to a repository of the hub, whatever folders there are, or to its conversion in the store.
+
+    Raises
+    ------
+    StoreError
+        If `repo_id` is none.
+    """
+    if not _is_repo_id(repo_id):
+        raise StoreError(f"{one_line(repo_id, 60)} is no repo id: give one of the form owner/name")
+    return _converted_or("repository", repo_id, repo_id.replace("/", "--"))
+
+
+def make_store() -> None:
+    """Make the store's folder, and try whether models can be written there: before hours of downloading.
+
+    Raises
+    ------
+    StoreError
+        If they cannot.
+    """
+    # Imported here: the light commands write nothing.
+    from tempfile import TemporaryFile
+
+    folder = store_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written: {error.strerror or error}; {_OTHER_HOME}") from None
+
+
+def _is_repo_id(text: str) -> bool:
+    return _REPO_ID.fullmatch(text) is not None and ".." not in text
 
 
 def _holds(folder: Path, file_name: str) -> bool:

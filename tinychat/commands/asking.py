@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.commands.options import ReplyOptions
 
 if TYPE_CHECKING:
@@ -39,12 +41,23 @@ class Prompt:
 
 def text_prompt(model: Model, text: str, system: str | None = None, as_chat: bool | None = None) -> Prompt:
     """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
-    if as_chat is None:
-        as_chat = system is not None or not model.template.is_fallback
-    if not as_chat:
+    if not is_message(model, system, as_chat):
         return Prompt(model.encode(text), joins_reply=True)
     standing = [{"role": "system", "content": system}] if system else []
     return chat_prompt(model, [*standing, {"role": "user", "content": text}])
+
+
+def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
+    """Return whether a text is put to the model as a message of a conversation."""
+    if as_chat is None:
+        return system is not None or not model.template.is_fallback
+    return as_chat
+
+
+def say_if_no_template(model: Model) -> None:
+    """Tell on stderr that a conversation is put to a model that has no template for it."""
+    if model.template.is_fallback:
+        print(NO_TEMPLATE, file=sys.stderr, flush=True)
 
 
 def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]]) -> Prompt:

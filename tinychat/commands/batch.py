@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.asking import ask, chat_prompt, text_prompt
+from tinychat.commands.asking import ask, chat_prompt, is_message, say_if_no_template, text_prompt
 from tinychat.commands.batch_jobs import Job, read_jobs
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
+from tinychat.commands.model_stamp import converted_folder, model_stamp
 from tinychat.commands.options import check_template_flags, load_flags, reply_flags, split_flags
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.reply_report import piece_fields, summary_fields
@@ -70,8 +71,9 @@ def batch(
 
     OUT.jsonl gets a line for each, in the same order: id, a digest of what was asked, text, token_ids,
     finish_reason, counts and seed, or an error instead where a line cannot be answered; exit code 1
-    then tells of it at the end. The tokens are those that `tinychat complete` gives for the line alone.
-    Started again after Ctrl-C, the command goes on where it was.
+    then tells of it at the end. With a seed, or with temperature 0, the tokens are those that
+    `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command goes on where
+    it was; results of other prompts, settings or weights are refused.
     """  # noqa: D301
     check_template_flags(system, as_chat)
     if target.exists() and os.path.samefile(source, target):
@@ -79,11 +81,19 @@ def batch(
     loading, reply = split_flags(flags)
     rules = read_grammar(schema, grammar)
     jobs = read_jobs(source.read_bytes(), reply)
-    common = (model, system, as_chat, schema and schema.read_bytes(), grammar and grammar.read_bytes())
+    loaded: Model | None = None
+    folder = converted_folder(model)
+    if folder is None:
+        loaded = load(model, loading)
+        folder = loaded.path
+    limits = [file and file.read_bytes() for file in (schema, grammar)]
+    common = (model_stamp(folder), loading.context, loading.kv, system, as_chat, *limits)
     with BatchResults(target, jobs, common) as results:
         if results.done < len(jobs):
-            loaded = load(model, loading)
+            loaded = loaded or load(model, loading)
             answers = _Answers(loaded, system, as_chat, None if rules is None else rules.compile(loaded))
+            if any(map(answers.is_conversation, jobs[results.done :])):
+                say_if_no_template(loaded)
             _run(answers, jobs, results, f"answering {source.name}")
     if results.failed:
         raise TinychatError(f'{results.failed} of {len(jobs)} lines have no answer: see "error" in {target}')
@@ -105,6 +115,10 @@ class _Answers:
         self._system = system
         self._as_chat = as_chat
         self._constraint = constraint
+
+    def is_conversation(self, job: Job) -> bool:
+        """Return whether the line is put to the model through the chat template."""
+        return not isinstance(job.prompt, str) or is_message(self._model, self._system, self._as_chat)
 
     def fields(self, job: Job) -> dict[str, object]:
         """Return text and counts, or the error where the line is to blame for it."""

@@ -21,7 +21,8 @@ class BatchResults:
     Parameters
     ----------
     path : Path
-        Made if it does not exist. A last line that was cut in mid-writing is taken away.
+        Made if it does not exist, and gone again where an error comes before the first result. A last line
+        that was cut in mid-writing is taken away.
     jobs : sequence of Job
         All jobs, those that are done included.
     common : sequence
@@ -43,6 +44,7 @@ class BatchResults:
     def __init__(self, path: Path, jobs: Sequence[Job], common: Sequence[object] = ()) -> None:
         self._path, self._common = path, [str(value) for value in common]
         self.done = self.failed = 0
+        self._is_new = not path.exists()
         self._file = open(path, "a+b")
         try:
             self._take_over(jobs)
@@ -57,6 +59,8 @@ class BatchResults:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+        if error is not None and self._is_new and self.done == 0:
+            self._path.unlink(missing_ok=True)
 
     def add(self, job: Job, fields: dict[str, object]) -> None:
         """Write the result of the next job, in one piece."""

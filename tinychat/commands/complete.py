@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.asking import ask, text_prompt
+from tinychat.commands.asking import ask, is_message, say_if_no_template, text_prompt
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import ReplyOptions, check_template_flags, load_flags, reply_flags, split_flags
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Replies to write, with seeds SEED, SEED + 1, ...: a line --- between them, in --json a list",
+    help="Replies to write, with seeds SEED, SEED + 1, ...: in --json a list, as text with --- on stderr between them",
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @constraint_flags
@@ -103,6 +103,8 @@ def complete(
     text = prompt_text(prompt, source is not None, files)
     loaded = load(model, loading)
     asked = text_prompt(loaded, text, system, as_chat)
+    if is_message(loaded, system, as_chat):
+        say_if_no_template(loaded)
     constraint = None if rules is None else rules.compile(loaded)
 
     def start(sample: int, on_prefill: PrefillProgress | None) -> Generation:

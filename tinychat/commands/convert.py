@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -32,14 +31,8 @@ def convert(source: str, target: Path, quant: str, group_size: int) -> None:
 
     SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
     """
-    from tinychat.locate import check_checkpoint, checkpoint_folder
+    # Imported here: `tinychat --help` shall not wait for it.
+    from tinychat.locate import convert as convert_checkpoint
 
-    folder = checkpoint_folder(source)
-    check_checkpoint(folder)
-    # Imported here: a wrong SRC is told without waiting for Numba.
-    from tinychat.conversion.convert import convert as convert_checkpoint
-
-    # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
-    origin = None if os.path.isdir(os.path.expanduser(source)) else source
     with progress_bar(f"converting to {quant}") as progress:
-        convert_checkpoint(folder, target, quant, group_size, progress, origin)
+        convert_checkpoint(source, target, quant, group_size, progress)

@@ -5,26 +5,33 @@ from __future__ import annotations
 import click
 
 from tinychat.chat.safe_text import safe_text
+from tinychat.commands.options import KV_TYPES
 from tinychat.errors import TinychatError
 
 
 @click.command()
 @click.argument("model", required=False)
-def doctor(model: str | None) -> None:
+@click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context to reckon with")
+@click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache to reckon with")
+def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     """Examine this machine, and MODEL if given.
 
     Shows processor, memory, versions, the cache of compiled kernels and the store; for a model its sizes and the
-    memory it needs. Exit code 1 if something is wrong.
+    memory it needs, with --context and --kv for another cache than the usual one. Exit code 1 if something is wrong.
     """
+    if model is None and (context is not None or kv is not None):
+        raise click.UsageError("--context and --kv are about a MODEL: name one, such as demo")
     # Imported here: `tinychat --help` shall not wait for it.
-    from tinychat.checkpoint.store import resolve
     from tinychat.doctor import Findings, examine_machine, examine_model
+    from tinychat.locate import find
 
     findings = Findings()
     examine_machine(findings)
-    if model is not None:
-        reference = resolve(model)
-        findings.check(lambda: examine_model(findings, reference))
+    if model is None:
+        findings.add("model", "none was named: `tinychat doctor demo` examines the bundled one")
+    else:
+        reference = find(model)
+        findings.check(lambda: examine_model(findings, reference, context, kv))
     width = max(len(name) for name, _ in findings.lines)
     for name, value in findings.lines:
         click.echo(safe_text(f"{name:<{width}}  {value}"))

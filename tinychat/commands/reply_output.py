@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Starter = Callable[[int, "PrefillProgress | None"], "Generation"]
 """Begins the reply of this number, counted from 0."""
 
-SEPARATOR = "---\n"
-"""The line between two replies of text."""
+SEPARATOR = "---"
+"""The line between two replies of text; on stderr, since no model wrote it."""
 
 
 def write_text(start: Starter, samples: int, code_only: bool, thinking: bool) -> None:
@@ -41,8 +41,7 @@ def write_text(start: Starter, samples: int, code_only: bool, thinking: bool) ->
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
     for sample in range(samples):
         if sample > 0:
-            renderer.text(SEPARATOR)
-            renderer.end_reply()
+            renderer.notice(SEPARATOR)
         run = start(sample, renderer.prefill_progress)
         try:
             summary = _write_code(renderer, run, thinking) if code_only else _write_all(renderer, run)

@@ -7,7 +7,6 @@ import sys
 import click
 
 from tinychat.commands.progress import progress_bar
-from tinychat.errors import StoreError
 
 
 @click.command()
@@ -17,12 +16,10 @@ def pull(repo_id: str) -> None:
 
     REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store.
     """
-    from tinychat.locate import locate
+    from tinychat.locate import pull as pull_model
 
-    if "/" not in repo_id:
-        raise StoreError(f"{repo_id} is no repo id: give one of the form owner/name")
     with progress_bar(f"converting {repo_id} to int4") as progress:
-        folder = locate(repo_id, progress)
+        folder = pull_model(repo_id, progress)
     print(f"stored as {folder.name}", file=sys.stderr)
 
 

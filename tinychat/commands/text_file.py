@@ -18,6 +18,6 @@ def read_text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except OSError as error:
-        raise TextError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise TextError(f"{file} cannot be read: {error.strerror or error}; check the path") from None
     except ValueError:
         raise TextError(f"{file} is not a text in UTF-8: convert it first") from None

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from tinychat.errors import CheckpointError, ConversionError
 from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
 from tinychat.model.layout import Norm, Quantization, linears, norms, padded, tensor_specs
 
+# A conversion writes all the time.
+_STALE_SECONDS = 24 * 3600.0
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 
@@ -94,7 +97,8 @@ def written_aside(dst: Path) -> Iterator[Path]:
         raise ConversionError(f"{dst} exists already: remove it, or choose another target")
     try:
         dst.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{dst.name}.", dir=dst.parent))
+        remove_stale_asides(dst)
+        aside = Path(tempfile.mkdtemp(prefix=aside_prefix(dst), dir=dst.parent))
     except OSError as error:
         raise ConversionError(f"{dst} cannot be written ({error.strerror}): choose another target") from None
     try:
@@ -102,9 +106,38 @@ def written_aside(dst: Path) -> Iterator[Path]:
         aside.chmod(0o755)
         os.replace(aside, dst)
     except OSError as error:
-        raise ConversionError(f"{dst} cannot be written ({error.strerror or error})") from None
+        reason = error.strerror or error
+        raise ConversionError(
+            f"{dst} cannot be written ({reason}): free some space, or choose another target"
+        ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_prefix(dst: Path) -> str:
+    """Return how the temporary folders of a target begin: in a way that no person would name a folder."""
+    return f".{dst.name}.converting-"
+
+
+def remove_stale_asides(dst: Path) -> None:
+    """Remove what conversions to `dst` left when they were killed: temporary folders untouched for a day."""
+    prefix, limit = aside_prefix(dst), time.time() - _STALE_SECONDS
+    try:
+        folders = [*dst.parent.iterdir()]
+    except OSError:
+        # A folder that may be written, but not listed.
+        return
+    for folder in folders:
+        if folder.name.startswith(prefix) and not folder.is_symlink() and _touched(folder) < limit:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _touched(folder: Path) -> float:
+    """Return when anything in a folder was written last, in seconds since the epoch; now if that is not known."""
+    try:
+        return max(path.stat().st_mtime for path in [folder, *folder.rglob("*")])
+    except OSError:
+        return time.time()
 
 
 def write_weights(
@@ -150,11 +183,14 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     """
     for name, shape in expected_tensors(checkpoint):
         if name not in checkpoint.tensors.names():
-            raise CheckpointError(f"{checkpoint.path} has no tensor {name}: the checkpoint is incomplete")
+            raise CheckpointError(
+                f"{checkpoint.path} has no tensor {name}: the checkpoint is incomplete, download it again"
+            )
         found = checkpoint.tensors.shape(name)
         if found != shape:
             raise CheckpointError(
-                f"{checkpoint.path}: {name} has shape {list(found)}, config.json asks for {list(shape)}"
+                f"{checkpoint.path}: {name} has shape {list(found)}, config.json asks for {list(shape)}:"
+                " they are of different models, download both again"
             )
 
 

@@ -125,5 +125,6 @@ def check_finite(values: Array, name: str) -> None:
     """
     if not np.isfinite(values).all():
         raise ConversionError(
-            f"{name} holds values that are not finite, or too large to quantize: the checkpoint is damaged"
+            f"{name} holds values that are not finite, or too large to quantize:"
+            " download the checkpoint again, or try --quant f32"
         )

@@ -183,7 +183,7 @@ def _library() -> Any:
     try:
         import llguidance
     except ImportError:
-        raise SettingError("--schema and --grammar need llguidance: pip install 'tinychat[constrain]'") from None
+        raise SettingError("--schema and --grammar need llguidance: pip install '.[constrain]' in the clone") from None
     return llguidance
 
 
