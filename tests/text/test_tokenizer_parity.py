@@ -31,7 +31,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 
 def without(*tokens):
-    """Return texts in which no special token stands: transformers reads it as one, and we only what a template wrote."""
+    """Return texts in which no special token stands: to us it is one only where a template wrote it."""
     return ANY_TEXT.filter(lambda text: not any(token in text for token in tokens))
 
 
