@@ -58,7 +58,7 @@ def test_the_memory_of_another_cache(folder, capsys):
     size = cache_bytes(config, 100_000, "int8") / 2**20
     assert f"{size:.0f} MiB for a full context in int8" in lines["memory needed"]
     _, usual, _ = doctor(capsys, folder)
-    assert "in bf16" in usual["memory needed"]
+    assert "in f16" in usual["memory needed"]
 
 
 def test_a_cache_that_no_model_has(folder, capsys):

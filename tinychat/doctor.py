@@ -134,11 +134,12 @@ def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
     from tinychat.model.context import DEFAULT_CONTEXT, check_context
+    from tinychat.model.loading import usual_kv
 
     if asked is not None:
         check_context(asked)
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
-    kv = kv or ("f32" if quantization.method == "f32" else "bf16")
+    kv = kv or usual_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
     cache = cache_bytes(config, context, kv)
     needed = weights + cache + _PROGRAM_BYTES

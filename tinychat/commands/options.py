@@ -43,7 +43,7 @@ _LOAD_OPTIONS = (
     click.option(
         "--kv",
         type=click.Choice(KV_TYPES),
-        help="Type of the KV cache: bf16 (the usual one), finer f16, smaller int8, f32 (that of f32 models)",
+        help="Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32",
     ),
 )
 

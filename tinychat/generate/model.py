@@ -194,8 +194,8 @@ def load_folder(
     threads : int, optional
         Threads of the kernels; what the process may use when omitted.
     kv : str, optional
-        Type of the KV cache: "bf16", the usual one; "f16", finer; "int8", about half the size; "f32", the usual one of
-        an unquantized model.
+        Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
+        the size; "f32", that of unquantized models.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
 
