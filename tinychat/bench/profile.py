@@ -14,7 +14,6 @@ from tinychat.errors import SettingError
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
-from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import new_mailbox
@@ -95,10 +94,9 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     tokens, eps, D = tokens_per_tile.py_func(T), sizes.rms_norm_eps, sizes.hidden_size
     heads = (T, scratch.qkv, H)
-    layers = [layer_of_cache.py_func(cache, layer) for layer in range(L)]
 
-    def layers_of(weight: Any) -> list[Any]:
-        return [type(weight)(*(array[layer] for array in weight)) for layer in range(L)]
+    def layers_of(stacked: Any) -> list[Any]:
+        return [type(stacked)(*(array[layer] for array in stacked)) for layer in range(L)]
 
     def product(name: str, weights: list[Any], out: np.ndarray[Any, Any], rows: int, columns: int) -> Stage:
         size = sum(array.nbytes for array in weights[0])
@@ -108,6 +106,7 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
 
         return Stage(name, run, len(weights), size, rows * columns * min(T, len(out)))
 
+    layers = layers_of(cache)
     qkv_proj, o_proj = layers_of(parameters.qkv_proj), layers_of(parameters.o_proj)
     gate_up_proj, down_proj = layers_of(parameters.gate_up_proj), layers_of(parameters.down_proj)
     F, keys = config.intermediate_size, config.num_key_value_heads * d

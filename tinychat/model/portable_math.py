@@ -19,7 +19,9 @@ TERMS = 9  # of the Taylor series: for angles up to pi / 4 the next one is below
 
 def power(base: float, exponents: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``base ** exponents``, each rounded once."""
-    return np.array([float(DECIMAL.power(Decimal(base), Decimal(x))) for x in exponents.tolist()], np.float64)
+    log = DECIMAL.ln(Decimal(base))
+    products = (DECIMAL.multiply(log, Decimal(x)) for x in exponents.tolist())
+    return np.array([float(DECIMAL.exp(product)) for product in products], np.float64)
 
 
 def logarithm(x: float) -> float:

@@ -35,9 +35,12 @@ def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int
         Columns 0..d/2-1 are cosines, d/2..d-1 sines, both times the attention factor (yarn).
     """
     frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
+    return _rows(frequencies, attention_factor(config.rope_scaling), start, stop)
+
+
+def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int) -> NDArray[np.float32]:
     angles = np.arange(start, stop, dtype=np.float64)[:, None] * frequencies
-    table = np.concatenate(cos_sin(angles), axis=1)
-    return (table * attention_factor(config.rope_scaling)).astype(np.float32)
+    return (np.concatenate(cos_sin(angles), axis=1) * factor).astype(np.float32)
 
 
 class RopeTable:
@@ -51,17 +54,18 @@ class RopeTable:
     """
 
     def __init__(self, config: ModelConfig, context_size: int) -> None:
-        self._config = config
-        self._rows = np.empty((context_size, config.head_dim), np.float32)
+        self._frequencies = inverse_frequencies(config, config.max_position_embeddings)
+        self._factor = attention_factor(config.rope_scaling)
+        self._table = np.empty((context_size, config.head_dim), np.float32)
         self._filled = 0
 
     def __getitem__(self, positions: slice) -> NDArray[np.float32]:
         """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
         while self._filled < positions.stop:
-            start, stop = self._filled, min(self._filled + TABLE_STEP, len(self._rows))
-            self._rows[start:stop] = rope_tables(self._config, start, stop, self._config.max_position_embeddings)
+            start, stop = self._filled, min(self._filled + TABLE_STEP, len(self._table))
+            self._table[start:stop] = _rows(self._frequencies, self._factor, start, stop)
             self._filled = stop
-        return self._rows[positions]
+        return self._table[positions]
 
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
