@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, LANES, call, constant, operation
+from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, LANES, call, constant, fused, operation
 
 HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
 
@@ -105,8 +105,7 @@ def dot2_fma(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) ->
     def even(pairs: ir.Value) -> ir.Value:
         return builder.bitcast(builder.shl(pairs, constant(16, I32)), F32X16)
 
-    sums = call(builder, "llvm.fma.v16f32", F32X16, odd(a), odd(b), sums)
-    return call(builder, "llvm.fma.v16f32", F32X16, even(a), even(b), sums)
+    return fused(builder, even(a), even(b), fused(builder, odd(a), odd(b), sums))
 
 
 dot2 = dot2_instruction if HAS_BF16 else dot2_fma

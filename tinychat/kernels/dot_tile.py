@@ -7,7 +7,7 @@ from numba.extending import intrinsic
 
 from tinychat.kernels.dot4 import dot4_bytes, dot4_nibbles
 from tinychat.kernels.simd import I8, I16, I32, U8X64, constant, i32x16
-from tinychat.kernels.tile import address, load_splat, unpack
+from tinychat.kernels.tile import address, load_splat, load_splats, unpack
 
 
 @intrinsic
@@ -43,11 +43,7 @@ def seed_tile(typingctx, seeds, index, rows, tokens):
 
     def codegen(context, builder, signature, arguments):
         container, first, _, _ = arguments
-        one = ir.Constant(first.type, 1)
-        pointers = [
-            address(context, builder, signature.args[0], container, first, one, t, I32) for t in range(len(tokens))
-        ]
-        splats = [load_splat(builder, pointer, I32, 4) for pointer in pointers]
+        splats = load_splats(context, builder, signature.args[0], container, first, len(tokens), I32)
         return cgutils.pack_array(builder, splats * len(rows))
 
     return tile(seeds, types.intp, rows, tokens), codegen

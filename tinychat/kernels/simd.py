@@ -127,10 +127,15 @@ def divide(builder, a, b):
     return builder.fdiv(a, b)
 
 
+def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """Emit ``a * b + c``, rounded once."""
+    return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+
+
 @operation(FLOATS, FLOATS, FLOATS, FLOATS)
 def fma(builder, a, b, c):
     """Return ``a * b + c``, rounded once."""
-    return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+    return fused(builder, a, b, c)
 
 
 @operation(FLOATS, FLOATS, types.float32)

@@ -21,9 +21,9 @@ from tinychat.kernels.simd import (
     I32,
     LANES,
     U8X64,
-    call,
     constant,
     f32x16,
+    fused,
     i32x16,
     splat,
     u8x64,
@@ -40,15 +40,17 @@ def load_splat(builder, pointer_at, element: ir.Type, align: int) -> ir.Value:
     return splat(builder, builder.load(builder.bitcast(pointer_at, element.as_pointer()), align=align))
 
 
-def fma(builder, addend, a, b):
-    """Emit ``addend + a * b``, rounded once."""
-    return call(builder, "llvm.fma.v16f32", F32X16, a, b, addend)
-
-
 def address(context, builder, array_type, array, index, stride, step, pointee):
     """Emit the address of flat element ``index + step * stride``."""
     offset = builder.add(index, builder.mul(stride, ir.Constant(stride.type, step)))
     return element_pointer(context, builder, array_type, array, offset, pointee)
+
+
+def load_splats(context, builder, array_type, array, first, count, element: ir.Type) -> list[ir.Value]:
+    """Emit the loads of `count` consecutive 4-byte elements from flat element `first` on, each into all 16 lanes."""
+    one = ir.Constant(first.type, 1)
+    pointers = [address(context, builder, array_type, array, first, one, i, element) for i in range(count)]
+    return [load_splat(builder, pointer, element, 4) for pointer in pointers]
 
 
 @intrinsic
@@ -112,7 +114,7 @@ def add_scaled_by_row(typingctx, tile, sums, scales):
     def codegen(context, builder, signature, arguments):
         values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(signature.args, arguments))
         result = [
-            fma(builder, value, builder.sitofp(n, F32X16), factors[i // tokens])
+            fused(builder, builder.sitofp(n, F32X16), factors[i // tokens], value)
             for i, (value, n) in enumerate(zip(values, integers))
         ]
         return cgutils.pack_array(builder, result)
@@ -127,12 +129,10 @@ def add_scaled_by_token(typingctx, tile, addend, scales, index, tokens):
     def codegen(context, builder, signature, arguments):
         values, addends, container, first, _ = arguments
         values, addends = unpack(builder, tile, values), unpack(builder, addend, addends)
-        one = ir.Constant(first.type, 1)
-        pointers = [
-            address(context, builder, signature.args[2], container, first, one, t, F32) for t in range(len(tokens))
+        factors = load_splats(context, builder, signature.args[2], container, first, len(tokens), F32)
+        result = [
+            fused(builder, a, factors[i % len(tokens)], value) for i, (value, a) in enumerate(zip(values, addends))
         ]
-        factors = [load_splat(builder, pointer, F32, 4) for pointer in pointers]
-        result = [fma(builder, value, a, factors[i % len(tokens)]) for i, (value, a) in enumerate(zip(values, addends))]
         return cgutils.pack_array(builder, result)
 
     return tile(tile, addend, scales, types.intp, tokens), codegen
@@ -156,7 +156,10 @@ def add_outer(typingctx, tile, vectors, scalars, index, stride):
             x = load_splat(builder, pointer, element, 4)
             for r in range(rows):
                 i = r * tokens + t
-                sums[i] = (dot2 if as_pairs else fma)(builder, sums[i], columns[r], x)
+                if as_pairs:
+                    sums[i] = dot2(builder, sums[i], columns[r], x)
+                else:
+                    sums[i] = fused(builder, columns[r], x, sums[i])
         return cgutils.pack_array(builder, sums)
 
     return tile(tile, vectors, scalars, types.intp, types.intp), codegen
@@ -184,11 +187,7 @@ def scale_by_token(typingctx, tile, scales, index, tokens):
 
     def codegen(context, builder, signature, arguments):
         values, container, first, _ = arguments
-        one = ir.Constant(first.type, 1)
-        pointers = [
-            address(context, builder, signature.args[1], container, first, one, t, F32) for t in range(len(tokens))
-        ]
-        factors = [load_splat(builder, pointer, F32, 4) for pointer in pointers]
+        factors = load_splats(context, builder, signature.args[1], container, first, len(tokens), F32)
         result = [
             builder.fmul(value, factors[i % len(tokens)]) for i, value in enumerate(unpack(builder, tile, values))
         ]
