@@ -9,7 +9,6 @@ rates. What is seen comes out of the chat's own loop and drawing; a person's par
 import argparse
 import io
 import re
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -89,10 +88,6 @@ class Script:
         message = self._messages.pop(0)
         self._screen.write(f"\n{PROMPT}\x1b[1m{message}\x1b[0m\n")
         return message
-
-    def while_drawing(self) -> AbstractContextManager[None]:
-        """Return what changes nothing: nobody types."""
-        return nullcontext()
 
 
 def converse(model: str, messages: list[str], max_tokens: int) -> list[str]:

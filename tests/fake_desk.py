@@ -4,6 +4,7 @@ from fake_model import Replies, fake_model
 
 from tinychat.chat.clipboard import offer_to_terminal
 from tinychat.chat.commands import run_command
+from tinychat.chat.message import Draft
 from tinychat.chat.session import Chat
 from tinychat.chat.workspace import Workspace
 
@@ -19,7 +20,7 @@ class FakeDesk:
         self.workspace = Workspace(self.chat, **extras)
         self.chat.on_notice = self.notice
         self.notices = []
-        self.prefilled = None
+        self.draft = Draft()
         self.left = self.multiline = False
         self.show_thinking = True
         self.terminal = None
@@ -33,8 +34,12 @@ class FakeDesk:
     def leave(self):
         self.left = True
 
-    def prefill(self, text):
-        self.prefilled = text
+    def prefill(self, draft):
+        self.draft = draft
+
+    @property
+    def prefilled(self):
+        return self.draft.text
 
     def offer_to_terminal(self, text):
         return self.terminal is not None and offer_to_terminal(text, self.terminal)

@@ -26,8 +26,8 @@ TWO_TURNS = (("one", "1"), ("two", "2"))
 
 def test_the_table_is_complete():
     wanted = (
-        "help exit clear regen undo edit retry system set show save load sessions fork model "
-        "file paste copy export stats context tokens why multiline"
+        "help exit clear regen undo redo edit retry system set show save load sessions fork model "
+        "file paste detach copy export stats context tokens why multiline"
     )
     assert set(COMMANDS) == set(wanted.split())
 

@@ -1,6 +1,5 @@
 import io
 import signal
-from contextlib import nullcontext
 
 import pytest
 from fake_model import EOS, Replies, fake_model
@@ -27,9 +26,6 @@ class Script:
         if isinstance(line, type):
             raise line
         return line
-
-    def while_drawing(self):
-        return nullcontext()
 
 
 def converse(lines, *replies, interactive=True, model=None, **engine):

@@ -8,6 +8,7 @@ from textwrap import shorten
 
 from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.desk import Desk
+from tinychat.chat.message import Draft
 from tinychat.chat.settings import SAMPLING_NAMES, changed_sampling
 from tinychat.generate.settings import SamplingSettings
 
@@ -25,16 +26,33 @@ def regenerate(desk: Desk, _argument: str) -> None:
 
 
 def undo(desk: Desk, argument: str) -> None:
-    """Take back the last turns."""
-    message = desk.chat.undo(as_count(argument, "/undo [N]"))
-    desk.notice(f"taken back: {shorten(message, 60)}")
+    """Take back the last changes."""
+    before = len(desk.chat.messages)
+    message = desk.chat.undo(as_count(argument, "/undo [N]", "steps"))
+    shorter = len(desk.chat.messages) < before
+    desk.notice(f"taken back: {_short(message)}" if shorter else f"back again: {_last_words(desk)}")
+
+
+def redo(desk: Desk, argument: str) -> None:
+    """Bring back what /undo took back."""
+    desk.chat.redo(as_count(argument, "/redo [N]", "steps"))
+    desk.notice(f"back again: {_last_words(desk)}")
 
 
 def edit(desk: Desk, argument: str) -> None:
-    """Take back the last turns and put the oldest message into the prompt."""
+    """Put an earlier message into the prompt; once it is sent, it takes the place of all that follows."""
     turns = as_count(argument, "/edit [N]")
-    desk.prefill(desk.chat.undo(turns))
-    desk.notice("change the message and send it again; the reply to it is taken back")
+    desk.prefill(Draft(desk.chat.message_of(turns), turns))
+    replaced = "the old message and its reply" if turns == 1 else f"the last {turns} turns"
+    desk.notice(f"change the message and send it, and it replaces {replaced}; Ctrl-C leaves all as it is")
+
+
+def _last_words(desk: Desk) -> str:
+    return _short(desk.chat.messages[-1].content)
+
+
+def _short(text: str) -> str:
+    return shorten(text, 60)
 
 
 def retry(desk: Desk, argument: str) -> None:

@@ -17,13 +17,51 @@ _MAX_BYTES = 16 << 20
 
 
 def attach_file(desk: Desk, argument: str) -> None:
-    """Send a file's text with the next message, or take back what was to go with it."""
-    if argument == "none":
+    """Send a file's text with the next message; without a path, list what goes with it."""
+    if not argument:
+        desk.notice(attachment_list(desk))
+    elif argument == "none":
+        detach(desk, "all")
+    else:
+        path = Path(os.path.expanduser(argument))
+        _attach(desk, Attachment(path.name, _read_text(path), str(path.resolve())))
+
+
+def detach(desk: Desk, argument: str) -> None:
+    """Take back one attachment by name or number, the only one there is, or all."""
+    attached = desk.chat.attachments
+    if argument == "all":
         desk.chat.attachments = []
         desk.notice("nothing goes with your next message")
         return
-    path = Path(os.path.expanduser(argument))
-    _attach(desk, Attachment(path.name, _read_text(path)))
+    if not argument and len(attached) > 1:
+        desk.notice(f"{attachment_list(desk)}\ntype /detach NAME, its number, or all")
+        return
+    names = [attachment.name for attachment in attached]
+    if not argument and attached:
+        place = 0
+    elif argument in names:
+        place = names.index(argument)
+    elif argument.isdecimal() and 1 <= int(argument) <= len(attached):
+        place = int(argument) - 1
+    else:
+        raise SettingError(f"{argument or 'nothing'} is not attached: /file lists what goes with your next message")
+    desk.chat.attachments = [*attached[:place], *attached[place + 1 :]]
+    desk.notice(f"{names[place]} no longer goes with your next message")
+
+
+def complete_attachment(desk: Desk, _argument: str) -> Iterable[str]:
+    """Complete the name of an attachment."""
+    return [*(attachment.name for attachment in desk.chat.attachments), "all"]
+
+
+def attachment_list(desk: Desk) -> str:
+    """Return a line for each attachment: number, name and tokens."""
+    lines = [
+        f"{number}  {attachment.name} ({_tokens(desk, attachment)} tokens)"
+        for number, attachment in enumerate(desk.chat.attachments, 1)
+    ]
+    return "\n".join(lines) or "nothing is attached to your next message"
 
 
 def paste(desk: Desk, _argument: str) -> None:
@@ -66,11 +104,20 @@ def complete_path(_desk: Desk, argument: str) -> Iterable[str]:
 
 
 def _attach(desk: Desk, attachment: Attachment) -> None:
+    """Attach a text once; a file that has changed since takes the place of what it was."""
     if not attachment.text.strip():
         raise SettingError(f"{attachment.name} is empty: nothing to send")
-    desk.chat.attachments = [*desk.chat.attachments, attachment]
-    tokens = len(desk.chat.model.encode(attachment.text, add_bos=False))
-    desk.notice(f"{attachment.name} ({tokens} tokens) goes with your next message")
+    attached = desk.chat.attachments
+    if attachment in attached:
+        desk.notice(f"{attachment.name} is attached already")
+        return
+    others = [other for other in attached if not attachment.path or other.path != attachment.path]
+    desk.chat.attachments = [*others, attachment]
+    desk.notice(f"{attachment.name} ({_tokens(desk, attachment)} tokens) goes with your next message")
+
+
+def _tokens(desk: Desk, attachment: Attachment) -> int:
+    return len(desk.chat.model.encode(attachment.text, add_bos=False))
 
 
 def _read_text(path: Path) -> str:

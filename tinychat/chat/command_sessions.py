@@ -20,8 +20,7 @@ def load(desk: Desk, argument: str) -> None:
     """Go on with a saved conversation."""
     for line in desk.workspace.load(argument):
         desk.notice(line)
-    if pending := desk.workspace.take_pending():
-        desk.prefill(pending)
+    desk.prefill(desk.workspace.take_pending())
 
 
 def sessions(desk: Desk, _argument: str) -> None:

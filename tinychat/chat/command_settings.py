@@ -41,13 +41,14 @@ def complete_set(_desk: Desk, argument: str) -> Iterable[str]:
 
 
 def show(desk: Desk, _argument: str) -> None:
-    """Show the model, the system prompt and all settings."""
+    """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = desk.chat
     lines = {"model": chat.model.name, "system": chat.system or "none"}
     lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
     if chat.stop:
         lines["stop"] = ", ".join(map(repr, chat.stop))
     lines["think"] = next(name for name, shown in _THINKING.items() if shown == desk.show_thinking)
+    lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = desk.workspace.name or "not saved yet"
     width = max(map(len, lines))
     desk.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))

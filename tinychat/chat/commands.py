@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from tinychat.chat.command import Command
-from tinychat.chat.command_conversation import clear, complete_retry, edit, regenerate, retry, system, undo
-from tinychat.chat.command_files import attach_file, complete_path, copy, export, paste
+from tinychat.chat.command_conversation import clear, complete_retry, edit, redo, regenerate, retry, system, undo
+from tinychat.chat.command_files import (
+    attach_file,
+    complete_attachment,
+    complete_path,
+    copy,
+    detach,
+    export,
+    paste,
+)
 from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.chat.command_sessions import complete_model, complete_session, fork, load, model, save, sessions
 from tinychat.chat.command_settings import complete_set, multiline, set_value, show
@@ -18,6 +26,11 @@ from tinychat.errors import SettingError
 def is_command(line: str) -> bool:
     """Return whether `line` is meant for the chat program; a space before the slash makes it a message."""
     return line.startswith("/")
+
+
+def as_message(text: str) -> str:
+    """Return `text`, behind a space if it would be read as a command."""
+    return f" {text}" if is_command(text) else text
 
 
 def run_command(desk: Desk, line: str) -> None:
@@ -78,15 +91,19 @@ _TABLE = (
     Command("exit", "", "Leave; so does Ctrl-D", _exit),
     Command("regen", "", "Write the last reply again", regenerate),
     Command("retry", "[KEY=VALUE]", "Write it again with other sampling, or just more freely", retry, complete_retry),
-    Command("undo", "[N]", "Take back the last N messages and their replies", undo),
-    Command("edit", "[N]", "Take them back, and change the first of them in the prompt", edit),
+    Command("undo", "[N]", "Take back the last N turns, new replies or edits", undo),
+    Command("redo", "[N]", "Bring back what /undo took back", redo),
+    Command("edit", "[N]", "Change the message of N turns ago; sent, it replaces them", edit),
     Command("clear", "", "Begin a new conversation, keep the system prompt", clear),
     Command("system", "[TEXT]", "Set the system prompt; none removes it, nothing shows it", system),
     Command("set", "KEY VALUE", "Change a setting, such as temperature", set_value, complete_set),
-    Command("show", "", "Show the model, the system prompt and all settings", show),
+    Command("show", "", "Show the model, system prompt, settings and attachments", show),
     Command("multiline", "", "Let Enter begin a new line, or send again", multiline),
-    Command("file", "PATH", "Send a file's text with the next message; none takes it back", attach_file, complete_path),
-    Command("paste", "", "Send the clipboard's text with the next message", paste),
+    Command(
+        "file", "[PATH]", "Attach a file to the next message, or list what is attached", attach_file, complete_path
+    ),
+    Command("paste", "", "Attach the clipboard's text to the next message", paste),
+    Command("detach", "[NAME]", "Take back one attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),
     Command("export", "FILE", "Write the conversation to a new file, .md or .json", export, complete_path),
     Command("save", "[NAME]", "Save now, from now on as NAME; it is saved anyway", save),

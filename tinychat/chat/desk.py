@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tinychat.chat.message import Draft
 from tinychat.chat.session import Chat
 from tinychat.chat.workspace import Workspace
 
@@ -33,8 +34,8 @@ class Desk(Protocol):
         """End the loop after this command."""
         ...
 
-    def prefill(self, text: str) -> None:
-        """Begin the next prompt with `text`, which the person may edit."""
+    def prefill(self, draft: Draft) -> None:
+        """Begin the next prompt with a message that the person may edit, send or give up."""
         ...
 
     def offer_to_terminal(self, text: str) -> bool:

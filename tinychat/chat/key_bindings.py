@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from prompt_toolkit.filters import has_selection, is_searching
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 
+from tinychat.chat.commands import as_message
 from tinychat.chat.fences import is_open
 from tinychat.chat.line_input import LineDiscarded
 
@@ -16,7 +18,8 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
 
     Enter sends and Alt-Enter or Ctrl-J begins a new line; while `multiline` says so, the other way
     round, except that a command is always sent by Enter. Inside an open fence all begin a new line.
-    Ctrl-G opens the message in the editor. Ctrl-C clears the line.
+    Ctrl-G opens the message in the editor. Ctrl-C clears the line, which Up brings back. A paste of
+    several lines is a message, even if it begins like a command.
     """
     bindings = KeyBindings()
     typing = ~is_searching
@@ -45,6 +48,15 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
     @bindings.add("<sigint>")
     def _discard(event: KeyPressEvent) -> None:
         held_text = bool(event.current_buffer.text)
+        event.current_buffer.append_to_history()
         event.app.exit(exception=LineDiscarded() if held_text else KeyboardInterrupt(), style="class:aborting")
+
+    @bindings.add(Keys.BracketedPaste, filter=typing)
+    def _paste(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        buffer = event.current_buffer
+        if not buffer.document.text_before_cursor and "\n" in text.strip():
+            text = as_message(text)
+        buffer.insert_text(text)
 
     return bindings

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from tinychat.chat.fences import is_open
 from tinychat.chat.safe_text import safe_text
 from tinychat.errors import SettingError
+
+if TYPE_CHECKING:
+    from tinychat.chat.terminal_input import TerminalInput
 
 PROMPT, CONTINUATION = "> ", "  "
 
@@ -65,10 +67,6 @@ class LineInput(Protocol):
         """
         ...
 
-    def while_drawing(self) -> AbstractContextManager[None]:
-        """Return what is to be entered while a reply is drawn, so that keys do not disturb it."""
-        ...
-
 
 class PlainInput:
     """Lines of a file, a pipe or a terminal without editing."""
@@ -77,6 +75,12 @@ class PlainInput:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def __enter__(self) -> PlainInput:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
 
     def read(self, _prompt: Prompt) -> str:
         """Return the next message; see `LineInput`.
@@ -97,10 +101,6 @@ class PlainInput:
                 break
             text += line
         return text.rstrip("\r\n")
-
-    def while_drawing(self) -> AbstractContextManager[None]:
-        """Return what changes nothing: lines are edited by the terminal itself."""
-        return nullcontext()
 
     def _line(self) -> str:
         try:
@@ -133,8 +133,13 @@ class DumbTerminalInput(PlainInput):
         return super()._line()
 
 
-def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]) -> LineInput:
+def open_input(
+    stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]
+) -> PlainInput | TerminalInput:
     """Return a prompt when stdin and stdout are terminals, else plain lines.
+
+    Enter it before anything that takes time: from then on, keys that are typed while no prompt is
+    shown wait for the next one.
 
     The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
     text only. TERM=dumb in `environment` means a prompt without line editing.
@@ -147,4 +152,4 @@ def open_input(stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mappi
     # Imported here: only a real terminal needs it, and it takes a tenth of a second.
     from tinychat.chat.terminal_input import TerminalInput
 
-    return TerminalInput(terminal, environment)
+    return TerminalInput(stdin, terminal, environment)

@@ -1,4 +1,4 @@
-"""One message of a conversation, and texts that go before it."""
+"""One message of a conversation, texts that go before it, and one that is not sent yet."""
 
 from __future__ import annotations
 
@@ -27,10 +27,21 @@ class Message:
 
 @dataclass(frozen=True)
 class Attachment:
-    """A text that goes with the next message: a file, or what was copied elsewhere."""
+    """A text that goes with the next message: a file, or what was copied elsewhere.
+
+    Attributes
+    ----------
+    name : str
+        What it is called before its text.
+    text : str
+        The text.
+    path : str
+        The whole path of the file; empty for the clipboard.
+    """
 
     name: str
     text: str
+    path: str = ""
 
     @property
     def content(self) -> str:
@@ -38,3 +49,19 @@ class Attachment:
         longest = max((len(run) for run in re.findall(r"`{3,}", self.text)), default=2)
         fence = "`" * (longest + 1)
         return f"{self.name}:\n{fence}\n{self.text.rstrip()}\n{fence}"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A message that the person has not sent yet.
+
+    Attributes
+    ----------
+    text : str
+        What stands in the prompt.
+    replaced : int
+        Turns at the end whose place it takes once it is sent.
+    """
+
+    text: str = ""
+    replaced: int = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import monotonic
 
-from tinychat.chat.commands import complete_command, is_command, run_command
+from tinychat.chat.commands import as_message, complete_command, is_command, run_command
 from tinychat.chat.context_use import context_use
 from tinychat.chat.fences import unfence
 from tinychat.chat.interrupt import InterruptFlag
 from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt
+from tinychat.chat.message import Draft
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
 from tinychat.chat.status_bar import status_bar
@@ -17,6 +19,9 @@ from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.loop import Piece
+
+# Two presses of Ctrl-C that are further apart have nothing to do with each other.
+_LEAVING_SECONDS = 2.0
 
 
 class Repl:
@@ -31,9 +36,9 @@ class Repl:
         self._lines = lines
         self._renderer = renderer
         self._leaving = False
-        self._prefill = ""
+        self._draft = Draft()
         self._multiline = False
-        self._discarded_one = False
+        self._pressed_at: float | None = None
 
     def run(self) -> None:
         """Read and answer until the input ends or a command leaves."""
@@ -43,11 +48,11 @@ class Repl:
             self.notice(NO_TEMPLATE)
         while not self._leaving:
             try:
-                line = self._read()
+                line, replaced = self._read()
             except EOFError:
                 return
             if line:
-                self._handle(line)
+                self._handle(line, replaced)
 
     @property
     def show_thinking(self) -> bool:
@@ -70,9 +75,9 @@ class Repl:
         """End the loop after this line."""
         self._leaving = True
 
-    def prefill(self, text: str) -> None:
-        """Begin the next prompt with `text`, a message that the person may edit."""
-        self._prefill = f" {text}" if is_command(text) else text
+    def prefill(self, draft: Draft) -> None:
+        """Begin the next prompt with a message that the person may edit, send or give up."""
+        self._draft = Draft(as_message(draft.text), draft.replaced)
 
     def offer_to_terminal(self, text: str) -> bool:
         """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
@@ -86,55 +91,85 @@ class Repl:
     def _greet(self) -> None:
         self._renderer.banner(self.chat.model.name, "Ctrl-C stops a reply, Ctrl-D leaves, /help lists more")
 
-    def _read(self) -> str:
-        """Return the next message, empty if Ctrl-C threw it away; a second Ctrl-C in a row means the end."""
-        prompt = self._prompt()
-        self._prefill = ""
+    def _read(self) -> tuple[str, int]:
+        """Return the next message, empty if Ctrl-C threw it away, and how many turns it takes the place of."""
+        draft = self._draft
         try:
+            prompt = self._prompt()
+            self._draft = Draft()
             line = self._lines.read(prompt)
+            self._pressed_at = None
         except KeyboardInterrupt as press:
             if not self._lines.interactive:
                 raise
-            if self._discarded_one and not isinstance(press, LineDiscarded):
-                raise EOFError from None
-            self._discarded_one = True
-            self.notice("Ctrl-C again or Ctrl-D leaves, /help lists the commands")
-            return ""
-        self._discarded_one = False
-        return line
+            line = ""
+            self._leave_at_second(press)
+        if draft.replaced and (is_command(line) or not unfence(line).strip()):
+            self.notice("nothing is changed: the conversation is as it was")
+            return line, 0
+        return line, draft.replaced
+
+    def _leave_at_second(self, press: KeyboardInterrupt) -> None:
+        """End the input at the second Ctrl-C on an empty line within two seconds."""
+        if isinstance(press, LineDiscarded):
+            self._pressed_at = None
+            return
+        now = monotonic()
+        if self._pressed_at is not None and now - self._pressed_at <= _LEAVING_SECONDS:
+            raise EOFError from None
+        self._pressed_at = now
+        self.notice("Ctrl-C again or Ctrl-D leaves, /help lists the commands")
 
     def _prompt(self) -> Prompt:
         if not self._lines.interactive:
             return Prompt()
         # Counted once for each prompt: the bar is drawn with every key.
-        bar = partial(status_bar, self.chat.model, context_use(self.chat))
-        return Prompt(self._prefill, self._multiline, self._complete, bar)
+        names = [attachment.name for attachment in self.chat.attachments]
+        bar = partial(status_bar, self.chat.model, context_use(self.chat), attached=names)
+        return Prompt(self._draft.text, self._multiline, self._complete, bar)
 
     def _complete(self, line: str) -> list[str]:
         return complete_command(self, line)
 
-    def _handle(self, line: str) -> None:
+    def _handle(self, line: str, replaced: int) -> None:
         try:
             if is_command(line):
                 run_command(self, line)
-            elif (message := unfence(line)).strip():
-                self._write(partial(self.chat.stream, message))
+            elif unfence(line).strip():
+                self._send(line, replaced)
         except TinychatError as error:
             if not self._lines.interactive:
                 raise
             self._renderer.error(str(error))
-            if self.chat.attachments:
-                self.notice("what was to go with the message still is: send another one, or /file none")
+            self._say_what_waits()
         except KeyboardInterrupt:
             # Somebody who pressed it often while the reply was written: back to the prompt.
             if not self._lines.interactive:
                 raise
 
+    def _send(self, line: str, replaced: int) -> None:
+        """Send a message; one that gets no reply returns to the prompt."""
+        before = self.chat.messages
+        try:
+            self._write(partial(self.chat.stream, unfence(line), replaced=replaced))
+        finally:
+            if self.chat.messages is before:
+                self.prefill(Draft(line, replaced))
+        if self.chat.messages is before:
+            self._say_what_waits()
+
+    def _say_what_waits(self) -> None:
+        """Say what a message that got no reply leaves in the prompt and beside it."""
+        if self._draft.text:
+            self.notice("your message is back in the prompt")
+        if names := ", ".join(attachment.name for attachment in self.chat.attachments):
+            self.notice(f"still attached to your next message: {names}; /detach takes back")
+
     def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
         """Stream the reply that `start` begins; Ctrl-C ends it early."""
         messages_before = self.chat.messages
         self._renderer.starts_thinking = self.chat.model.template.opens_thinking
-        with self._lines.while_drawing(), InterruptFlag() as interrupted:
+        with InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
                     self._renderer.text(piece.text)

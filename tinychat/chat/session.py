@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Unpack, cast
 
+from tinychat.chat.history import History
 from tinychat.chat.message import Attachment, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
 from tinychat.errors import SettingError
@@ -46,6 +47,8 @@ class Chat:
     messages : list of Message
         User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
         a new list here, so an earlier one still shows the conversation as it was.
+    history : History
+        What the conversation was before each change: see `undo` and `redo`.
     forgotten : int
         How many of the oldest messages the model no longer sees.
     attachments : list of Attachment
@@ -78,6 +81,7 @@ class Chat:
         self.model = model
         self.system = system
         self.messages: list[Message] = []
+        self.history = History()
         self.forgotten = 0
         self.attachments: list[Attachment] = []
         self.sampling = SamplingSettings(**sampling)
@@ -106,6 +110,7 @@ class Chat:
         self,
         text: str,
         *,
+        replaced: int = 0,
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[Piece]:
@@ -113,16 +118,31 @@ class Chat:
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
+        SystemExit withdraws nothing: whoever resumes the saved conversation finds the message.
+
+        Parameters
+        ----------
+        text : str
+            The message.
+        replaced : int
+            Turns at the end whose place it takes; they return if it is withdrawn.
+        on_prefill, cancelled : callable, optional
+            As for `tinychat.generate.prefill.prefill`.
 
         Raises
         ------
         ContextError, TextError
             As for `say`.
+        SettingError
+            If there are not that many turns to replace.
         """
         before = self.messages
+        if replaced:
+            self.message_of(replaced)
+        kept = len(before) - 2 * replaced
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer([*before, Message("user", content)], on_prefill, cancelled)
+            yield from self._answer([*before[:kept], Message("user", content)], kept, on_prefill, cancelled)
         finally:
             if self.messages is not before:
                 self.attachments = []
@@ -142,27 +162,77 @@ class Chat:
         """
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
-        yield from self._answer(self.messages[:-1], on_prefill, cancelled)
+        asked = self.messages[:-1]
+        yield from self._answer(asked, len(asked), on_prefill, cancelled)
 
-    def undo(self, turns: int = 1) -> str:
-        """Take back the last messages and their replies, and return the oldest message's text.
+    def message_of(self, turns: int) -> str:
+        """Return the message that the last `turns` turns begin with.
+
+        Raises
+        ------
+        SettingError
+            If there are not that many.
+        """
+        there = len(self.messages) // 2
+        if not there:
+            raise SettingError("there is no message yet: the conversation is empty")
+        if not 1 <= turns <= there:
+            raise SettingError(f"there are not {turns} turns: give a number from 1 to {there}")
+        return self.messages[-2 * turns].content
+
+    def undo(self, steps: int = 1) -> str:
+        """Take back the last changes, each a turn, a reply that was written again, or a message that replaced others.
+
+        Returns
+        -------
+        str
+            The first message that is gone, or whose reply is another.
 
         Raises
         ------
         SettingError
             If there are not that many to take back.
         """
-        if not self.messages:
+        if not self.history.past:
             raise SettingError("there is nothing to take back: the conversation is empty")
-        there = len(self.messages) // 2
-        if not 1 <= turns <= there:
-            raise SettingError(f"{turns} turns cannot be taken back: give a number from 1 to {there}")
-        message = self.messages[-2 * turns]
-        self.replace_messages(self.messages[: -2 * turns], self.forgotten)
-        return message.content
+        there = len(self.history.past)
+        if not 1 <= steps <= there:
+            raise SettingError(f"{steps} steps cannot be taken back: give a number from 1 to {there}")
+        first = min(change.kept for change in self.history.past[-steps:])
+        message = self.messages[first - first % 2].content
+        messages, history = self.messages, self.history
+        for _ in range(steps):
+            messages, history = history.undone(messages)
+        self.replace_messages(messages, history, self.forgotten)
+        return message
+
+    def redo(self, steps: int = 1) -> str:
+        """Make the changes again that `undo` took back, as long as nothing else was said since.
+
+        Returns
+        -------
+        str
+            The first message that is back, or whose reply is another.
+
+        Raises
+        ------
+        SettingError
+            If there are not that many.
+        """
+        there = len(self.history.future)
+        if not there:
+            raise SettingError("there is nothing to bring back: only /undo leaves something")
+        if not 1 <= steps <= there:
+            raise SettingError(f"{steps} steps cannot be brought back: give a number from 1 to {there}")
+        first = min(change.kept for change in self.history.future[-steps:])
+        messages, history = self.messages, self.history
+        for _ in range(steps):
+            messages, history = history.redone(messages)
+        self.replace_messages(messages, history, self.forgotten)
+        return messages[first - first % 2].content
 
     def clear(self) -> None:
-        """Forget all messages and what was to go with the next one; keep the system prompt.
+        """Forget all messages, their history and what was to go with the next one; keep the system prompt.
 
         The model's cache stays as it is: the next prompt rewinds it to what both begin with.
         """
@@ -185,9 +255,10 @@ class Chat:
         finally:
             self.sampling, self._seeded_since = usual, since
 
-    def replace_messages(self, messages: list[Message], forgotten: int = 0) -> None:
-        """Go on from `messages`, of which the model does not see the first `forgotten`."""
+    def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
+        """Go on from `messages`, whose history is turn after turn unless given, and hide the first `forgotten`."""
         self.messages = messages
+        self.history = History.of_turns(messages) if history is None else history
         self.forgotten = min(forgotten, len(messages))
         self.reply_ids = []
         self.on_change()
@@ -201,10 +272,13 @@ class Chat:
     def _answer(
         self,
         messages: list[Message],
+        kept: int,
         on_prefill: PrefillProgress | None,
         cancelled: Callable[[], bool] | None,
     ) -> Iterator[Piece]:
-        before, forgotten_before = self.messages, self.forgotten
+        """Write the reply to `messages`, whose first `kept` are those of the conversation."""
+        before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
             run = self.model.stream(
                 self._fitting_ids(messages),
@@ -221,8 +295,8 @@ class Chat:
             self.forgotten = forgotten_before
             raise
         reply = Message("assistant", "", partial=True)
-        self.messages = [*messages, reply]
-        self.writing = True
+        self.messages, self.history = [*messages, reply], self.history.changed(before, kept)
+        self.writing, ending = True, False
         self.on_change()
         try:
             for piece in run:
@@ -230,10 +304,13 @@ class Chat:
                 self.on_change()
                 yield piece
             reply.partial = run.summary.finish_reason == "interrupted"
+        except SystemExit:
+            ending = True
+            raise
         finally:
             self.writing = False
-            if reply.partial and not reply.content:
-                self.messages, self.forgotten = before, forgotten_before
+            if reply.partial and not reply.content and not ending:
+                self.messages, self.history, self.forgotten = before, history_before, forgotten_before
             else:
                 self._replies += 1
                 self.reply_ids = run.token_ids

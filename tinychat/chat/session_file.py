@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tinychat.chat.history import Change, History
 from tinychat.chat.message import Message
 from tinychat.errors import SessionError
+from tinychat.text.guard import well_formed
 
 FORMAT = 1
 _ROLES = ("user", "assistant")
@@ -31,6 +33,8 @@ class SavedSession:
         Values by name, as `tinychat.chat.settings.settings_of` gives them.
     stop : list of str
         Texts that end a reply.
+    history : History or None
+        What /undo and /redo lead to; None in files of versions that did not keep it.
     """
 
     model: str | None = None
@@ -38,6 +42,7 @@ class SavedSession:
     messages: list[Message] = field(default_factory=list)
     settings: Mapping[str, object] = field(default_factory=dict)
     stop: list[str] = field(default_factory=list)
+    history: History | None = None
 
 
 def to_json(session: SavedSession) -> str:
@@ -61,19 +66,22 @@ def from_json(data: bytes, source: str) -> SavedSession:
         raise SessionError(f"{source} is damaged: it holds no conversation")
     if value.get("format") != FORMAT:
         raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
+    messages = _messages(value.get("messages"), source)
     return SavedSession(
         model=_text_or_none(value, "model", source),
         system=_text_or_none(value, "system", source),
-        messages=_messages(value.get("messages"), source),
+        messages=messages,
         settings=_settings(value.get("settings"), source),
         stop=_texts(value, "stop", source),
+        history=_history(value.get("history"), messages, source),
     )
 
 
-def _messages(value: object, source: str) -> list[Message]:
+def _messages(value: object, source: str, first: int = 0) -> list[Message]:
+    """Read messages that stand behind `first` others."""
     if not isinstance(value, list):
         raise _damaged(source, "messages")
-    return [_message(item, _ROLES[position % 2], source) for position, item in enumerate(value)]
+    return [_message(item, _ROLES[place % 2], source) for place, item in enumerate(value, first)]
 
 
 def _message(value: object, role: str, source: str) -> Message:
@@ -83,7 +91,31 @@ def _message(value: object, role: str, source: str) -> Message:
     content, partial = value.get("content"), value.get("partial", False)
     if not isinstance(content, str) or not isinstance(partial, bool):
         raise _damaged(source, "messages")
-    return Message(role, content, partial)
+    return Message(role, well_formed(content), partial)
+
+
+def _history(value: object, messages: list[Message], source: str) -> History | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise _damaged(source, "history")
+    history = History(_changes(value.get("past"), source), _changes(value.get("future"), source))
+    if not history.fits(messages):
+        raise _damaged(source, "history")
+    return history
+
+
+def _changes(value: object, source: str) -> tuple[Change, ...]:
+    if not isinstance(value, list):
+        raise _damaged(source, "history")
+    return tuple(_change(item, source) for item in value)
+
+
+def _change(value: object, source: str) -> Change:
+    kept = value.get("kept") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kept, int):
+        raise _damaged(source, "history")
+    return Change(kept, tuple(_messages(value.get("tail"), source, kept)))
 
 
 def _settings(value: object, source: str) -> dict[str, object]:

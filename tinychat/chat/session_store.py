@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
+from stat import S_ISREG
 
 from tinychat.chat.session_file import SavedSession, from_json, to_json
 from tinychat.chat.state_folder import state_folder
@@ -39,8 +41,13 @@ class SessionStore:
             return []
         return [path.stem for path in sorted(files, key=_modified, reverse=True)]
 
-    def latest(self) -> str:
+    def latest(self, on_damaged: Callable[[str], None]) -> str:
         """Return the name of the conversation that was saved last.
+
+        Parameters
+        ----------
+        on_damaged : callable
+            Called with a line for each later one that cannot be read and is passed over.
 
         Raises
         ------
@@ -48,9 +55,15 @@ class SessionStore:
             If there is none.
         """
         names = self.names()
-        if not names:
-            raise SessionError(f"no conversation is saved in {self.folder}: start one with `tinychat chat`")
-        return names[0]
+        for name in names:
+            try:
+                self.read(name)
+            except SessionError as error:
+                on_damaged(f"passed over: {error}")
+            else:
+                return name
+        state = "can be read" if names else "is saved"
+        raise SessionError(f"no conversation {state} in {self.folder}: start one with `tinychat chat`")
 
     def exists(self, name: str) -> bool:
         """Return whether there is a conversation of this name.
@@ -80,7 +93,10 @@ class SessionStore:
         """
         path = self._path(name)
         try:
-            if path.stat().st_size > _MAX_BYTES:
+            state = path.stat()
+            if not S_ISREG(state.st_mode):
+                raise SessionError(f"{path} is no file: it is no conversation")
+            if state.st_size > _MAX_BYTES:
                 raise SessionError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: it is no conversation")
             return from_json(path.read_bytes(), str(path))
         except FileNotFoundError:

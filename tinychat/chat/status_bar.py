@@ -1,13 +1,15 @@
-"""The line below the prompt: which model, how full its context is, how fast it wrote."""
+"""The line below the prompt: which model, how full its context is, what is attached, how fast it wrote."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tinychat.generate.model import Model
 
 _METER_CELLS = 10
 
 
-def status_bar(model: Model, used: int, width: int) -> str:
+def status_bar(model: Model, used: int, width: int, attached: Sequence[str] = ()) -> str:
     """Return the line for a terminal; what does not fit is left out, least needed first.
 
     Parameters
@@ -18,12 +20,23 @@ def status_bar(model: Model, used: int, width: int) -> str:
         Tokens that the conversation takes.
     width : int
         Columns of the terminal.
+    attached : sequence of str
+        Names of what goes with the next message.
     """
     size = model.context_size
     context = f"context {used}/{size}"
     meter = _meter(used / size)
     rate = "" if model.summary is None else f"{model.summary.decode_rate:.1f} tok/s"
-    variants = ([model.name, f"{context} {meter}", rate], [model.name, context, rate], [context, rate], [context])
+    names, count = (f"attached: {what}" if attached else "" for what in (", ".join(attached), len(attached)))
+    variants = (
+        [model.name, f"{context} {meter}", names, rate],
+        [model.name, f"{context} {meter}", count, rate],
+        [model.name, context, count, rate],
+        [context, count, rate],
+        [context, count],
+        [count and f"{used}/{size}", count],
+        [context],
+    )
     lines = (" · ".join(part for part in parts if part) for parts in variants)
     return next((line for line in lines if len(line) < width), f"{used}/{size}")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import TextIO
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.output import create_output
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
@@ -17,8 +19,10 @@ from tinychat.chat.input_history import open_history
 from tinychat.chat.key_bindings import key_bindings
 from tinychat.chat.line_input import CONTINUATION, PROMPT, Prompt
 from tinychat.chat.safe_text import safe_text
-from tinychat.chat.silent_keys import silent_keys
 from tinychat.chat.state_folder import state_folder
+
+if TYPE_CHECKING:
+    from tinychat.chat.keyboard import Keyboard
 
 # Gray is readable on dark and on light ground, and the bar shall not outshine the conversation.
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse #808080"})
@@ -27,8 +31,12 @@ _STYLE = Style.from_dict({"bottom-toolbar": "noreverse #808080"})
 class TerminalInput:
     """A prompt with line editing; the keys are those of `key_bindings`.
 
+    From entering it on, also while no prompt is shown, keys are not echoed but wait for the next one.
+
     Parameters
     ----------
+    stdin : text stream
+        The terminal's input.
     terminal : text stream
         Where the prompt is drawn.
     environment : mapping
@@ -37,11 +45,13 @@ class TerminalInput:
 
     interactive = True
 
-    def __init__(self, terminal: TextIO, environment: Mapping[str, str]) -> None:
+    def __init__(self, stdin: TextIO, terminal: TextIO, environment: Mapping[str, str]) -> None:
         self._prompt = Prompt()
-        self._output = create_output(stdout=terminal)
+        self._keyboard, keys, self._output = _open_terminal(stdin, terminal)
+        self._opened = ExitStack()
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
+            input=keys,
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
@@ -60,16 +70,24 @@ class TerminalInput:
             tempfile_suffix=".md",
         )
 
+    def __enter__(self) -> TerminalInput:
+        if self._keyboard is not None:
+            self._opened.enter_context(self._keyboard)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
+
     def read(self, prompt: Prompt) -> str:
         """Return the edited message; see `LineInput`."""
         self._prompt = prompt
-        text = self._session.prompt(default=prompt.text)
+        with self._at_prompt(prompt):
+            text = self._session.prompt(default=prompt.text)
         # Bytes that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
         return text.encode("utf-8", "replace").decode("utf-8")
 
-    def while_drawing(self) -> AbstractContextManager[None]:
-        """Keep keys for the next prompt; see `LineInput`."""
-        return silent_keys()
+    def _at_prompt(self, prompt: Prompt) -> AbstractContextManager[None]:
+        return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
 
     def candidates(self, line: str) -> list[str]:
         """Return what may stand for the last word of `line`."""
@@ -77,6 +95,17 @@ class TerminalInput:
 
     def _bar(self) -> str:
         return safe_text(self._prompt.bar(self._output.get_size().columns))
+
+
+def _open_terminal(stdin: TextIO, terminal: TextIO) -> tuple[Keyboard | None, Input, Output]:
+    """Return the keyboard where keys can wait for a prompt, and what the line editor reads from and draws on."""
+    if sys.platform == "win32":
+        return None, create_input(stdin), create_output(terminal)
+    from tinychat.chat.keyboard import Keyboard, open_output
+
+    output = open_output(terminal)
+    keyboard = Keyboard(stdin, output)
+    return keyboard, keyboard, output
 
 
 class _CommandCompleter(Completer):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 
+from tinychat.chat.history import History
+from tinychat.chat.message import Draft, Message
 from tinychat.chat.session import Chat
 from tinychat.chat.session_file import SavedSession
 from tinychat.chat.session_store import SessionStore, session_store
@@ -63,7 +66,7 @@ class Workspace:
         self._saved_at = 0.0
         self._stamp = 0
         self._failed = self._writing = False
-        self._pending = ""
+        self._pending = Draft()
 
     def autosave(self) -> None:
         """Save from now on at every change, during a reply every two seconds."""
@@ -119,9 +122,9 @@ class Workspace:
         self._enter(name)
         return self._standing(saved)
 
-    def take_pending(self) -> str:
+    def take_pending(self) -> Draft:
         """Return, once, the message that had no reply yet when the conversation was saved."""
-        pending, self._pending = self._pending, ""
+        pending, self._pending = self._pending, Draft()
         return pending
 
     def fork(self) -> tuple[str, str]:
@@ -163,34 +166,47 @@ class Workspace:
 
     def _snapshot(self) -> SavedSession:
         chat = self.chat
-        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), list(chat.stop))
+        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), list(chat.stop), chat.history)
 
     def _restore(self, saved: SavedSession) -> None:
-        messages = saved.messages
-        if messages and messages[-1].role == "assistant" and messages[-1].partial and not messages[-1].content:
-            # Ended before the first word: the message is asked again rather than kept without an answer.
-            messages = messages[:-1]
-        self._pending = ""
-        if len(messages) % 2:
-            self._pending = messages[-1].content
-            messages = messages[:-1]
+        messages, history, pending = _whole_turns(saved)
         _restore_settings(self.chat, saved.settings)
         self.chat.system, self.chat.stop = saved.system, tuple(saved.stop)
         self.chat.attachments = []
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
-        self.chat.replace_messages(messages)
+        self.chat.replace_messages(messages, history)
         self.chat.on_change = autosave
+        self._pending = pending
 
     def _standing(self, saved: SavedSession) -> list[str]:
         messages = self.chat.messages
         lines = [f"{self.name}: {len(messages)} messages"]
         if messages and messages[-1].partial:
             lines.append("the last reply was stopped in the middle: /regen writes it again")
-        if self._pending:
+        if self._pending.text:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:
             lines.append(f"it was begun with the model {saved.model or 'demo'}")
         return lines
+
+
+def _whole_turns(saved: SavedSession) -> tuple[list[Message], History, Draft]:
+    """Return the turns with a reply, their history, and the message that waited for its first word."""
+    messages, history = saved.messages, saved.history
+    begun = bool(messages) and messages[-1].role == "assistant" and messages[-1].partial and not messages[-1].content
+    if history is None or not history.past or len(messages) % 2:
+        # Written by a version that kept no history.
+        messages = messages[:-1] if begun else messages
+        whole = messages[: len(messages) // 2 * 2]
+        pending = Draft(messages[-1].content) if len(messages) > len(whole) else Draft()
+        return whole, History.of_turns(whole), pending
+    if not begun:
+        return messages, history, Draft()
+    change = history.past[-1]
+    before, undone = history.undone(messages)
+    # Nothing waits where the reply to a message was being written again.
+    pending = Draft() if change.kept % 2 else Draft(messages[-2].content, len(change.tail) // 2)
+    return before, replace(undone, future=()), pending
 
 
 def _lasting(model: str | None) -> str | None:

@@ -13,6 +13,7 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags, reply_flags, split_flags
 
 if TYPE_CHECKING:
+    from tinychat.chat.rendering import Renderer
     from tinychat.chat.session import Chat
     from tinychat.chat.workspace import Workspace
 
@@ -60,35 +61,37 @@ def chat(
     from tinychat.chat.session import Chat
 
     load: Loader = context.obj
-    name = _session_to_resume(continues, resume)
-    model = _model_of(name) if model is None else model
-    conversation = Chat(
-        load(model, loading),
-        system,
-        max_tokens=reply.max_tokens,
-        stop=reply.stop,
-        overflow=overflow,
-        **reply.sampling,
-    )
-    workspace = _workspace(conversation, model, load, loading)
-    lines = open_input(sys.stdin, sys.stdout, sys.stderr, os.environ)
-    repl = Repl(conversation, lines, Renderer(sys.stdout, sys.stderr, os.environ, plain), workspace)
-    conversation.on_notice = repl.notice
-    if name is not None:
-        given = {key: value for key, value in context.params.items() if _was_given(context, key)}
-        for line in _resume(workspace, name, given):
-            repl.notice(line)
-        repl.prefill(workspace.take_pending())
-    if lines.interactive or name is not None:
-        workspace.autosave()
-    repl.run()
+    # First of all: what is typed while the model is loaded waits for the prompt.
+    with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ) as lines:
+        renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain)
+        name = _session_to_resume(continues, resume, renderer)
+        model = _model_of(name) if model is None else model
+        conversation = Chat(
+            load(model, loading),
+            system,
+            max_tokens=reply.max_tokens,
+            stop=reply.stop,
+            overflow=overflow,
+            **reply.sampling,
+        )
+        workspace = _workspace(conversation, model, load, loading)
+        repl = Repl(conversation, lines, renderer, workspace)
+        conversation.on_notice = repl.notice
+        if name is not None:
+            given = {key: value for key, value in context.params.items() if _was_given(context, key)}
+            for line in _resume(workspace, name, given):
+                repl.notice(line)
+            repl.prefill(workspace.take_pending())
+        if lines.interactive or name is not None:
+            workspace.autosave()
+        repl.run()
 
 
-def _session_to_resume(continues: bool, resume: str | None) -> str | None:
+def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:
     """Return the name of the conversation to go on with, None for a new one."""
     from tinychat.chat.session_store import session_store
 
-    return session_store().latest() if continues else resume
+    return session_store().latest(renderer.notice) if continues else resume
 
 
 def _model_of(name: str | None) -> str | None:

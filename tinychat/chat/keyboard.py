@@ -1,0 +1,178 @@
+"""The keyboard of a POSIX terminal: what is typed or pasted while no prompt is shown waits for the next one, unseen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import termios
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from threading import Thread
+from time import sleep
+from typing import TextIO, cast
+
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.utils import get_bell_environment_variable, get_term_environment_variable
+
+_IFLAG, _LFLAG, _CC = 0, 3, 6
+# A lone Escape looks like the beginning of a longer key until nothing follows.
+_ESCAPE_SECONDS = 0.5
+_PAUSE_SECONDS = 0.05
+_ENTER = (Keys.ControlM, Keys.ControlJ)
+
+
+class PasteMarkingOutput(Vt100_Output):
+    """An output that leaves bracketed paste on between two prompts: a paste must never look like typed lines."""
+
+    def disable_bracketed_paste(self) -> None:
+        """Leave it on: see `Keyboard.cooked_mode` and `Keyboard.__exit__`, which switch it off."""
+
+    def stop_marking_pastes(self) -> None:
+        """Switch it off after all."""
+        super().disable_bracketed_paste()
+        self.flush()
+
+    def mark_pastes(self) -> None:
+        """Switch it on."""
+        self.enable_bracketed_paste()
+        self.flush()
+
+
+def open_output(terminal: TextIO) -> PasteMarkingOutput:
+    """Return the output for `terminal`, as prompt_toolkit's own settings in the environment want it."""
+    output = PasteMarkingOutput.from_pty(
+        terminal,
+        term=get_term_environment_variable(),
+        default_color_depth=ColorDepth.from_env(),
+        enable_bell=get_bell_environment_variable(),
+    )
+    return cast(PasteMarkingOutput, output)
+
+
+class Keyboard(Vt100Input):
+    """Keys for prompts, and whoever types between them loses nothing.
+
+    While entered, the terminal neither echoes keys nor turns Enter into a line feed. Between two prompts a thread takes
+    the keys, so that any number finds room; Ctrl-C still sends SIGINT, and throws none of them away.
+
+    Parameters
+    ----------
+    stdin : text stream
+        The terminal's input.
+    output : PasteMarkingOutput
+        The terminal's output.
+    """
+
+    def __init__(self, stdin: TextIO, output: PasteMarkingOutput) -> None:
+        super().__init__(stdin)
+        self._output = output
+        self._waiting: list[KeyPress] = []
+        self._thread: Thread | None = None
+
+    def __enter__(self) -> Keyboard:
+        self._before = termios.tcgetattr(self.fileno())
+        self._bell = os.pipe()
+        termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
+        self._output.mark_pastes()
+        # Typed before we came: Enter is a line feed already.
+        while text := self.stdin_reader.read():
+            self.vt100_parser.feed(text.replace("\n", "\r"))
+        self._waiting += self.read_keys()
+        self._collect()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop_collecting()
+        for descriptor in self._bell:
+            os.close(descriptor)
+        # The terminal may be gone.
+        with contextlib.suppress(OSError):
+            self._output.stop_marking_pastes()
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(self.fileno(), termios.TCSANOW, self._before)
+
+    @contextlib.contextmanager
+    def at_prompt(self, unsent: bool) -> Iterator[None]:
+        """Give the keys to a prompt that is shown meanwhile.
+
+        Parameters
+        ----------
+        unsent : bool
+            Whether the prompt begins with a text. Then the keys that waited go below it and send nothing: whoever
+            pressed Enter did not know of that text.
+        """
+        self._stop_collecting()
+        keys = [*get_typeahead(self), *self._waiting]
+        self._waiting = []
+        store_typeahead(self, list(_below(keys)) if unsent and keys else keys)
+        try:
+            yield
+        finally:
+            self._collect()
+
+    @contextlib.contextmanager
+    def _lent(self) -> Iterator[None]:
+        self._output.stop_marking_pastes()
+        try:
+            with super().cooked_mode():
+                yield
+        finally:
+            self._output.mark_pastes()
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        """Lend the terminal to the editor or the shell."""
+        return self._lent()
+
+    def _collect(self) -> None:
+        thread = Thread(target=self._take_keys, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _stop_collecting(self) -> None:
+        if self._thread is not None:
+            os.write(self._bell[1], b"!")
+            self._thread.join()
+            os.read(self._bell[0], 64)
+            self._thread = None
+
+    def _take_keys(self) -> None:
+        # Signals are for the main thread, which they wake from waiting.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        keyboard, bell = self.fileno(), self._bell[0]
+        while not self.closed:
+            ready = select.select([keyboard, bell], [], [], _ESCAPE_SECONDS)[0]
+            if bell in ready:
+                return
+            if keyboard in ready:
+                keys = self.read_keys()
+                self._waiting += keys
+                if not keys:
+                    sleep(_PAUSE_SECONDS)  # a part of a character, or a terminal that is gone
+            else:
+                # Escape means nothing without a prompt; kept, it would make another key of the next one.
+                self._waiting += [key for key in self.flush_keys() if key.key != Keys.Escape]
+
+
+def _silent(attributes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
+    """Return the terminal's attributes with keys passed on one by one, not shown, Enter as it is, and signals."""
+    silent = [value.copy() if isinstance(value, list) else value for value in attributes]
+    silent[_IFLAG] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)  # type: ignore[operator]
+    silent[_LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)  # type: ignore[operator]
+    silent[_LFLAG] |= termios.NOFLSH  # type: ignore[operator]
+    silent[_CC][termios.VMIN], silent[_CC][termios.VTIME] = 1, 0  # type: ignore[index]
+    return silent
+
+
+def _below(keys: list[KeyPress]) -> Iterable[KeyPress]:
+    """Return keys that write the same on a new line, Enter beginning another; Enter at their end is left out."""
+    line_feed = KeyPress(Keys.BracketedPaste, "\n")
+    while keys and keys[-1].key in _ENTER:
+        keys = keys[:-1]
+    return [line_feed, *(line_feed if key.key in _ENTER else key for key in keys)] if keys else []
