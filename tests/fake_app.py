@@ -8,6 +8,7 @@ import time
 from fake_model import ASSISTANT, EOS, USER, Replies, fake_model
 
 from tinychat.cli import main
+from tinychat.commands.progress import progress_bar
 
 REPLIES = {
     "chatty": ("Hello 😀!", "I think that wait...", "Good."),
@@ -38,10 +39,19 @@ class Counting:
 def load(name, options):
     """Return the model of this name; where its reply says "wait" it waits for Ctrl-C.
 
-    The model "reader" waits in the fourth chunk of the first prompt that has as many.
+    The model "reader" waits in the fourth chunk of the first prompt that has as many; "heavy" takes
+    a second to load, behind a progress bar, and another to take a context of another size.
     """
+    if name == "heavy":
+        with progress_bar("loading") as report:
+            for done in range(50):
+                report(done, 50)
+                time.sleep(0.02)
     replies = Replies(*REPLIES[name]) if name in REPLIES else Counting()
     model = fake_model(replies, name=name, context_size=2**20, chunk_size=8)
+    if name == "heavy":
+        resize = model.engine.resize
+        model.engine.resize = lambda size: [time.sleep(1), resize(size)]
     signals, writer = os.pipe()
     os.set_blocking(writer, False)
     chunks = 0

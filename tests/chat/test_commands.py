@@ -8,7 +8,7 @@ from fake_desk import FakeDesk
 from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS, complete_command
-from tinychat.chat.message import Attachment
+from tinychat.chat.message import Attachment, Draft
 from tinychat.errors import ContextError, SettingError, StoreError, TextError
 
 
@@ -58,7 +58,7 @@ def test_undo_takes_back_several_turns():
 
 @pytest.mark.parametrize(
     ("argument", "complaint"),
-    [("0", "is no number of turns"), ("x", "is no number of turns"), ("3", "give a number from 1 to 2")],
+    [("0", "is no number of steps"), ("x", "is no number of steps"), ("3", "give a number from 1 to 2")],
 )
 def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     desk = desk_after(*TWO_TURNS)
@@ -67,20 +67,61 @@ def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     assert desk.spoken == ["one", "1", "two", "2"]
 
 
-def test_edit_puts_the_message_into_the_prompt():
+def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
     desk = desk_after(*TWO_TURNS)
     desk.run("/edit")
-    assert (desk.prefilled, desk.spoken) == ("two", ["one", "1"])
-    desk.run("/edit 1")
-    assert (desk.prefilled, desk.spoken) == ("one", [])
+    assert desk.draft == Draft("two", replaced=1)
+    desk.run("/edit 2")
+    assert desk.draft == Draft("one", replaced=2)
+    assert desk.spoken == ["one", "1", "two", "2"]
+    for wrong in ("/edit 3", "/edit x"):
+        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is no number of turns"):
+            desk.run(wrong)
 
 
 def test_an_edited_turn_runs_only_what_is_new():
     desk = desk_after(("a long beginning", "yes"), ("two", "2"))
-    desk.run("/edit")
-    desk.chat.say("twi")
+    assert "".join(piece.text for piece in desk.chat.stream("twi", replaced=1)) == "again"
     summary = desk.chat.model.summary
     assert summary.prompt_tokens - summary.reused_tokens == len("i") + 1
+
+
+def test_undo_and_redo_walk_through_all_that_was():
+    desk = desk_after(*TWO_TURNS)
+    desk.regenerate()
+    list(desk.chat.stream("three", replaced=2))
+    states = [["three", "once more"], ["one", "1", "two", "again"], ["one", "1", "two", "2"], ["one", "1"], []]
+    said = ["back again: again", "back again: 2", "taken back: two", "taken back: one"]
+    assert desk.spoken == states[0]
+    for state, notice in zip(states[1:], said, strict=True):
+        assert desk.run("/undo") == notice
+        assert desk.spoken == state
+    with pytest.raises(SettingError, match="nothing to take back"):
+        desk.run("/undo")
+    desk.run("/redo 2")
+    assert desk.spoken == states[2]
+    with pytest.raises(SettingError, match="give a number from 1 to 2"):
+        desk.run("/redo 3")
+    desk.run("/redo 2")
+    assert desk.spoken == states[0]
+    with pytest.raises(SettingError, match="nothing to bring back"):
+        desk.run("/redo")
+    assert desk.run("/undo 4") == "taken back: one"
+    assert desk.spoken == []
+
+
+def test_a_new_message_ends_what_can_be_brought_back_and_a_withdrawn_one_does_not():
+    desk = desk_after(*TWO_TURNS)
+    desk.run("/undo")
+    list(desk.chat.stream("three", cancelled=lambda: True))
+    desk.run("/redo")
+    desk.run("/undo")
+    desk.chat.say("three")
+    with pytest.raises(SettingError, match="nothing to bring back"):
+        desk.run("/redo")
+    desk.run("/clear")
+    with pytest.raises(SettingError, match="nothing to take back"):
+        desk.run("/undo")
 
 
 def test_retry_samples_differently_once():
@@ -209,6 +250,31 @@ def test_a_file_goes_with_the_next_message_once(tmp_path):
     assert desk.spoken[2] == "Sure?"
 
 
+def test_a_text_is_attached_once_and_anew_when_it_has_changed(tmp_path):
+    path = tmp_path / "notes.txt"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("old")
+    desk = FakeDesk()
+    assert desk.run("/file") == "nothing is attached to your next message"
+    path.write_text("old")
+    desk.run(f"/file {path}")
+    assert desk.run(f"/file {path}") == "notes.txt is attached already"
+    path.write_text("newer")
+    desk.run(f"/file {path}")
+    desk.run(f"/file {tmp_path / 'other' / 'notes.txt'}")
+    assert desk.run("/file").splitlines() == ["1  notes.txt (5 tokens)", "2  notes.txt (3 tokens)"]
+    assert "type /detach NAME" in desk.run("/detach")
+    assert complete_command(desk, "/detach no") == ["notes.txt", "notes.txt"]
+    for wrong in ("/detach 3", "/detach 0", "/detach else"):
+        with pytest.raises(SettingError, match="is not attached"):
+            desk.run(wrong)
+    assert desk.run("/detach 2") == "notes.txt no longer goes with your next message"
+    assert [attachment.text for attachment in desk.chat.attachments] == ["newer"]
+    desk.run("/detach")
+    with pytest.raises(SettingError, match="there is no attachment"):
+        desk.run("/detach")
+
+
 def test_a_withdrawn_message_leaves_its_attachments():
     desk = FakeDesk("One")
     desk.chat.attachments = [Attachment("notes", "text")]
@@ -328,7 +394,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_old_one():
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("/re", ["/regen", "/retry"]),
+        ("/re", ["/regen", "/retry", "/redo"]),
         ("/set te", ["temperature"]),
         ("/set overflow s", ["stop", "shift"]),
         ("/set think ", ["show", "hide"]),

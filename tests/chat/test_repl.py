@@ -96,7 +96,10 @@ def test_ctrl_c_while_the_prompt_is_read_withdraws_the_message():
     lines = ["a message of several chunks", "hi"]
     out, err, chat = converse(lines, "Hello!", chunk_size=8, before_step=press_ctrl_c_at(1))
     assert out == "Hello!\n"
-    assert err.endswith("stopped before the reply began: the conversation is as it was\n")
+    assert err.splitlines()[-2:] == [
+        "stopped before the reply began: the conversation is as it was",
+        "your message is back in the prompt",
+    ]
     assert [message.content for message in chat.messages] == ["hi", "Hello!"]
 
 
@@ -129,6 +132,42 @@ def test_ctrl_c_at_the_prompt_clears_the_line():
 def test_ctrl_c_twice_in_a_row_leaves_unless_it_threw_text_away():
     out, _, _ = converse([LineDiscarded, LineDiscarded, "hi", KeyboardInterrupt, KeyboardInterrupt, "more"], "Hello!")
     assert out == "Hello!\n"
+
+
+def test_two_presses_that_are_far_apart_do_not_leave(monkeypatch):
+    times = iter([100.0, 102.5, 103.0])
+    monkeypatch.setattr("tinychat.chat.repl.monotonic", lambda: next(times))
+    presses = [KeyboardInterrupt, KeyboardInterrupt, LineDiscarded, "hi", KeyboardInterrupt, "and?"]
+    assert converse(presses, "Hello!", "Good.")[0] == "Hello!\nGood.\n"
+
+
+class Editor(Script):
+    """Notes what each prompt begins with."""
+
+    def __init__(self, lines):
+        super().__init__(lines, interactive=True)
+        self.shown = []
+
+    def read(self, prompt):
+        self.shown.append(prompt.text)
+        return super().read(prompt)
+
+
+@pytest.mark.parametrize("given_up", [KeyboardInterrupt, LineDiscarded, "", "/context", '"""  """'])
+def test_an_edit_that_is_given_up_changes_nothing(given_up):
+    chat = Chat(fake_model(Replies("Hello!", "Good.")), temperature=0.0)
+    lines = Editor(["hi", "/edit", given_up, "more"])
+    Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
+    assert lines.shown == ["", "", "hi", "", ""]
+    assert [message.content for message in chat.messages] == ["hi", "Hello!", "more", "Good."]
+
+
+def test_an_edited_message_that_is_too_long_stays_one():
+    chat = Chat(fake_model(Replies("Hello!", "Good."), context_size=30), temperature=0.0)
+    lines = Editor(["hi", "/edit", "x" * 80, "ho"])
+    Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
+    assert lines.shown == ["", "", "hi", "x" * 80, ""]
+    assert [message.content for message in chat.messages] == ["ho", "Good."]
 
 
 def test_fences_are_taken_off_and_hold_no_command():

@@ -132,10 +132,13 @@ def test_what_cannot_be_resumed_is_said(arguments, code, complaint):
     assert complaint in result.stderr
 
 
-def test_a_damaged_conversation_is_one_line():
+def test_a_damaged_conversation_that_is_the_only_one_is_said():
     folder = Path(os.environ["TINYCHAT_HOME"], "sessions")
     folder.mkdir(parents=True)
     (folder / "broken.json").write_text('{"format": 1, "messages"')
     result = run("--continue")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == f"error: {folder / 'broken.json'} is damaged: it is not valid JSON\n"
+    assert result.stderr == (
+        f"passed over: {folder / 'broken.json'} is damaged: it is not valid JSON\n"
+        f"error: no conversation can be read in {folder}: start one with `tinychat chat`\n"
+    )

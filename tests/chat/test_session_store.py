@@ -4,13 +4,18 @@ import stat
 
 import pytest
 
+from tinychat.chat.history import Change, History
 from tinychat.chat.message import Message
 from tinychat.chat.session_file import SavedSession
 from tinychat.chat.session_store import SessionStore
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(
-    "tiny", "Be kind.", [Message("user", "hi 😀"), Message("assistant", "Hel", partial=True)], {"seed": None}
+    "tiny",
+    "Be kind.",
+    [Message("user", "hi 😀"), Message("assistant", "Hel", partial=True)],
+    {"seed": None},
+    history=History((Change(0), Change(1, (Message("assistant", "Hello"),))), (Change(2, ()),)),
 )
 
 
@@ -37,14 +42,19 @@ def test_the_last_saved_comes_first(store):
         store.write(name, SAVED)
         os.utime(store.folder / f"{name}.json", (1_000 - age, 1_000 - age))
     assert store.names() == ["new", "old", "older"]
-    assert store.latest() == "new"
+    passed_over = []
+    assert store.latest(passed_over.append) == "new"
+    (store.folder / "new.json").write_text("{")
+    os.utime(store.folder / "new.json", (1_000, 1_000))
+    assert store.latest(passed_over.append) == "old"
+    assert passed_over == [f"passed over: {store.folder / 'new.json'} is damaged: it is not valid JSON"]
     assert store.saved_at("old") == 999
 
 
 def test_an_empty_store(store):
     assert store.names() == []
     with pytest.raises(SessionError, match="no conversation is saved in"):
-        store.latest()
+        store.latest(print)
     with pytest.raises(SessionError, match="there is no conversation 'x': none is saved yet"):
         store.read("x")
 
@@ -119,6 +129,11 @@ def damaged(**changes):
         (damaged(system=["x"]), "its system cannot be read"),
         (damaged(settings=[]), "its settings cannot be read"),
         (damaged(settings={"seed": {}}), "its settings cannot be read"),
+        (damaged(settings={"temperature": -3}), "must be between 0 and 100"),
+        (damaged(history=[]), "its history cannot be read"),
+        (damaged(history={"past": [{"kept": 1, "tail": []}], "future": []}), "its history cannot be read"),
+        (damaged(history={"past": [{"kept": "x", "tail": []}], "future": []}), "its history cannot be read"),
+        (damaged(history={"past": [], "future": [{"kept": -2, "tail": []}]}), "its history cannot be read"),
     ],
 )
 def test_a_damaged_file_is_explained_in_one_line(store, text, complaint):

@@ -26,3 +26,7 @@ def test_the_bar_fits_and_keeps_the_context_longest(model, width):
     bar = status_bar(model, 11, width)
     assert len(bar) < width
     assert "11/22" in bar
+    attached = status_bar(model, 11, width, ["notes.txt", "a very long name.txt"])
+    assert len(attached) < width
+    assert "11/22" in attached
+    assert any(mark in attached for mark in ("attached: notes.txt, a very long name.txt", "attached: 2", "+2"))

@@ -46,20 +46,6 @@ def test_ctrl_c_stops_the_reading_of_the_prompt(start):
     terminal.leave()
 
 
-def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(start):
-    terminal = start("chat", "counting")
-    terminal.type("half a li" + CTRL_C)
-    terminal.expect("Ctrl-C again or Ctrl-D leaves")
-    terminal.type("another" + CTRL_C)
-    terminal.expect("Ctrl-C again or Ctrl-D leaves")
-    terminal.say("whole")
-    terminal.expect("1 lines, last: whole")
-    terminal.type(CTRL_C)
-    terminal.expect("Ctrl-C again or Ctrl-D leaves")
-    terminal.type(CTRL_C)
-    terminal.ends_with(0)
-
-
 def test_ctrl_d_leaves(start):
     terminal = start("chat", "chatty")
     terminal.type(CTRL_D)

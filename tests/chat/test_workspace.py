@@ -1,7 +1,7 @@
 import pytest
 from fake_desk import FakeDesk
 
-from tinychat.chat.message import Message
+from tinychat.chat.message import Draft, Message
 from tinychat.chat.session_file import SavedSession
 from tinychat.errors import SessionError, SettingError
 
@@ -81,7 +81,48 @@ def test_a_message_without_reply_returns_to_the_prompt():
     again.run(f"/load {desk.workspace.name}")
     assert again.spoken == ["hi", "Hello"]
     assert again.prefilled == "a long question"
-    assert again.workspace.take_pending() == ""
+    assert again.workspace.take_pending() == Draft()
+
+
+@pytest.mark.parametrize(
+    ("kind", "pending"), [("stream", Draft("a long question", replaced=1)), ("regenerate", Draft())]
+)
+def test_a_program_that_ends_while_a_prompt_is_read_leaves_the_message_and_the_old_turn(kind, pending):
+    desk, _ = saved_desk("Hello", "Never")
+    desk.chat.say("hi")
+    desk.chat.model.engine._before_step = lambda count: (_ for _ in ()).throw(SystemExit)
+    with pytest.raises(SystemExit):
+        next(desk.chat.regenerate() if kind == "regenerate" else desk.chat.stream("a long question", replaced=1))
+    again = FakeDesk("Hello")
+    again.run(f"/load {desk.workspace.name}")
+    assert again.spoken == ["hi", "Hello"]
+    assert again.draft == pending
+
+
+def test_what_was_taken_back_can_be_brought_back_in_another_run():
+    desk, _ = saved_desk("1", "2", "3")
+    desk.chat.say("one")
+    desk.chat.say("two")
+    desk.regenerate()
+    desk.run("/undo 2")
+    again = FakeDesk()
+    again.workspace.load(desk.workspace.name)
+    assert again.spoken == ["one", "1"]
+    again.run("/redo")
+    assert again.spoken == ["one", "1", "two", "2"]
+    again.run("/redo")
+    assert again.spoken == ["one", "1", "two", "3"]
+    again.run("/undo 3")
+    assert again.spoken == []
+
+
+def test_a_file_without_history_can_be_taken_back_turn_by_turn():
+    desk = FakeDesk()
+    turns = [Message("user", "one"), Message("assistant", "1"), Message("user", "two"), Message("assistant", "2")]
+    desk.workspace.store.write("old", SavedSession(messages=turns))
+    desk.workspace.load("old")
+    desk.run("/undo")
+    assert desk.spoken == ["one", "1"]
 
 
 def test_system_and_settings_come_back():

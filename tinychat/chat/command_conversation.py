@@ -43,8 +43,8 @@ def edit(desk: Desk, argument: str) -> None:
     """Put an earlier message into the prompt; once it is sent, it takes the place of all that follows."""
     turns = as_count(argument, "/edit [N]")
     desk.prefill(Draft(desk.chat.message_of(turns), turns))
-    replaced = "the old message and its reply" if turns == 1 else f"the last {turns} turns"
-    desk.notice(f"change the message and send it, and it replaces {replaced}; Ctrl-C leaves all as it is")
+    sent = "change the message and send it again" if turns == 1 else f"sent, it replaces the last {turns} turns"
+    desk.notice(f"{sent}; Ctrl-C leaves all as it is")
 
 
 def _last_words(desk: Desk) -> str:

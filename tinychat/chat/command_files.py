@@ -37,15 +37,17 @@ def detach(desk: Desk, argument: str) -> None:
     if not argument and len(attached) > 1:
         desk.notice(f"{attachment_list(desk)}\ntype /detach NAME, its number, or all")
         return
+    if not attached:
+        raise SettingError("there is no attachment to take back: /file PATH makes one")
     names = [attachment.name for attachment in attached]
-    if not argument and attached:
+    if not argument:
         place = 0
     elif argument in names:
         place = names.index(argument)
     elif argument.isdecimal() and 1 <= int(argument) <= len(attached):
         place = int(argument) - 1
     else:
-        raise SettingError(f"{argument or 'nothing'} is not attached: /file lists what goes with your next message")
+        raise SettingError(f"{argument} is not attached: /file lists what goes with your next message")
     desk.chat.attachments = [*attached[:place], *attached[place + 1 :]]
     desk.notice(f"{names[place]} no longer goes with your next message")
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 
 from tinychat.chat.history import Change, History
 from tinychat.chat.message import Message
-from tinychat.errors import SessionError
+from tinychat.chat.settings import check_settings
+from tinychat.errors import SessionError, SettingError
 from tinychat.text.guard import well_formed
 
 FORMAT = 1
 _ROLES = ("user", "assistant")
-# What /set may have changed: every value is checked where it is used.
 _SETTING_TYPES = (int, float, str, type(None))
 
 
@@ -121,6 +121,10 @@ def _change(value: object, source: str) -> Change:
 def _settings(value: object, source: str) -> dict[str, object]:
     if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
         raise _damaged(source, "settings")
+    try:
+        check_settings(value)
+    except SettingError as error:
+        raise SessionError(f"{source} is damaged: {error}") from None
     return value
 
 

@@ -53,11 +53,29 @@ def change_setting(chat: Chat, name: str, value: str) -> None:
             chat.seed()
 
 
+def check_settings(values: Mapping[str, object]) -> None:
+    """Refuse settings that no conversation can have.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown or a value out of range.
+    """
+    for name, value in values.items():
+        known, text = _known(name), "none" if value is None else str(value)
+        if known == "overflow":
+            as_policy(text)
+        elif known == "max_tokens":
+            StopConditions(max_tokens=_as_limit(text))
+        elif known == "context":
+            _as_size(text)
+        else:
+            changed_sampling(SamplingSettings(), {known: text})
+
+
 def _resize(chat: Chat, value: str) -> None:
     """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
-    if not value.isdecimal():
-        raise SettingError(f"context must be a whole number of tokens, not {value!r}")
-    engine, size = chat.model.engine, int(value)
+    engine, size = chat.model.engine, _as_size(value)
     if not chat.messages and 0 < size < len(engine.cached_ids):
         # What an earlier conversation left in the cache must not stand in the way of a smaller one.
         engine.rewind(0)
@@ -105,3 +123,9 @@ def _as_limit(value: str) -> int | None:
         return None if value == "none" else int(value)
     except ValueError:
         raise SettingError(f"max_tokens must be a whole number or none, not {value!r}") from None
+
+
+def _as_size(value: str) -> int:
+    if not value.isdecimal():
+        raise SettingError(f"context must be a whole number of tokens, not {value!r}")
+    return int(value)

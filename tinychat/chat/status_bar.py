@@ -26,7 +26,8 @@ def status_bar(model: Model, used: int, width: int, attached: Sequence[str] = ()
     size = model.context_size
     context = f"context {used}/{size}"
     meter = _meter(used / size)
-    rate = "" if model.summary is None else f"{model.summary.decode_rate:.1f} tok/s"
+    last = model.summary
+    rate = f"{last.decode_rate:.1f} tok/s" if last is not None and last.new_tokens else ""
     names, count = (f"attached: {what}" if attached else "" for what in (", ".join(attached), len(attached)))
     variants = (
         [model.name, f"{context} {meter}", names, rate],
@@ -34,8 +35,7 @@ def status_bar(model: Model, used: int, width: int, attached: Sequence[str] = ()
         [model.name, context, count, rate],
         [context, count, rate],
         [context, count],
-        [count and f"{used}/{size}", count],
-        [context],
+        [f"{used}/{size}", count and f"+{len(attached)}"],
     )
     lines = (" · ".join(part for part in parts if part) for parts in variants)
     return next((line for line in lines if len(line) < width), f"{used}/{size}")
