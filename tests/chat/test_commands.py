@@ -106,7 +106,7 @@ def test_undo_and_redo_walk_through_all_that_was():
     assert desk.spoken == states[0]
     with pytest.raises(SettingError, match="nothing to bring back"):
         desk.run("/redo")
-    assert desk.run("/undo 4") == "taken back: one"
+    assert desk.run("/undo 4") == "taken back: three"
     assert desk.spoken == []
 
 

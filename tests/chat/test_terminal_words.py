@@ -242,10 +242,11 @@ def test_damaged_conversations_are_passed_over(start):
     first.say("/save good")
     first.leave()
     folder = Path(os.environ["TINYCHAT_HOME"], "sessions")
+    for path in folder.iterdir():
+        os.utime(path, (2, 2) if path.stem == "good" else (1, 1))
     for place, text in enumerate(["{", '{"format": 1, "messages": [], "settings": {"temperature": -3}}']):
         (folder / f"broken{place}.json").write_text(text)
     os.mkfifo(folder / "pipe.json")
-    os.utime(folder / "good.json", (1, 1))
     terminal = start("chat", "--continue", columns=200)
     terminal.sees("good: 2 messages")
     for name in ("broken0", "broken1", "pipe"):

@@ -23,16 +23,6 @@ from tinychat.chat.desk import Desk
 from tinychat.errors import SettingError
 
 
-def is_command(line: str) -> bool:
-    """Return whether `line` is meant for the chat program; a space before the slash makes it a message."""
-    return line.startswith("/")
-
-
-def as_message(text: str) -> str:
-    """Return `text`, behind a space if it would be read as a command."""
-    return f" {text}" if is_command(text) else text
-
-
 def run_command(desk: Desk, line: str) -> None:
     """Run the command that `line` names.
 

@@ -8,9 +8,8 @@ from prompt_toolkit.filters import has_selection, is_searching
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from tinychat.chat.commands import as_message
 from tinychat.chat.fences import is_open
-from tinychat.chat.line_input import LineDiscarded
+from tinychat.chat.line_input import LineDiscarded, as_message
 
 
 def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:

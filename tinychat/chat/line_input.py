@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 PROMPT, CONTINUATION = "> ", "  "
 
 
+def is_command(line: str) -> bool:
+    """Return whether `line` is meant for the chat program; a space before the slash makes it a message."""
+    return line.startswith("/")
+
+
+def as_message(text: str) -> str:
+    """Return `text`, behind a space if it would be read as a command."""
+    return f" {text}" if is_command(text) else text
+
+
 def _no_candidates(_line: str) -> list[str]:
     return []
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
-from tinychat.chat.commands import as_message, complete_command, is_command, run_command
+from tinychat.chat.commands import complete_command, run_command
 from tinychat.chat.context_use import context_use
 from tinychat.chat.fences import unfence
 from tinychat.chat.interrupt import InterruptFlag
-from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt
+from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt, as_message, is_command
 from tinychat.chat.message import Draft
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat

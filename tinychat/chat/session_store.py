@@ -95,7 +95,7 @@ class SessionStore:
         try:
             state = path.stat()
             if not S_ISREG(state.st_mode):
-                raise SessionError(f"{path} is no file: it is no conversation")
+                raise SessionError(f"{path} is no regular file: it is no conversation")
             if state.st_size > _MAX_BYTES:
                 raise SessionError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: it is no conversation")
             return from_json(path.read_bytes(), str(path))

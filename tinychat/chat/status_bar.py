@@ -35,7 +35,7 @@ def status_bar(model: Model, used: int, width: int, attached: Sequence[str] = ()
         [model.name, context, count, rate],
         [context, count, rate],
         [context, count],
-        [f"{used}/{size}", count and f"+{len(attached)}"],
+        [f"{used}/{size}{f' +{len(attached)}' if attached else ''}"],
     )
     lines = (" · ".join(part for part in parts if part) for parts in variants)
     return next((line for line in lines if len(line) < width), f"{used}/{size}")

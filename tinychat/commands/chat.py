@@ -56,13 +56,14 @@ def chat(
     loading, reply = split_flags(flags)
     # Imported here: `tinychat --help` shall not wait for the terminal libraries.
     from tinychat.chat.line_input import open_input
-    from tinychat.chat.rendering import Renderer
-    from tinychat.chat.repl import Repl
-    from tinychat.chat.session import Chat
 
     load: Loader = context.obj
-    # First of all: what is typed while the model is loaded waits for the prompt.
+    # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ) as lines:
+        from tinychat.chat.rendering import Renderer
+        from tinychat.chat.repl import Repl
+        from tinychat.chat.session import Chat
+
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain)
         name = _session_to_resume(continues, resume, renderer)
         model = _model_of(name) if model is None else model
