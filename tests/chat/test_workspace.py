@@ -48,6 +48,19 @@ def test_a_turn_is_saved_when_it_begins_and_when_it_ends():
     assert len(desk.workspace.store.names()) == 1
 
 
+def test_a_conversation_whose_only_message_is_withdrawn_leaves_no_file():
+    desk, _ = saved_desk("Hello")
+    list(desk.chat.stream("hi", cancelled=lambda: True))
+    assert desk.workspace.store.names() == []
+    assert desk.chat.say("hi") == "Hello"
+    desk.run("/undo")
+    assert len(desk.workspace.store.names()) == 1
+    asked, _ = saved_desk()
+    asked.run("/save mine")
+    list(asked.chat.stream("hi", cancelled=lambda: True))
+    assert "mine" in asked.workspace.store.names()
+
+
 def test_a_long_reply_is_saved_on_the_way():
     desk, writes = saved_desk("0123456789", clock=Clock(step=0.5))
     desk.chat.say("hi")

@@ -7,13 +7,15 @@ import os
 import select
 import signal
 import termios
-from collections.abc import Iterable, Iterator
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import Thread
 from time import sleep
+from types import FrameType
 from typing import TextIO, cast
 
-from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
@@ -79,17 +81,19 @@ class Keyboard(Vt100Input):
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self.fileno())
         self._bell = os.pipe()
+        self._before_continue = signal.signal(signal.SIGCONT, self._continue)
         termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
         self._output.mark_pastes()
         # Typed before we came: Enter is a line feed already.
         while text := self.stdin_reader.read():
             self.vt100_parser.feed(text.replace("\n", "\r"))
-        self._waiting += self.read_keys()
+        self._waiting += super().read_keys()
         self._collect()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._stop_collecting()
+        signal.signal(signal.SIGCONT, self._before_continue)
         for descriptor in self._bell:
             os.close(descriptor)
         # The terminal may be gone.
@@ -110,12 +114,22 @@ class Keyboard(Vt100Input):
         """
         self._stop_collecting()
         keys = [*get_typeahead(self), *self._waiting]
-        self._waiting = []
-        store_typeahead(self, list(_below(keys)) if unsent and keys else keys)
+        self._waiting = _below(keys) if unsent else keys
         try:
             yield
         finally:
             self._collect()
+
+    def attach(self, input_ready_callback: Callable[[], None]) -> AbstractContextManager[None]:
+        """Tell the prompt of keys, first of those that waited: once it is drawn and knows the lines typed before."""
+        loop = get_running_loop()
+        loop.call_soon(loop.call_soon, input_ready_callback)
+        return super().attach(input_ready_callback)
+
+    def read_keys(self) -> list[KeyPress]:
+        """Return the keys that waited, and new ones."""
+        waiting, self._waiting = self._waiting, []
+        return [*waiting, *super().read_keys()]
 
     @contextlib.contextmanager
     def _lent(self) -> Iterator[None]:
@@ -129,6 +143,13 @@ class Keyboard(Vt100Input):
     def cooked_mode(self) -> AbstractContextManager[None]:
         """Lend the terminal to the editor or the shell."""
         return self._lent()
+
+    def _continue(self, _signal_number: int, _frame: FrameType | None) -> None:
+        """Take the terminal again after Ctrl-Z: the shell has used it meanwhile."""
+        if self._thread is not None:
+            termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
+            # Not by the output's own buffer, which may be half written.
+            os.write(self._output.fileno(), b"\x1b[?2004h")
 
     def _collect(self) -> None:
         thread = Thread(target=self._take_keys, daemon=True)
@@ -151,13 +172,14 @@ class Keyboard(Vt100Input):
             if bell in ready:
                 return
             if keyboard in ready:
-                keys = self.read_keys()
-                self._waiting += keys
+                keys = super().read_keys()
+                # Where the cursor was, as the last prompt asked, is of no use to the next.
+                self._waiting += [key for key in keys if key.key != Keys.CPRResponse]
                 if not keys:
                     sleep(_PAUSE_SECONDS)  # a part of a character, or a terminal that is gone
             else:
                 # Escape means nothing without a prompt; kept, it would make another key of the next one.
-                self._waiting += [key for key in self.flush_keys() if key.key != Keys.Escape]
+                self.flush_keys()
 
 
 def _silent(attributes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
@@ -170,7 +192,7 @@ def _silent(attributes: list[int | list[bytes | int]]) -> list[int | list[bytes 
     return silent
 
 
-def _below(keys: list[KeyPress]) -> Iterable[KeyPress]:
+def _below(keys: list[KeyPress]) -> list[KeyPress]:
     """Return keys that write the same on a new line, Enter beginning another; Enter at their end is left out."""
     line_feed = KeyPress(Keys.BracketedPaste, "\n")
     while keys and keys[-1].key in _ENTER:

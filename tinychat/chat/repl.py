@@ -141,7 +141,8 @@ class Repl:
             if not self._lines.interactive:
                 raise
             self._renderer.error(str(error))
-            self._say_what_waits()
+            if not is_command(line):
+                self._say_what_waits()
         except KeyboardInterrupt:
             # Somebody who pressed it often while the reply was written: back to the prompt.
             if not self._lines.interactive:

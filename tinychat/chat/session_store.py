@@ -126,6 +126,11 @@ class SessionStore:
             with suppress(OSError):
                 aside.unlink()
 
+    def remove(self, name: str) -> None:
+        """Remove a conversation, if it is there and may be removed."""
+        with suppress(OSError):
+            self._path(name).unlink()
+
     def new_name(self, wanted: str | None = None) -> str:
         """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
         base = wanted or datetime.now().strftime("%Y-%m-%d-%H%M%S")

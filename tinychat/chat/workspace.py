@@ -65,7 +65,7 @@ class Workspace:
         self._clock = clock
         self._saved_at = 0.0
         self._stamp = 0
-        self._failed = self._writing = False
+        self._failed = self._writing = self._unasked = False
         self._pending = Draft()
 
     def autosave(self) -> None:
@@ -105,7 +105,7 @@ class Workspace:
         return name
 
     def _enter(self, name: str) -> None:
-        self.name, self._stamp = name, self.store.stamp(name)
+        self.name, self._stamp, self._unasked = name, self.store.stamp(name), False
 
     def load(self, name: str) -> list[str]:
         """Go on with the conversation of this name, and return lines that say where it stands.
@@ -156,8 +156,15 @@ class Workspace:
             return
         if writing and not began and self._clock() - self._saved_at < _SECONDS_BETWEEN_SAVES:
             return
+        if self._unasked and not self.chat.messages and self.chat.history == History():
+            # Its only message was withdrawn: --continue shall find the conversation before it.
+            self.store.remove(self.name or "")
+            self.name = None
+            return
+        unasked = self._unasked or self.name is None
         try:
             self.save()
+            self._unasked = unasked
         except SessionError as error:
             # Said once: the conversation is worth more than its file.
             self._failed = True
