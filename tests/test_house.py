@@ -19,7 +19,7 @@ sources = pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
 
-MAX_LINES = 300
+MAX_LINES = 450
 
 # What each part may import of tinychat, beside itself and tinychat.errors. Parts that are not listed
 # (the command line and the package itself) stand on top and may import everything.

@@ -17,8 +17,8 @@ CTRL_C, CTRL_D, CTRL_G, CTRL_J, CTRL_R, TAB, UP, ENTER = "\x03", "\x04", "\x07",
 ALT_ENTER = "\x1b\r"
 CTRL_U = "\x15"
 _MARKS_PASTES = 2004 << 5
-# Switching bracketed paste on is what the line editor does when it is ready for keys.
-PROMPT = r"\x1b\[\?2004h"
+# Switching bracketed paste on is what the line editor does when it is ready for keys, and then it draws.
+PROMPT = r"\x1b\[\?2004h(?=\x1b\[\?(1l|25l\x1b\[0m))"
 DUMB_PROMPT = "> "
 
 

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from terminal import CTRL_C, CTRL_D
+from terminal import CTRL_C, CTRL_D, CTRL_U
 
 SUMMARY = "tokens, .* tok/s, first token after"
 
@@ -41,7 +41,8 @@ def test_ctrl_c_stops_the_reading_of_the_prompt(start):
     terminal.expect("reading the prompt [1-9]")
     terminal.send(CTRL_C)
     terminal.expect("stopped before the reply began")
-    terminal.say("short")
+    # The message is back in the prompt.
+    terminal.say(CTRL_U + "short")
     terminal.expect("1 lines, last: short")
     terminal.leave()
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Unpack, cast
 
-from tinychat.chat.history import History
+from tinychat.chat.history import Change, History
 from tinychat.chat.message import Attachment, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
 from tinychat.errors import SettingError
@@ -195,16 +195,9 @@ class Chat:
         """
         if not self.history.past:
             raise SettingError("there is nothing to take back: the conversation is empty")
-        there = len(self.history.past)
-        if not 1 <= steps <= there:
-            raise SettingError(f"{steps} steps cannot be taken back: give a number from 1 to {there}")
-        first = min(change.kept for change in self.history.past[-steps:])
-        message = self.messages[first - first % 2].content
-        messages, history = self.messages, self.history
-        for _ in range(steps):
-            messages, history = history.undone(messages)
-        self.replace_messages(messages, history, self.forgotten)
-        return message
+        before = self.messages
+        first = self._walk(self.history.past, steps, History.undone, "taken")
+        return before[first].content
 
     def redo(self, steps: int = 1) -> str:
         """Make the changes again that `undo` took back, as long as nothing else was said since.
@@ -219,17 +212,27 @@ class Chat:
         SettingError
             If there are not that many.
         """
-        there = len(self.history.future)
-        if not there:
-            raise SettingError("there is nothing to bring back: only /undo leaves something")
-        if not 1 <= steps <= there:
-            raise SettingError(f"{steps} steps cannot be brought back: give a number from 1 to {there}")
-        first = min(change.kept for change in self.history.future[-steps:])
+        if not self.history.future:
+            raise SettingError("there is nothing to bring back: only what was taken back last, before anything new")
+        first = self._walk(self.history.future, steps, History.redone, "brought")
+        return self.messages[first].content
+
+    def _walk(
+        self,
+        changes: Sequence[Change],
+        steps: int,
+        step: Callable[[History, list[Message]], tuple[list[Message], History]],
+        verb: str,
+    ) -> int:
+        """Go `steps` steps through the history; return where the first message is whose turn is another now."""
+        if not 1 <= steps <= len(changes):
+            raise SettingError(f"{steps} steps cannot be {verb} back: give a number from 1 to {len(changes)}")
+        first = min(change.kept for change in changes[-steps:])
         messages, history = self.messages, self.history
         for _ in range(steps):
-            messages, history = history.redone(messages)
+            messages, history = step(history, messages)
         self.replace_messages(messages, history, self.forgotten)
-        return messages[first - first % 2].content
+        return first - first % 2
 
     def clear(self) -> None:
         """Forget all messages, their history and what was to go with the next one; keep the system prompt.
