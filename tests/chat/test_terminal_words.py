@@ -127,6 +127,20 @@ def test_keys_before_the_first_prompt_are_lines(start):
     terminal.leave()
 
 
+def test_after_a_stop_by_the_shell_keys_are_unseen_again(start):
+    terminal = start("chat", "heavy")
+    terminal.expect("loading")
+    assert not terminal.child.getecho()
+    terminal.child.kill(signal.SIGSTOP)
+    terminal.child.setecho(True)
+    terminal.child.kill(signal.SIGCONT)
+    assert terminal.child.waitnoecho(5)
+    terminal.say("hi")
+    terminal.expect("1 lines, last: hi")
+    terminal.leave()
+    assert terminal.child.before.endswith("\x1b[?2004l")
+
+
 @pytest.mark.parametrize("command", ["/model heavy", "/set context 9999"])
 def test_keys_during_a_slow_command_are_lines(start, command):
     terminal = start("chat", "heavy")
