@@ -3,6 +3,7 @@
 No test here has a tolerance.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from engines import LENGTH, METHODS, STORIES
 from kernels.cache_inputs import KVS, kvs
 
 from tinychat.kernels.setup import ISA, host_instruction_sets
+from tinychat.model.thread_count import Pace
 
 TESTS = Path(__file__).parent
 # Windows and normed heads of 40; biases everywhere; eight heads of 24 on one; inputs wide enough to share scales; a
@@ -80,6 +82,18 @@ def test_threads(name, method, threads, folders, expected):
     ids, logits = expected(name, method)
     engine = engines.open_engine(folders(name, method), threads=threads)
     assert_same(engine.logits(ids), logits, f"{threads} threads")
+
+
+@models
+def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
+    ids, logits = expected(name, method)
+    patience = itertools.cycle([-1e-9, 20e-6, 1.0, 100e-6, -1e-9, 300e-6, 1.0])
+    monkeypatch.setattr(Pace, "patience", lambda pace, tokens: next(patience))
+    engine = engines.open_engine(folders(name, method), threads=3)
+    for size in (1, 17, 256):
+        engine.rewind(0)
+        ends, rows = run_in_chunks(engine, ids, size)
+        assert_same(rows, logits[ends], f"chunks of {size}, threads that leave")
 
 
 @models

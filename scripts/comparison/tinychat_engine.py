@@ -1,4 +1,4 @@
-"""tinychat as an engine to be measured: ``python -m comparison.tinychat_engine FOLDER --threads N``."""
+"""tinychat as an engine to be measured: ``python -m comparison.tinychat_engine FOLDER --threads N [--fixed]``."""
 
 import argparse
 import time
@@ -14,9 +14,10 @@ from tinychat.model.loading import load_engine
 class TinychatEngine:
     """A model folder, with one cache for each length that is measured."""
 
-    def __init__(self, folder: str, threads: int) -> None:
+    def __init__(self, folder: str, threads: int, fixed: bool) -> None:
         self.folder = Path(folder)
         self.threads = threads
+        self.fewest_threads = threads if fixed else 1
         self.version = f"tinychat {version('tinychat')} (numba {version('numba')})"
         self.engines: dict[tuple[str, int], Engine] = {}
         self.vocab_size = self.engine("logits", 1).vocab_size
@@ -25,7 +26,9 @@ class TinychatEngine:
         """Return the engine that serves one use; all map the same weights."""
         key = use, context_size
         if key not in self.engines:
-            self.engines[key] = load_engine(self.folder, context_size=context_size, threads=self.threads)
+            self.engines[key] = load_engine(
+                self.folder, context_size=context_size, threads=self.threads, fewest_threads=self.fewest_threads
+            )
         return self.engines[key]
 
     def prefill(self, tokens: int) -> float:
@@ -58,7 +61,6 @@ class TinychatEngine:
 
 
 if __name__ == "__main__":
-    run(
-        lambda arguments: TinychatEngine(arguments.model, arguments.threads),
-        argparse.ArgumentParser(description="Serve tinychat to the comparison."),
-    )
+    parser = argparse.ArgumentParser(description="Serve tinychat to the comparison.")
+    parser.add_argument("--fixed", action="store_true", help="always as many threads")
+    run(lambda arguments: TinychatEngine(arguments.model, arguments.threads, arguments.fixed), parser)

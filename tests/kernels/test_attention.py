@@ -8,6 +8,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, rou
 
 from tinychat.kernels.attention import CHUNK, AttentionScratch, attend
 from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
+from tinychat.kernels.threads import new_mailbox
 
 NO_WINDOW = 2**31
 LOG2_E = np.log2(np.e)
@@ -39,7 +40,7 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1):
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
     qkv = np.concatenate([scaled, np.full((T, 48), np.nan, np.float32)], axis=1)
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
-    mailbox = np.zeros(256, np.int64)
+    mailbox = new_mailbox(threads)
     scratch = allocate(kv, G, H // G, d, context, threads)
     on_threads(attend, threads, mailbox, T, qkv, H, d, start, window, cache, scratch, out)
     assert (out[T:] == UNTOUCHED).all()

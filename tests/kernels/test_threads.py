@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
-from tinychat.kernels.threads import LINE, STATES, barrier, share
+from tinychat.kernels.threads import barrier, new_mailbox, share
 
 
 @compiled
@@ -31,22 +31,22 @@ def test_shares_are_contiguous_even_and_complete(threads, items):
 
 
 @compiled
-def meet(thread, threads, mailbox, written, seen):
+def meet(thread, mailbox, written, seen):
     """In each round write one's own place, meet, read everyone's, and meet again before the next round writes."""
     for i in range(seen.shape[1]):
         written[thread] = i + 1
-        barrier(mailbox, threads)
+        barrier(mailbox, thread)
         seen[thread, i] = written.min() * 1000 + written.max()
-        barrier(mailbox, threads)
+        barrier(mailbox, thread)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_what_was_written_before_a_barrier_is_seen_after(threads):
     rounds = 300
-    mailbox = np.zeros(STATES + threads * LINE, np.int64)
+    mailbox = new_mailbox(threads, threads)
     written, seen = np.zeros(threads, np.int64), np.zeros((threads, rounds), np.int64)
     with ThreadPoolExecutor(threads) as pool:
-        calls = [pool.submit(meet, thread, threads, mailbox, written, seen) for thread in range(threads)]
+        calls = [pool.submit(meet, thread, mailbox, written, seen) for thread in range(threads)]
         for call in calls:
             call.result()
     np.testing.assert_array_equal(seen, np.tile(np.arange(1, rounds + 1) * 1001, (threads, 1)))

@@ -9,8 +9,20 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
-from tinychat.kernels.threads import LINE, PARKED, RECALL, STATES, barrier, begin, release
+from tinychat.kernels.threads import (
+    LINE,
+    PARKED,
+    PATIENCE,
+    RECALL,
+    STATES,
+    THREADS,
+    atomic_add,
+    barrier,
+    begin,
+    release,
+)
 from tinychat.model.team import Team
+from tinychat.model.thread_count import ThreadCount
 
 
 @compiled
@@ -18,16 +30,16 @@ def count_jobs(thread, threads, mailbox, counts):
     """Count one's own jobs, and meet: no job ends before all have done their part."""
     while begin(mailbox, thread, threads):
         counts[thread] += 1
-        barrier(mailbox, threads)
+        barrier(mailbox, thread)
         if thread == 0:
-            release(mailbox, threads)
+            release(mailbox)
             return True
     return False
 
 
 def team_of(threads):
     counts = np.zeros(threads, np.int64)
-    return Team(count_jobs, threads, (counts,)), counts
+    return Team(count_jobs, ThreadCount(threads, threads), (counts,)), counts
 
 
 def workers():
@@ -55,6 +67,52 @@ def test_every_thread_does_its_part_of_every_job(threads):
     for jobs in range(1, 301):
         team.run()
         assert (counts == jobs).all()
+
+
+@compiled
+def meet_often(thread, threads, mailbox, rounds, counts):
+    """Meet again and again; count whoever is still there after each barrier."""
+    while begin(mailbox, thread, threads):
+        for i in range(rounds.shape[0]):
+            if thread < barrier(mailbox, thread):
+                atomic_add(counts, i, 1)
+        barrier(mailbox, thread)
+        if thread == 0:
+            release(mailbox)
+            return True
+    return False
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
+    counts = np.zeros(200, np.int64)
+    count = ThreadCount(1, threads)
+    team = Team(meet_often, count, (np.zeros(200), counts))
+    mailbox = team._workers.mailbox
+    team.run()
+    for _ in range(20):
+        counts[:] = 0
+        mailbox = team._workers.mailbox
+        mailbox[PATIENCE] = -1  # every wait is too long
+        workers_awake = team._begin(threads)
+        # One thread fewer from each barrier on, down to one; each that is left does its part.
+        began = threads if workers_awake else 1
+        np.testing.assert_array_equal(counts, np.maximum(began - 1 - np.arange(200), 1))
+        assert mailbox[THREADS] == 1
+
+
+def test_threads_that_were_let_go_come_back():
+    counts = np.zeros(4, np.int64)
+    team = Team(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
+    team.run()
+    mailbox = team._workers.mailbox
+    mailbox[PATIENCE] = -1
+    team._begin(3)
+    wait_until(lambda: (mailbox[STATES + LINE :: LINE] == PARKED).all())
+    mailbox[PATIENCE] = 10**12
+    counts[:] = 0
+    wait_until(lambda: team._begin(3))
+    np.testing.assert_array_equal(counts[-4:] >= 3, True)
 
 
 def test_compiling_runs_nothing_and_starts_no_thread():

@@ -33,7 +33,7 @@ from tinychat.kernels.attention_block import (
 from tinychat.kernels.memory import load_f32, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.simd import LANES, divide, exp2, fma, maximum, multiply, splat_f32, subtract
-from tinychat.kernels.threads import barrier, settle, take
+from tinychat.kernels.threads import barrier, settle, share, take
 
 CHUNK = 512
 
@@ -151,9 +151,9 @@ def attend_one(thread, threads, mailbox, qkv, group, d, start, window, cache, sc
         attend_chunk(item, cache, scratch.partials[unit], first + unit % count)
         unit = take(mailbox, thread)
     settle(mailbox, thread, threads, items * count)
-    barrier(mailbox, threads)
+    first_item, last_item = share(thread, barrier(mailbox, thread), items)
     total = scratch.totals[thread]
-    for number in range(thread, items, threads):
+    for number in range(first_item, last_item):
         item = item_of(scratch, thread, number, G, group, group, start, window)
         clear(total, tiles_of(item), padded)
         for unit in range(number * count, (number + 1) * count):

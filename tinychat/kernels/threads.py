@@ -7,6 +7,8 @@ parks and goes back to Python to sleep. Numba's own parallel loops are not used:
 all the rest.
 """
 
+import time
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -21,20 +23,29 @@ from tinychat.kernels.policy import inlined, kernel
 SPINS_BEFORE_YIELD = 32768
 YIELDS_BEFORE_PARKING = 10_000
 
+# A thread that waits at a barrier looks at the clock after so many spins, some tens of microseconds, and then again
+# and again. Shorter waits are not counted.
+SPINS_BETWEEN_CLOCKS = 1024
 # Where a mailbox, int64, keeps what; each on a cache line of its own.
 LINE = 8
-POSTED = 0
+THREADS = 0  # how many take part in the job, from the next barrier on
+FEWEST = 1  # how few a job may go on with
+PATIENCE = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
 RECALL = LINE
 ARRIVALS = 2 * LINE
 TICKETS = 3 * LINE
-STATES = 4 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled
-SERVED, SETTLED = 1, 2
+PASSED = 4 * LINE  # barriers that all have reached
+WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
+STATES = 6 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled, jobs posted to it
+SERVED, SETTLED, POSTED = 1, 2, 3
 AWAKE, PARKED, HELD = 0, 1, 2
+NO_TICKET = 2**62
 
 
-def new_mailbox(threads: int) -> np.ndarray:
-    """Return the mailbox of a team, its workers parked."""
+def new_mailbox(threads: int, fewest: int = 1) -> np.ndarray:
+    """Return the mailbox of a team, its workers parked; a job may lose threads until `fewest` are left."""
     mailbox = np.zeros(STATES + threads * LINE, np.int64)
+    mailbox[THREADS], mailbox[FEWEST] = threads, fewest
     mailbox[STATES::LINE] = PARKED
     return mailbox
 
@@ -87,12 +98,30 @@ def relax(typingctx):
     return types.void(), codegen
 
 
+@intrinsic
+def nanoseconds(typingctx):
+    """Return the time of a clock that never goes back."""
+    integer, pair = ir.IntType(64), ir.LiteralStructType([ir.IntType(64)] * 2)
+
+    def codegen(context, builder, signature, arguments):
+        signature = ir.FunctionType(ir.IntType(32), [ir.IntType(32), pair.as_pointer()])
+        now = cgutils.alloca_once(builder, pair)
+        function = cgutils.get_or_insert_function(builder.module, signature, "clock_gettime")
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), now])
+        seconds, rest = (builder.extract_value(builder.load(now), i) for i in range(2))
+        return builder.add(builder.mul(seconds, ir.Constant(integer, 10**9)), rest)
+
+    return types.int64(), codegen
+
+
 yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
 
 
 @inlined
 def share(thread, threads, items):
-    """Return the contiguous range of `items` that is thread `thread`'s."""
+    """Return the contiguous range of `items` that is thread `thread`'s; an empty one if it takes no part."""
+    if thread >= threads:
+        return items, items
     return items * thread // threads, items * (thread + 1) // threads
 
 
@@ -104,6 +133,8 @@ def take(mailbox, thread):
     units hands out ``n + threads`` of them, the last to each thread that finds nothing left, so all know where the
     next stage begins.
     """
+    if thread >= mailbox[THREADS]:
+        return NO_TICKET
     return atomic_add(mailbox, TICKETS, 1) - mailbox[STATES + thread * LINE + SETTLED]
 
 
@@ -114,32 +145,57 @@ def settle(mailbox, thread, threads, units):
 
 
 @kernel
-def barrier(mailbox, threads):
-    """Wait until all threads have arrived here; what they wrote before is visible after.
+def barrier(mailbox, thread):
+    """Wait until all threads of the job have arrived here; what they wrote before is visible after.
 
-    The counter of arrivals only ever grows: no reset, nothing to race for.
+    Returns how many threads go on. Those that do not, the last ones, find nothing to do until the job's end: no
+    share, no ticket, no barrier that waits for them.
     """
-    if threads > 1:
-        ticket = atomic_add(mailbox, ARRIVALS, 1)
-        complete = (ticket // threads + 1) * threads
-        spins = 0
-        while atomic_load(mailbox, ARRIVALS) < complete:
-            spins += 1
-            if spins < SPINS_BEFORE_YIELD:
-                relax()
-            else:
-                yield_to_scheduler()
+    threads = mailbox[THREADS]
+    if thread >= threads or threads == 1:
+        return threads
+    passed = atomic_load(mailbox, PASSED)
+    if atomic_add(mailbox, ARRIVALS, 1) < threads - 1:
+        wait_for_others(mailbox, passed)
+    else:
+        mailbox[ARRIVALS] = 0
+        if mailbox[WAITED] > mailbox[PATIENCE] and threads > mailbox[FEWEST]:
+            # One that is late at each barrier would cost a turn of the scheduler for each.
+            mailbox[THREADS] = threads - 1
+        atomic_add(mailbox, PASSED, 1)
+    return mailbox[THREADS]
+
+
+@inlined
+def wait_for_others(mailbox, passed):
+    """Wait until more barriers are passed; count the time if it is long."""
+    spins, before = 0, 0
+    while atomic_load(mailbox, PASSED) == passed:
+        spins += 1
+        if spins < SPINS_BEFORE_YIELD:
+            relax()
+        else:
+            yield_to_scheduler()
+        if spins % SPINS_BETWEEN_CLOCKS == 0 or spins > SPINS_BEFORE_YIELD:
+            now = nanoseconds()
+            if before > 0:
+                atomic_add(mailbox, WAITED, now - before)
+            before = now
 
 
 @inlined
 def post(mailbox, threads):
-    """Begin a job if every worker is awake to take it, else change nothing; return whether it began."""
+    """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
     for thread in range(1, threads):
         if not exchange(mailbox, STATES + thread * LINE, AWAKE, HELD):
             for held in range(1, thread):
                 exchange(mailbox, STATES + held * LINE, HELD, AWAKE)
             return False
-    atomic_add(mailbox, POSTED, 1)
+    mailbox[THREADS], mailbox[TICKETS], mailbox[WAITED] = threads, 0, 0
+    for thread in range(threads):
+        mailbox[STATES + thread * LINE + SETTLED] = 0
+    for thread in range(1, threads):
+        atomic_add(mailbox, STATES + thread * LINE + POSTED, 1)
     return True
 
 
@@ -147,12 +203,16 @@ def post(mailbox, threads):
 def await_job(mailbox, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
-    A worker that is held has not yet served the job that was posted, or the caller is about to post it.
+    A worker that is held has not yet served the job that was posted, or the caller is about to post it. One that a
+    job has let go is held as well, and parks: it must not take from others the core that it was too slow on.
     """
     state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
+    posted = STATES + thread * LINE + POSTED
+    if thread >= mailbox[THREADS] and exchange(mailbox, state, HELD, PARKED):
+        return False
     exchange(mailbox, state, PARKED, AWAKE)
     waits = 0
-    while atomic_load(mailbox, POSTED) == mailbox[served]:
+    while atomic_load(mailbox, posted) == mailbox[served]:
         waits += 1
         if waits < SPINS_BEFORE_YIELD:
             relax()
@@ -167,14 +227,14 @@ def await_job(mailbox, thread):
 
 @kernel
 def begin(mailbox, thread, threads):
-    """Post a job (thread 0) or wait for one; return whether there is one to do."""
+    """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one to do."""
     if thread < 0:
         return False
     return post(mailbox, threads) if thread == 0 else await_job(mailbox, thread)
 
 
 @kernel
-def release(mailbox, threads):
-    """Let the workers park again: the job is done."""
-    for thread in range(1, threads):
+def release(mailbox):
+    """Let the workers that are still in the job park again: it is done."""
+    for thread in range(1, mailbox[THREADS]):
         exchange(mailbox, STATES + thread * LINE, HELD, AWAKE)

@@ -17,6 +17,7 @@ from tinychat.model.parameters import bind_parameters
 from tinychat.model.rope import RopeTable, rope_tables
 from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
 from tinychat.model.team import Team
+from tinychat.model.thread_count import ThreadCount
 
 CHUNK_SIZE = 256
 NO_WINDOW = 2**31
@@ -40,17 +41,20 @@ class Decoder:
     context_size : int
         Capacity of the cache in positions.
     threads : int
-        How many compute together; the result does not depend on it.
+        How many compute together, at most; the result does not depend on it.
+    fewest_threads : int
+        How many do at least, where other programs hold the cores.
     kv : {"bf16", "f16", "int8", "f32"}
         Type of the cache.
     """
 
-    def __init__(self, folder: ModelFolder, context_size: int, threads: int, kv: str) -> None:
+    def __init__(self, folder: ModelFolder, context_size: int, threads: int, kv: str, fewest_threads: int = 1) -> None:
         config = folder.config
         self.config = config
         self.vocab_size = config.vocab_size
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
+        self._thread_count = ThreadCount(fewest_threads, threads)
         self.cache = KVCache(config, context_size, kv)
         self._job = allocate_job(config, self.chunk_size)
         quantization = folder.quantization
@@ -160,7 +164,7 @@ class Decoder:
         self._job.numbers[:] = len(ids), start, outputs
         self._job.ids[: len(ids)] = ids
         self._job.cos_sin[: len(ids)] = self._cos_sin(start, stop, sequence_length)
-        self._bound.team.run()
+        self._bound.team.run(len(ids))
         self.cache.append(ids)
 
     def _check_room(self, length: int) -> None:
@@ -185,7 +189,7 @@ class Decoder:
         front, size, config = self.cache.front, self.cache.context_size, self.config
         attention = allocate_attention(config, size, self.threads, self.cache.kv)
         arguments = (*self._parameters, front, self._activations, attention, self._scratch, self._job)
-        return Bound(front, RopeTable(config, size), Team(take_part, self.threads, arguments))
+        return Bound(front, RopeTable(config, size), Team(take_part, self._thread_count, arguments))
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int | None) -> NDArray[np.float32]:
         total = max(stop, sequence_length or 0)

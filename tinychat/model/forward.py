@@ -18,7 +18,7 @@ from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import linear, tokens_per_tile
 from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
-from tinychat.kernels.threads import barrier, begin, release
+from tinychat.kernels.threads import THREADS, barrier, begin, release
 from tinychat.kernels.weights import layer_of
 
 
@@ -99,37 +99,37 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         qkv_proj, o_proj = layer_of(p.qkv_proj, layer), layer_of(p.o_proj, layer)
         gate_up_proj, down_proj = layer_of(p.gate_up_proj, layer), layer_of(p.down_proj, layer)
 
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         gain = p.norms.input_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, s.tiles, alone)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
         rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         attend(thread, threads, mailbox, T, s.qkv, heads, d, start, window, kv, attention, s.attended)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         linear(thread, threads, mailbox, o_proj, x, T, s.hidden, s.tiles, added)
 
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         gain = p.norms.post_attention_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         linear(thread, threads, mailbox, gate_up_proj, x, T, s.gate_up, s.tiles, alone)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
-        barrier(mailbox, threads)
+        threads = barrier(mailbox, thread)
         linear(thread, threads, mailbox, down_proj, x, T, s.hidden, s.tiles, added)
 
-    barrier(mailbox, threads)
+    threads = barrier(mailbox, thread)
     last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
     write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
-    barrier(mailbox, threads)
+    threads = barrier(mailbox, thread)
     linear(thread, threads, mailbox, p.lm_head, x, outputs, job.logits, s.tiles, alone)
-    barrier(mailbox, threads)
+    threads = barrier(mailbox, thread)
 
 
 @kernel
@@ -139,8 +139,8 @@ def take_part(thread, threads, mailbox, parameters, sizes, cache, x, attention, 
     The call to `forward` stands here once, for all threads: a second one would be compiled a second time.
     """
     while begin(mailbox, thread, threads):
-        forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job)
+        forward(thread, mailbox[THREADS], mailbox, parameters, sizes, cache, x, attention, scratch, job)
         if thread == 0:
-            release(mailbox, threads)
+            release(mailbox)
             return True
     return False

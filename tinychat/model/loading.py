@@ -32,6 +32,7 @@ def load_engine(
     *,
     context_size: int | None = None,
     threads: int | None = None,
+    fewest_threads: int = 1,
     kv: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> "Decoder":
@@ -43,7 +44,9 @@ def load_engine(
     context_size : int, optional
         Capacity in positions; the model's own when omitted, at most 8192.
     threads : int, optional
-        All cores that this process may use when omitted.
+        Most threads; all cores that this process may use when omitted.
+    fewest_threads : int
+        How many at least, where other programs hold the cores: as many as `threads` to have a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
         Type of the cache (`kernels.kv`); `usual_kv` when omitted.
     progress : callable, optional
@@ -71,6 +74,7 @@ def load_engine(
         context_size or min(opened.config.max_position_embeddings, DEFAULT_CONTEXT),
         threads or available_cores(),
         kv or usual_kv(opened.config, opened.quantization),
+        fewest_threads,
     )
     compile_kernels(decoder, progress)
     return decoder

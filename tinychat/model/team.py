@@ -2,6 +2,8 @@
 
 The caller's thread is number 0 and takes part itself. It is never interrupted between telling the others to begin and
 beginning: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
+
+How many threads a job takes is decided for each anew (`model.thread_count`).
 """
 
 import os
@@ -11,27 +13,31 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tinychat.kernels.threads import RECALL, new_mailbox
+from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_mailbox
+from tinychat.model.thread_count import ThreadCount
 
 TakePart = Callable[..., bool]
-"""``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job and does its share, and returns False
-without having begun if a worker sleeps; any other thread does its share of jobs until it is idle."""
+"""``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
+and returns False without having begun if one of them sleeps; any other does its share of jobs until it is idle."""
+
+# Seconds that a job waits for workers to wake before it takes the fewest threads there may be.
+WAKING = 0.005
 
 
 class Workers:
     """What the worker threads know; holds no reference to the team, so that a forgotten team ends them."""
 
-    def __init__(self, take_part: TakePart, threads: int, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
         self.take_part = take_part
-        self.threads = threads
+        self.count = count
         self.arguments = arguments
-        self.mailbox = new_mailbox(threads)
+        self.mailbox = new_mailbox(count.most, count.fewest)
         self.closed = False
-        self.wake = [threading.Event() for _ in range(threads)]
+        self.wake = [threading.Event() for _ in range(count.most)]
 
     def start(self) -> None:
         """Start the workers; daemons, so that they never keep the process."""
-        for thread in range(1, self.threads):
+        for thread in range(1, self.count.most):
             name = f"tinychat-{thread}"
             threading.Thread(target=self.serve, args=(thread,), name=name, daemon=True).start()
 
@@ -42,51 +48,65 @@ class Workers:
             self.wake[thread].clear()
             if self.closed:
                 return
-            self.take_part(thread, self.threads, self.mailbox, *self.arguments)
+            self.take_part(thread, self.count.most, self.mailbox, *self.arguments)
 
-    def wake_all(self) -> None:
-        """Wake whoever sleeps."""
-        for event in self.wake:
+    def wake_first(self, threads: int) -> None:
+        """Wake whoever sleeps of the first threads."""
+        for event in self.wake[:threads]:
             event.set()
 
     def close(self) -> None:
         """End the threads."""
         self.closed = True
         self.mailbox[RECALL] = 1
-        self.wake_all()
+        self.wake_first(self.count.most)
 
 
 class Team:
-    """`threads` threads for `take_part`, whose arguments are the same for every job.
+    """Threads for `take_part`, whose arguments are the same for every job.
 
     Parameters
     ----------
     take_part : compiled function
         See `TakePart`.
-    threads : int
-        The caller's included.
+    count : ThreadCount
+        How many threads a job takes, the caller's included.
     arguments : tuple
         Arrays and namedtuples; a job's particulars are written into them before `run`.
     """
 
-    def __init__(self, take_part: TakePart, threads: int, arguments: tuple[Any, ...]) -> None:
-        self._workers = Workers(take_part, threads, arguments)
+    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
+        self._workers = Workers(take_part, count, arguments)
         self._lock = threading.Lock()
         self._process: int | None = None
 
-    def run(self) -> None:
-        """Run one job on all threads; return when all is done."""
+    def run(self, tokens: int = 1) -> None:
+        """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done."""
         with self._lock:
             if self._process != os.getpid():
                 self._start()
-            workers = self._workers
-            while not workers.take_part(*self.call_arguments()):
-                workers.wake_all()
-                time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
+            pace, mailbox = self._workers.count.pace(tokens), self._workers.mailbox
+            mailbox[PATIENCE] = int(1e9 * pace.patience(tokens))
+            started = time.perf_counter()
+            awake = self._begin(pace.wanted)
+            ended = time.perf_counter()
+            waited = mailbox[WAITED] / 1e9 if awake else ended - started
+            pace.note(tokens, ended - started, waited, ended)
+
+    def _begin(self, wanted: int) -> bool:
+        """Run a job on `wanted` threads, or on the fewest there may be if others take long to wake; say if all did."""
+        workers, threads, deadline = self._workers, wanted, time.monotonic() + WAKING
+        while not workers.take_part(*self.call_arguments(0, threads)):
+            if time.monotonic() > deadline:
+                threads = min(threads, workers.count.fewest)
+            workers.wake_first(threads)
+            time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
+        return threads == wanted
 
     def _start(self) -> None:
         """Start workers, new ones: a fork copies no threads, and a start that Ctrl-C broke off leaves some of them."""
-        workers = Workers(self._workers.take_part, self._workers.threads, self._workers.arguments)
+        old = self._workers
+        workers = Workers(old.take_part, old.count, old.arguments)
         weakref.finalize(self, workers.close)
         try:
             workers.start()
@@ -99,7 +119,6 @@ class Team:
         """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
         self._workers.take_part(*self.call_arguments(-1))
 
-    def call_arguments(self, thread: int = 0) -> tuple[Any, ...]:
+    def call_arguments(self, thread: int = 0, threads: int = 1) -> tuple[Any, ...]:
         """Return what `take_part` is called with."""
-        workers = self._workers
-        return (thread, workers.threads, workers.mailbox, *workers.arguments)
+        return (thread, threads, self._workers.mailbox, *self._workers.arguments)

@@ -1,0 +1,128 @@
+"""How many threads a job takes: all of them, or fewer where other programs hold the cores.
+
+A thread that shares its core with a busy program is off it half of the time, for some milliseconds each, and at every
+barrier the others wait for it. Whether fewer threads are faster then depends on the scheduler and on how many programs
+there are, so it is measured: where threads wait for each other long, a few jobs are tried with one fewer, and with one
+more where some are idle. What comes out of a job does not depend on it.
+"""
+
+# Seconds at least that a number of threads is judged by: some turns of the scheduler.
+WINDOW = 0.05
+# On cores of their own, threads wait for each other some 5 % of their time.
+LONG_WAIT = 0.15
+# A try must take this part of the time to be kept, and may end early where it takes so many times as long.
+WORTHWHILE, HOPELESS = 0.95, 1.5
+LEAST_TRIED = 0.03
+# Between tries that fail, so many times as long as a try takes; each failure doubles it.
+FIRST_PAUSE, LONGEST_PAUSE = 8, 64
+# A job is expected to wait no longer than so many times what it should take in all.
+PATIENCE = 4.0
+PATIENCE_UNKNOWN = 0.1
+
+
+class Pace:
+    """The number of threads for jobs of one kind, and what a token costs with it.
+
+    Parameters
+    ----------
+    fewest, most : int
+        Bounds of the number.
+    threads : int
+        The number to begin with.
+    """
+
+    def __init__(self, fewest: int, most: int, threads: int) -> None:
+        self.fewest, self.most, self.threads = fewest, most, threads
+        self.cost: float | None = None  # seconds a token, with `threads`
+        self._tried: int | None = None
+        self._downwards = True
+        self._changed = False
+        self._pause = FIRST_PAUSE
+        self._next_try = 0.0
+        self._begin_window()
+
+    @property
+    def wanted(self) -> int:
+        """Threads that the next job takes."""
+        return self._tried or self.threads
+
+    def patience(self, tokens: int) -> float:
+        """Return how many seconds the threads of a job of `tokens` tokens may wait before it goes on with fewer."""
+        return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
+
+    def note(self, tokens: int, seconds: float, waited: float, now: float) -> None:
+        """Take account of a job with the threads wanted.
+
+        Parameters
+        ----------
+        tokens : int
+        seconds : float
+            What the job took.
+        waited : float
+            What its threads spent at barriers, in all.
+        now : float
+            The time in seconds.
+        """
+        if self._changed:
+            # The first job with another number of threads: some have just been woken, the scheduler moves others.
+            self._changed = False
+            return
+        self._tokens += tokens
+        self._seconds += seconds
+        self._waited += waited
+        cost = self._seconds / self._tokens
+        if self._tried is None or self.cost is None:
+            if self._seconds >= WINDOW:
+                self.cost = cost
+                contended = self._waited > LONG_WAIT * self.threads * self._seconds
+                self._tried = self._candidate(contended) if now >= self._next_try else None
+                self._changed = self._tried is not None
+                self._begin_window()
+        elif self._seconds >= WINDOW or (self._seconds >= LEAST_TRIED and cost > HOPELESS * self.cost):
+            self._judge(self._tried, cost, now)
+            self._changed = self._tried != self.threads
+            self._tried = None
+            self._begin_window()
+
+    def _judge(self, tried: int, cost: float, now: float) -> None:
+        """Keep the number that was tried if it was faster."""
+        assert self.cost is not None
+        if cost < WORTHWHILE * self.cost:
+            self.threads, self.cost, self._pause = tried, cost, FIRST_PAUSE
+        else:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._downwards = not self._downwards
+        self._next_try = now + self._pause * max(WINDOW, self._seconds)
+
+    def _candidate(self, contended: bool) -> int | None:
+        """Return another number of threads to try; None if this one is right as far as one can tell."""
+        fewer = contended and self.threads > self.fewest
+        more = self.threads < self.most
+        if fewer and (self._downwards or not more):
+            return self.threads - 1
+        return self.threads + 1 if more else None
+
+    def _begin_window(self) -> None:
+        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
+
+
+class ThreadCount:
+    """The number of threads for each kind of job: kinds differ in how many tokens they have, to a power of two.
+
+    Parameters
+    ----------
+    fewest, most : int
+    """
+
+    def __init__(self, fewest: int, most: int) -> None:
+        self.fewest, self.most = fewest, most
+        self._paces: dict[int, Pace] = {}
+        self._latest = Pace(fewest, most, most)
+
+    def pace(self, tokens: int) -> Pace:
+        """Return the pace of jobs of `tokens` tokens; a new kind begins as the last job of another ended."""
+        kind = tokens.bit_length()
+        if kind not in self._paces:
+            self._paces[kind] = Pace(self.fewest, self.most, self._latest.threads)
+        self._latest = self._paces[kind]
+        return self._latest
