@@ -39,7 +39,12 @@ _DEFAULTS = SamplingSettings()
 
 _LOAD_OPTIONS = (
     click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context"),
-    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to compute with"),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Most threads to compute with; fewer while other programs hold the cores",
+    ),
     click.option(
         "--kv",
         type=click.Choice(KV_TYPES),
