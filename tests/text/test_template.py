@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from text.tokenizer_folders import DATA, STYLES, TEMPLATES, write_style, write_tokenizer
 
 from tinychat.errors import TextError
@@ -42,6 +43,34 @@ def style(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def chatml(tmp_path_factory):
     return load_tokenizer(write_style(tmp_path_factory.mktemp("chatml"), "chatml"))
+
+
+FORMATS = [
+    "{{ '<|{}|>'.format(messages[0].role) }}",
+    "{{ '{0} {1:>5} {a!r:^10} {{}} {0}'.format(1, 2.5, a='x') }}",
+    "{{ '{m[0][content]}|{text}|{self}'.format(m=messages, text=1, self=2) }}",
+    "{{ '{x} {y}'.format_map({'x': 1, 'y': messages}) }}",
+    "{{ '{:{}}|{:,}|{:#x}|{:.3e}|{:0>10}'.format(1, 7, 10000, 255, 1.5, 'x') }}",
+    "{{ '%s %s %%' % ('a', none) }}{{ '%s' % messages }}{{ '%5d|%-5d|%05.2f' % (3, 3, 3.5) }}",
+    "{{ '%*d' % (5, 3) }}{{ '%(a)s %(a)r' % {'a': 'x'} }}",
+    "{{ '%s and %d'|format('a', 2) }}{{ '%(a)s'|format(a=true) }}",
+    "{{ '{}'.format(missing) }}{{ '%s' % missing }}",
+    "{% set tag = '<|{}|>'.format %}{{ tag('a') }}{{ '<{}>'['format']('a') }}",
+    "{{ 'x'.ljust(5) }}{{ 'x'.rjust(3, '-') }}{{ 'x'.center(7) }}{{ '5'.zfill(3) }}{{ 'x'|center(9) }}",
+]
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_formatting_is_jinjas(chatml, source):
+    """Transformers renders with this very environment."""
+    theirs = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(source)
+    assert ChatTemplate(source, chatml, "test").render(TURNS) == theirs.render(messages=TURNS)
+
+
+@pytest.mark.parametrize("source", ["{{ '{}'.format() }}", "{{ '%d' % 'x' }}", "{{ '{' .format(1) }}", "{{ '%' % 1 }}"])
+def test_malformed_formats_are_errors(chatml, source):
+    with pytest.raises(TextError, match="cannot write this conversation"):
+        ChatTemplate(source, chatml, "test").render(TURNS)
 
 
 def test_every_template_is_tested():

@@ -28,7 +28,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from tinychat.errors import TextError
-from tinychat.text import template_filters
+from tinychat.text import template_filters, template_format
 from tinychat.text.budget import Budget
 from tinychat.text.template_metering import CONCAT, LOOP, NEW, meter
 
@@ -41,8 +41,9 @@ _STRING_METHODS = frozenset(
     "isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind "
     "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper".split()
 )
+_PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill"})
 _METHODS: dict[type, frozenset[str]] = {
-    str: _STRING_METHODS,
+    str: _STRING_METHODS | _PADDING_METHODS,
     dict: frozenset({"get", "items", "keys", "values"}),
     list: frozenset({"count", "index"}),
     tuple: frozenset({"count", "index"}),
@@ -69,6 +70,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.budget = Budget()
         filters = {name: self.filters[name] for name in _FILTERS}
         filters |= {"safe": str, NEW: _same, CONCAT: template_filters.concat}
+        filters |= {"center": template_format.center, "format": template_format.format_filter}
         filters |= {name: getattr(template_filters, name) for name in ("indent", "join", "replace", "tojson")}
         self.filters = {name: self._metered(function) for name, function in filters.items()}
         self.filters[LOOP] = lambda items: self.budget.counted(items)
@@ -96,8 +98,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         raise SecurityError(f"access to {attribute!r} of a {type(obj).__name__} is not allowed")
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Leave `str.format` to `is_safe_attribute`, which refuses it: its widths are unbounded."""
-        return None
+        """Give `str.format` and `str.format_map` bounds, wherever a template takes hold of them."""
+        text = getattr(value, "__self__", None)
+        if not isinstance(text, str) or value.__name__ not in ("format", "format_map"):
+            return None
+        function = template_format.format_braces if value.__name__ == "format" else template_format.format_map
+        return functools.partial(function, self, text)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method, macro or global."""
@@ -106,6 +112,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             return template_filters.join_texts(__self, owner, list(args[0]))
         if isinstance(owner, str) and __obj.__name__ == "replace" and len(args) > 1:
             __self.budget.take(template_filters.replaced_size(owner, args[0], args[1]))
+        if isinstance(owner, str) and __obj.__name__ in _PADDING_METHODS:
+            template_format.check_width(*(arg for arg in args if isinstance(arg, int)))
         result = super().call(__context, __obj, *args, **kwargs)
         __self.budget.measure(result)
         return result
@@ -113,7 +121,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator, once its result is known to be small enough."""
         if operator == "%" and isinstance(left, str):
-            raise TextError("it formats text with %, which is not supported")
+            return template_format.format_percent(self, left, right)
         if operator == "*":
             self.budget.take(_repeated_size(left, right) + _repeated_size(right, left))
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
