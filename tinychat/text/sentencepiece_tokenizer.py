@@ -1,7 +1,8 @@
-"""SentencePiece ``tokenizer.model`` files, read as transformers' LlamaTokenizer reads them.
+"""SentencePiece ``tokenizer.model`` files, encoded by the `sentencepiece` library.
 
-Text is taken as it is (no Unicode normalisation, no whitespace removed) and a space is put before
-its first word unless it begins with one. Pieces join by the scores in the file.
+Text gets the ids that the library gives it, for that is how the models were trained: the file says whether a
+space is put before a text, also before one that begins with a space, and what is normalised. Transformers 5
+differs in both. As there, a text that continues after a special token gets no space, unless ``legacy`` is set.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 _SPACE = "\u2581"
 
-# A second `normalizer_spec` (field 3) at the end of a serialised model overrides the first, by protobuf's
-# rules for repeated messages: name "identity", an empty character map, no dummy prefix, whitespace kept.
-_NORMALIZER = b"\x0a\x08identity" + b"\x12\x00" + b"\x18\x00" + b"\x20\x00" + b"\x28\x01"
-_IDENTITY_NORMALIZER = b"\x1a" + bytes([len(_NORMALIZER)]) + _NORMALIZER
+# By protobuf's rules a second `normalizer_spec` (field 3) at the end of a serialised model is merged into the
+# first. These set its `add_dummy_prefix` (field 3 there) and leave the rest.
+_WITH_PREFIX = b"\x1a\x02\x18\x01"
+_WITHOUT_PREFIX = b"\x1a\x02\x18\x00"
 
 
 class SentencePieceTokenizer(NamedTokens):
@@ -34,17 +35,23 @@ class SentencePieceTokenizer(NamedTokens):
     Parameters
     ----------
     processor : SentencePieceProcessor
-        Loaded without normalisation and without dummy prefix.
+        Encodes a text from its beginning.
+    continuing : SentencePieceProcessor
+        Of the same file; encodes what continues a text, and puts no space first.
     settings : TokenizerSettings
-        Named and added tokens, begin token, prefix spaces.
+        Named and added tokens, begin token.
     """
 
-    def __init__(self, processor: SentencePieceProcessor, settings: TokenizerSettings) -> None:
+    def __init__(
+        self, processor: SentencePieceProcessor, continuing: SentencePieceProcessor, settings: TokenizerSettings
+    ) -> None:
         self._processor = processor
+        self._continuing = continuing
         self._pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
-        # Models say these in practice; where one does not, Llama's habits hold.
+        # Models say this in practice; where one does not, Llama's habit holds.
         self.adds_bos = settings.add_bos_token is not False
-        self.strips_first_space = settings.add_prefix_space is not False
+        # A space before the first word comes from a prefix, or may come from one and is taken away again.
+        self.strips_first_space = processor.normalize("a") != "a" or not processor.normalize(" a").startswith(_SPACE)
         self._prefix_every_stretch = settings.legacy is True
         self.special_tokens = self._named_tokens(settings)
         tokens = self._collect_added_tokens(settings)
@@ -67,7 +74,8 @@ class SentencePieceTokenizer(NamedTokens):
             if isinstance(part, AddedToken):
                 ids.append(part.id)
             else:
-                ids += self._encode_stretch(part, first=index == 0)
+                begins = index == 0 or self._prefix_every_stretch
+                ids += (self._processor if begins else self._continuing).encode(part)
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -96,13 +104,6 @@ class SentencePieceTokenizer(NamedTokens):
         token_id: int = self._processor.piece_to_id(text)
         return token_id if text and self.piece(token_id) == text else None
 
-    def _encode_stretch(self, text: str, first: bool) -> list[int]:
-        prefixed = self.strips_first_space and (first or self._prefix_every_stretch)
-        if prefixed and not text.startswith((" ", _SPACE)):
-            text = " " + text
-        ids: list[int] = self._processor.encode(text)
-        return ids
-
     def _named_tokens(self, settings: TokenizerSettings) -> dict[str, str]:
         ids = {"bos_token": self._processor.bos_id(), "eos_token": self._processor.eos_id()}
         ids["unk_token"] = self._processor.unk_id()
@@ -121,7 +122,7 @@ class SentencePieceTokenizer(NamedTokens):
             tokens[token.content] = AddedToken(token.content, token.id, special, token.lstrip, token.rstrip)
         for content in named - tokens.keys():
             token_id = processor.piece_to_id(content)
-            if self.piece(token_id) == content:
+            if self._pieces[token_id] == content:
                 tokens[content] = AddedToken(content, token_id, special=True)
         return list(tokens.values())
 
@@ -137,15 +138,17 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     from sentencepiece import SentencePieceProcessor
 
     path = folder / "tokenizer.model"
+    settings = TokenizerSettings.from_folder(folder)
+    prefix = {None: b"", True: _WITH_PREFIX, False: _WITHOUT_PREFIX}[settings.add_prefix_space]
     try:
         model = path.read_bytes()
-        processor = SentencePieceProcessor(model_proto=model + _IDENTITY_NORMALIZER) if model else None
+        processor = SentencePieceProcessor(model_proto=model + prefix)
+        continuing = SentencePieceProcessor(model_proto=model + _WITHOUT_PREFIX)
     except (OSError, RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
         raise TextError(f"{path}: no SentencePiece model; fetch the file again") from error
-    if processor is None or processor.get_piece_size() == 0:
+    if processor.get_piece_size() == 0:
         raise TextError(f"{path}: holds no vocabulary; fetch the file again")
-    settings = TokenizerSettings.from_folder(folder)
     try:
-        return SentencePieceTokenizer(processor, settings)
+        return SentencePieceTokenizer(processor, continuing, settings)
     except UnicodeDecodeError as error:
         raise TextError(f"{path}: holds pieces that are no UTF-8; fetch the file again") from error

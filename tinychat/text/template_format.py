@@ -60,7 +60,8 @@ def format_percent(environment: ChatEnvironment, text: str, values: Any) -> str:
         if "*" in (width, precision):
             check_width(*(value for value in values if isinstance(value, int)) if isinstance(values, tuple) else ())
     environment.budget.take(len(text) + len(conversions) * environment.budget.weigh(values))
-    return text % values
+    formatted: str = text % values
+    return formatted
 
 
 @pass_environment
