@@ -18,6 +18,8 @@ from tinychat.text.token_spelling import TokenSpelling
 if TYPE_CHECKING:
     import tokenizers
 
+_SPACE = "\u2581"
+
 # Stands for an added token while its surroundings are encoded; no guarded text holds it.
 _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 
@@ -36,10 +38,15 @@ class HuggingFaceTokenizer(NamedTokens):
         "bos_token", "eos_token", ... to their texts.
     source : str
         The file, for error messages.
+    prefix : str
+        Put before a text that does not begin with an added token.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, special_tokens: dict[str, str], source: str) -> None:
+    def __init__(
+        self, backend: tokenizers.Tokenizer, special_tokens: dict[str, str], source: str, prefix: str = ""
+    ) -> None:
         self._backend = backend
+        self._prefix = prefix
         self._source = source
         self._spelling = TokenSpelling.from_decoder(_state(backend.decoder), source)
         tokens = [
@@ -49,6 +56,7 @@ class HuggingFaceTokenizer(NamedTokens):
         self._tokens = tokens
         self._added_pieces = {token.id: token.content for token in tokens}
         self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
+        self._added_spellings = spelling_pattern(token.content for token in tokens)
         self._prefix_ids = _prefix_ids(backend)
         self.special_tokens = special_tokens
         self.special_ids = frozenset(token.id for token in tokens if token.special)
@@ -71,6 +79,8 @@ class HuggingFaceTokenizer(NamedTokens):
         text = well_formed(text)
         if GUARD_START in text or GUARD_END in text:
             return self._encode_guarded(text)
+        if self._prefix and text and not self._added_spellings.match(text):
+            text = self._prefix + text
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -96,6 +106,8 @@ class HuggingFaceTokenizer(NamedTokens):
     def _encode_guarded(self, text: str) -> list[int]:
         """Encode with every unguarded added token as a placeholder, so that none other can match."""
         parts = self._splitter.split(text.replace(_PLACEHOLDER, "\ufffd"))
+        if parts and isinstance(parts[0], str):
+            parts[0] = self._prefix + parts[0]
         tokens = iter([part for part in parts if isinstance(part, AddedToken)])
         plain = "".join(_PLACEHOLDER if isinstance(part, AddedToken) else part for part in parts)
         encoding = self._plain_backend.encode(plain, add_special_tokens=False)
@@ -162,12 +174,12 @@ def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
         raise TextError(f"{path}: cannot be read ({reason}); fetch the file again") from error
     backend.no_truncation()
     backend.no_padding()
-    _rebuild_llama_pipeline(backend, settings)
+    prefix = _rebuild_llama_pipeline(backend, settings)
     special_tokens = _special_tokens(backend, settings)
     known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     named = [content for content in special_tokens.values() if content not in known]
     backend.add_special_tokens([BackendToken(content, normalized=False) for content in named])
-    return HuggingFaceTokenizer(backend, special_tokens, str(path))
+    return HuggingFaceTokenizer(backend, special_tokens, str(path), prefix)
 
 
 def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> dict[str, str]:
@@ -182,27 +194,34 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) 
     return {name: text for name, text in named.items() if text and backend.token_to_id(text) is not None}
 
 
-def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> None:
+def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> str:
     """Split text as transformers 5 does for Llama's tokenizer classes, whatever the file says.
 
-    It keeps vocabulary and merges only; the difference shows after special tokens (no space is put
-    there unless ``legacy`` is set) and where text begins with a space.
+    It keeps vocabulary and merges only; the difference shows after special tokens: no space is put there
+    unless ``legacy`` is set. Unlike there, a text that begins with a space gets another one where the file
+    says so by a Prepend normalizer, as from SentencePiece, with which the models were trained.
+
+    Returns
+    -------
+    str
+        What to put before a text; empty where the pipeline does it.
     """
-    from tokenizers import decoders, pre_tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers
 
     classes = {"LlamaTokenizer": settings.legacy is True, "CodeLlamaTokenizer": False}
     if settings.tokenizer_class not in classes or settings.model_type in _KEEP_FILE_PIPELINE:
-        return
+        return ""
     if type(backend.model).__name__ != "BPE" or "ByteLevel" in (_state(backend.decoder) or ""):
-        return
+        return ""
     prefixed = settings.add_prefix_space is not False
-    scheme = "always" if classes[settings.tokenizer_class] else "first"
-    backend.normalizer = None
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(
-        replacement="\u2581", prepend_scheme=scheme if prefixed else "never", split=False
-    )
-    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    every_stretch = classes[settings.tokenizer_class]
+    always = '"Prepend"' in (_state(backend.normalizer) or "")
+    scheme = "never" if always or not prefixed else "always" if every_stretch else "first"
+    backend.normalizer = normalizers.Prepend(_SPACE) if prefixed and always and every_stretch else None
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme, split=False)
+    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)] if prefixed else steps)
+    return " " if prefixed and always and not every_stretch else ""
 
 
 def _prefix_ids(backend: tokenizers.Tokenizer) -> list[int]:
