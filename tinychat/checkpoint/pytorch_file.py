@@ -11,6 +11,7 @@ import numpy as np
 from tinychat.checkpoint.mapping import DTYPES, FloatArray, map_rows
 from tinychat.checkpoint.tensor_pickle import MAX_PICKLE_BYTES, Storage, TensorRecord, read_tensor_pickle
 from tinychat.errors import CheckpointError
+from tinychat.files import open_regular
 from tinychat.model.json_file import one_line
 
 _ZIP_BEGINNING = b"PK\x03\x04"
@@ -36,7 +37,7 @@ class PytorchFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self._entries, pickle = _read_archive(path, file)
         except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is damaged: {one_line(str(error))}; download it again") from None
@@ -66,7 +67,8 @@ class PytorchFile:
             return map_rows(self.path, dtype, begin, record.shape, start, stop)
         size = record.storage.size
         whole = map_rows(self.path, dtype, data_start, (size,), 0, size)
-        strides = [stride * whole.itemsize for stride in record.stride]
+        # The stride of a dimension of one item means nothing, and may be any number.
+        strides = [stride * whole.itemsize if size > 1 else 0 for size, stride in zip(record.shape, record.stride)]
         window = np.lib.stride_tricks.as_strided(whole[record.offset :], record.shape, strides)
         return np.ascontiguousarray(window[start:stop])
 

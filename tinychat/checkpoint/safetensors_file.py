@@ -12,9 +12,11 @@ from typing import TypeGuard
 
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError
+from tinychat.files import open_regular
 from tinychat.model.json_file import one_line, parse_json_object
 
-MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+# The format allows 100 MB, which take 2.5 GiB once parsed; published headers have one megabyte at most.
+MAX_HEADER_BYTES = 16 << 20
 MAX_DIMENSIONS = 8
 
 # A name that is not here can be listed, but not measured or read.
@@ -77,11 +79,13 @@ class SafetensorsFile:
 def read_header(path: Path) -> dict[str, SafetensorsEntry]:
     """Read and check the header of a safetensors file; raises as `SafetensorsFile` does."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file_size = file.seek(0, 2)
             file.seek(0)
             length = int.from_bytes(file.read(8), "little")
-            if file_size < 8 or length > min(MAX_HEADER_BYTES, file_size - 8):
+            if MAX_HEADER_BYTES < length <= file_size - 8:
+                raise CheckpointError(f"{path} has a header of more than {MAX_HEADER_BYTES >> 20} MiB; refused")
+            if file_size < 8 or length > file_size - 8:
                 what = f"{file_size} bytes, a header of {length}"
                 raise CheckpointError(f"{path} is truncated or not safetensors: {what}; download it again")
             header = parse_json_object(file.read(length), f"{path} (header)")

@@ -7,6 +7,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.errors import CheckpointError
+from tinychat.files import open_regular
 from tinychat.model.json_file import one_line, read_json_object
 
 # In transformers' order of preference.
@@ -140,7 +141,7 @@ def _open_file(path: Path) -> TensorFile:
     if not path.exists():
         raise CheckpointError(f"{path} is missing, though the index lists it; download it again")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             beginning = file.read(len(_LFS_POINTER))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -11,17 +11,21 @@ import click
 from tinychat.commands.asking import ask, chat_prompt, is_message, say_if_no_template, text_prompt
 from tinychat.commands.batch_jobs import Job, read_jobs
 from tinychat.commands.batch_results import BatchResults
-from tinychat.commands.constraint_flags import constraint_flags, read_grammar
+from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.model_stamp import converted_folder, model_stamp
 from tinychat.commands.options import check_template_flags, load_flags, reply_flags, split_flags
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.reply_report import piece_fields, summary_fields
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
+from tinychat.files import read_stream
 
 if TYPE_CHECKING:
     from tinychat.generate.constraint import Constraint
     from tinychat.generate.model import Model
+
+# All jobs are kept in memory.
+_MAX_BATCH_BYTES = 512 << 20
 
 
 @click.command()
@@ -80,13 +84,13 @@ def batch(
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
     loading, reply = split_flags(flags)
     rules = read_grammar(schema, grammar)
-    jobs = read_jobs(source.read_bytes(), reply)
+    jobs = read_jobs(read_stream(source, _MAX_BATCH_BYTES), reply)
     loaded: Model | None = None
     folder = converted_folder(model)
     if folder is None:
         loaded = load(model, loading)
         folder = loaded.path
-    limits = [file and file.read_bytes() for file in (schema, grammar)]
+    limits = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
     common = (model_stamp(folder), loading.context, loading.kv, system, as_chat, *limits)
     with BatchResults(target, jobs, common) as results:
         if results.done < len(jobs):

@@ -14,6 +14,8 @@ from tinychat.commands.text_file import read_text
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
 
+MAX_CONSTRAINT_BYTES = 1 << 20
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -53,9 +55,9 @@ def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     if schema is not None:
         from tinychat.generate.grammar import Grammar
 
-        return Grammar.from_schema(read_text(schema), str(schema))
+        return Grammar.from_schema(read_text(schema, MAX_CONSTRAINT_BYTES), str(schema))
     if grammar is not None:
         from tinychat.generate.grammar import Grammar
 
-        return Grammar.from_text(read_text(grammar), str(grammar))
+        return Grammar.from_text(read_text(grammar, MAX_CONSTRAINT_BYTES), str(grammar))
     return None

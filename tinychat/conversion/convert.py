@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.pack import Packer, check_finite
 from tinychat.errors import CheckpointError, ConversionError
+from tinychat.files import read_small
 from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
 from tinychat.model.layout import Norm, Quantization, linears, norms, padded, tensor_specs
 
+# The largest tokenizer.json of a published checkpoint has 33 MiB.
+_MAX_TEXT_FILE_BYTES = 64 << 20
 # A conversion writes all the time.
 _STALE_SECONDS = 24 * 3600.0
 Progress = Callable[[int, int], None]
@@ -85,7 +88,7 @@ def read_text_file(file: Path) -> bytes:
     ConversionError
     """
     try:
-        return file.read_bytes()
+        return read_small(file, _MAX_TEXT_FILE_BYTES)
     except OSError as error:
         raise ConversionError(f"{file} cannot be read ({error.strerror or error})") from None
 

@@ -9,6 +9,7 @@ tensors of `layout.tensor_specs`, in the very order that the kernels read; loadi
 """
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import CheckpointError, ModelFolderError, SettingError
+from tinychat.files import open_regular
 from tinychat.model.config import ModelConfig
 from tinychat.model.json_file import read_json_object
 from tinychat.model.layout import LINE, Quantization, TensorSpec, tensor_specs
@@ -106,9 +108,9 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
     header, offsets = header_of(specs)
     size = len(header) + sum(spec.bytes for spec in specs.values())
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             found = stream.read(len(header))
-        actual = file.stat().st_size
+            actual = os.fstat(stream.fileno()).st_size
         if found != header or actual != size:
             what = (
                 f"{actual} bytes where {size} are due" if actual != size else "other tensors than config.json asks for"

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 from tinychat.errors import CheckpointError
+from tinychat.files import read_small
 
-# The largest index of a published checkpoint is below one megabyte; tokenizers are read elsewhere.
-MAX_BYTES = 64 << 20
+# The largest index of a published checkpoint has nine megabytes; a byte of JSON may become thirty in memory.
+MAX_BYTES = 16 << 20
 
 
 def read_json_object(path: Path) -> dict[str, object]:
@@ -15,7 +16,7 @@ def read_json_object(path: Path) -> dict[str, object]:
     Parameters
     ----------
     path : Path
-        A UTF-8 file of at most 64 MiB.
+        A regular file in UTF-8 of at most 16 MiB.
 
     Raises
     ------
@@ -23,9 +24,7 @@ def read_json_object(path: Path) -> dict[str, object]:
         If the file cannot be read, or is not a JSON object.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CheckpointError(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a settings file")
-        return parse_json_object(path.read_bytes(), str(path))
+        return parse_json_object(read_small(path, MAX_BYTES), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
     except OSError as error:

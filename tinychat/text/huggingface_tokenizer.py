@@ -14,6 +14,14 @@ from tinychat.text.guard import GUARD_END, GUARD_START, guard, spelling_pattern,
 from tinychat.text.named_tokens import NamedTokens
 from tinychat.text.settings import TokenizerSettings
 from tinychat.text.token_spelling import TokenSpelling
+from tinychat.text.tokenizers_library import (
+    MAX_TOKEN_ID,
+    encode,
+    library_calls,
+    open_tokenizer,
+    state_of,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     import tokenizers
@@ -48,7 +56,7 @@ class HuggingFaceTokenizer(NamedTokens):
         self._backend = backend
         self._prefix = prefix
         self._source = source
-        self._spelling = TokenSpelling.from_decoder(_state(backend.decoder), source)
+        self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
         tokens = [
             AddedToken(token.content, token_id, token.special, token.lstrip, token.rstrip)
             for token_id, token in backend.get_added_tokens_decoder().items()
@@ -57,7 +65,7 @@ class HuggingFaceTokenizer(NamedTokens):
         self._added_pieces = {token.id: token.content for token in tokens}
         self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
         self._added_spellings = spelling_pattern(token.content for token in tokens)
-        self._prefix_ids = _prefix_ids(backend)
+        self._prefix_ids = _prefix_ids(backend, source)
         self.special_tokens = special_tokens
         self.special_ids = frozenset(token.id for token in tokens if token.special)
         self.added_tokens = {token.content: token.id for token in tokens}
@@ -81,7 +89,7 @@ class HuggingFaceTokenizer(NamedTokens):
             return self._encode_guarded(text)
         if self._prefix and text and not self._added_spellings.match(text):
             text = self._prefix + text
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        return encode(self._backend, text, self._source)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of ids."""
@@ -95,12 +103,12 @@ class HuggingFaceTokenizer(NamedTokens):
 
     def piece(self, token_id: int) -> str:
         """Show one token as the vocabulary spells it."""
-        known = 0 <= token_id < 2**31
+        known = 0 <= token_id < MAX_TOKEN_ID
         return (self._backend.id_to_token(token_id) if known else None) or ""
 
     def token_id(self, text: str) -> int | None:
         """Id of the token spelled exactly so, or None."""
-        token_id: int | None = self._backend.token_to_id(text)
+        token_id: int | None = self._backend.token_to_id(well_formed(text))
         return token_id
 
     def _encode_guarded(self, text: str) -> list[int]:
@@ -110,10 +118,10 @@ class HuggingFaceTokenizer(NamedTokens):
             parts[0] = self._prefix + parts[0]
         tokens = iter([part for part in parts if isinstance(part, AddedToken)])
         plain = "".join(_PLACEHOLDER if isinstance(part, AddedToken) else part for part in parts)
-        encoding = self._plain_backend.encode(plain, add_special_tokens=False)
+        plain_ids = encode(self._plain_backend, plain, self._source)
         placeholder_id = self._plain_backend.token_to_id(_PLACEHOLDER)
         ids: list[int] = []
-        for token_id in encoding.ids:
+        for token_id in plain_ids:
             if token_id == placeholder_id:
                 ids.append(next(tokens).id)
             elif token_id in self._added_pieces and token_id in self.special_ids:
@@ -132,26 +140,25 @@ class HuggingFaceTokenizer(NamedTokens):
         from tokenizers import AddedToken as BackendToken
         from tokenizers import Tokenizer as Backend
 
-        contradiction = TextError(f"{self._source}: its vocabulary contradicts itself; fetch the file again")
-        # Of two tokens with one id the library keeps either, by chance, and may not notice.
-        vocabulary = self._backend.get_vocab(with_added_tokens=False)
-        if len(set(vocabulary.values())) < len(vocabulary):
-            raise contradiction
-        try:
+        with library_calls(self._source):
+            # Of two tokens with one id the library keeps either, by chance, and may not notice; a copy counts
+            # through all ids up to the largest.
+            numbers = self._backend.get_vocab(with_added_tokens=False).values()
+            if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= MAX_TOKEN_ID:
+                raise TextError(f"{self._source}: its vocabulary contradicts itself; fetch the file again")
             plain = Backend.from_str(self._backend.to_str())
-        except Exception as error:  # the binding raises a bare Exception
-            raise contradiction from error
-        plain.add_special_tokens(
-            [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
-        )
-        plain.encode_special_tokens = True
-        plain.add_tokens([BackendToken(_PLACEHOLDER, special=False, normalized=False)])
+            plain.add_special_tokens(
+                [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
+            )
+            plain.encode_special_tokens = True
+            plain.add_tokens([BackendToken(_PLACEHOLDER, special=False, normalized=False)])
         return plain
 
     def _spell_out(self, content: str) -> list[int]:
         """Ids of single letters: some vocabularies join them to the very token that must not appear."""
         letters = self._spelling.letters(content)
-        return [token.id for letter in letters for token in self._backend.model.tokenize(letter)]
+        with library_calls(self._source):
+            return [token.id for letter in letters for token in self._backend.model.tokenize(letter)]
 
 
 def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
@@ -160,26 +167,20 @@ def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
     Raises
     ------
     TextError
-        The file is damaged, or decodes in a way that is not known here.
+        The file is damaged or hostile, or decodes in a way that is not known here.
     """
     from tokenizers import AddedToken as BackendToken
-    from tokenizers import Tokenizer as Backend
 
     path = folder / "tokenizer.json"
     settings = TokenizerSettings.from_folder(folder)
-    try:
-        backend = Backend.from_file(str(path))
-    except Exception as error:  # the binding raises a bare Exception
-        reason = " ".join(str(error).split())[:120]
-        raise TextError(f"{path}: cannot be read ({reason}); fetch the file again") from error
-    backend.no_truncation()
-    backend.no_padding()
-    prefix = _rebuild_llama_pipeline(backend, settings)
-    special_tokens = _special_tokens(backend, settings)
-    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    named = [content for content in special_tokens.values() if content not in known]
-    backend.add_special_tokens([BackendToken(content, normalized=False) for content in named])
-    return HuggingFaceTokenizer(backend, special_tokens, str(path), prefix)
+    backend = open_tokenizer(path)
+    with library_calls(str(path)):
+        prefix = _rebuild_llama_pipeline(backend, settings)
+        special_tokens = _special_tokens(backend, settings)
+        known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+        named = [content for content in special_tokens.values() if content not in known]
+        backend.add_special_tokens([BackendToken(content, normalized=False) for content in named])
+        return HuggingFaceTokenizer(backend, special_tokens, str(path), prefix)
 
 
 def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> dict[str, str]:
@@ -188,7 +189,7 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) 
     from_ids = {
         name: backend.id_to_token(token_id)
         for name, token_id in ids.items()
-        if token_id is not None and token_id < 2**31
+        if token_id is not None and token_id < MAX_TOKEN_ID
     }
     named = {**from_ids, **settings.special_tokens}
     return {name: text for name, text in named.items() if text and backend.token_to_id(text) is not None}
@@ -211,11 +212,12 @@ def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSe
     classes = {"LlamaTokenizer": settings.legacy is True, "CodeLlamaTokenizer": False}
     if settings.tokenizer_class not in classes or settings.model_type in _KEEP_FILE_PIPELINE:
         return ""
-    if type(backend.model).__name__ != "BPE" or "ByteLevel" in (_state(backend.decoder) or ""):
+    kinds = {step["type"] for step in steps_of(state_of(backend.decoder), "decoders")}
+    if type(backend.model).__name__ != "BPE" or "ByteLevel" in kinds:
         return ""
     prefixed = settings.add_prefix_space is not False
     every_stretch = classes[settings.tokenizer_class]
-    always = '"Prepend"' in (_state(backend.normalizer) or "")
+    always = any(step["type"] == "Prepend" for step in steps_of(state_of(backend.normalizer), "normalizers"))
     scheme = "never" if always or not prefixed else "always" if every_stretch else "first"
     backend.normalizer = normalizers.Prepend(_SPACE) if prefixed and always and every_stretch else None
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme=scheme, split=False)
@@ -224,19 +226,11 @@ def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSe
     return " " if prefixed and always and not every_stretch else ""
 
 
-def _prefix_ids(backend: tokenizers.Tokenizer) -> list[int]:
+def _prefix_ids(backend: tokenizers.Tokenizer, source: str) -> list[int]:
     """Ids that the post-processor puts before a text; what it puts after has no place in a prompt."""
-    content = backend.encode("a", add_special_tokens=False).ids
-    whole = backend.encode("a", add_special_tokens=True).ids
+    content = encode(backend, "a", source)
+    whole = encode(backend, "a", source, special=True)
     for start in range(len(whole) - len(content) + 1):
         if whole[start : start + len(content)] == content:
             return list(whole[:start])
     return []
-
-
-def _state(component: object) -> str | None:
-    """Return the JSON of a component of the pipeline."""
-    if component is None:
-        return None
-    state = component.__getstate__()
-    return state.decode() if isinstance(state, bytes) else str(state)

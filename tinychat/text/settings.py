@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinychat.errors import TextError
+from tinychat.text.guard import well_formed
 from tinychat.text.json_file import read_json_object
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -124,7 +125,7 @@ def _content(token: object) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return well_formed(value) if isinstance(value, str) else ""
 
 
 def _flag(value: object) -> bool | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tinychat.errors import TextError
+from tinychat.files import read_small
 from tinychat.text.guard import guard, spelling_pattern
 from tinychat.text.json_file import read_json_object
 from tinychat.text.tokenizer import Tokenizer
@@ -178,10 +179,11 @@ def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
 
 def _read_source(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(_LONGEST_SOURCE + 1)
-    except (OSError, ValueError) as error:
-        raise TextError(f"{path}: cannot be read as text; fetch the file again") from error
+        return read_small(path, 4 * _LONGEST_SOURCE).decode("utf-8")
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+    except ValueError:
+        raise TextError(f"{path}: cannot be read as text; fetch the file again") from None
 
 
 def _default_template(entry: object, path: Path) -> str | None:
@@ -189,7 +191,8 @@ def _default_template(entry: object, path: Path) -> str | None:
     if entry is None or isinstance(entry, str):
         return entry
     if isinstance(entry, list):
-        entry = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
+        named = [item for item in entry if isinstance(item, dict) and isinstance(item.get("name"), str)]
+        entry = {item["name"]: item.get("template") for item in named}
     source = entry.get("default") if isinstance(entry, dict) else None
     if not isinstance(source, str):
         raise TextError(f'{path}: "chat_template" is no text and has none named "default"')

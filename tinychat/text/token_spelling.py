@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from tinychat.errors import TextError
+from tinychat.text.tokenizers_library import steps_of
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Sequence", "Strip"})
@@ -36,15 +35,15 @@ class TokenSpelling:
     strips_first_space: bool = False
 
     @classmethod
-    def from_decoder(cls, decoder: str | None, source: str) -> TokenSpelling:
-        """Read the decoder section, given as JSON.
+    def from_decoder(cls, decoder: object, source: str) -> TokenSpelling:
+        """Read the decoder section, parsed.
 
         Raises
         ------
         TextError
             The decoder has a step that is not known here.
         """
-        steps = list(_steps(json.loads(decoder))) if decoder else []
+        steps = list(steps_of(decoder, "decoders"))
         kinds = {str(step.get("type")) for step in steps}
         if not kinds or kinds - _SUPPORTED:
             unknown = ", ".join(sorted(kinds - _SUPPORTED)) or "none"
@@ -86,14 +85,6 @@ def _byte_letters() -> dict[str, int]:
     others = [value for value in range(256) if value not in printable]
     letters = {chr(value): value for value in printable}
     return letters | {chr(0x100 + index): value for index, value in enumerate(others)}
-
-
-def _steps(decoder: object) -> Iterator[dict[str, object]]:
-    if isinstance(decoder, dict):
-        yield decoder
-        children = decoder.get("decoders")
-        for child in children if isinstance(children, list) else ():
-            yield from _steps(child)
 
 
 def _replaced(step: dict[str, object]) -> object:

@@ -1,0 +1,224 @@
+"""The one way to the `tokenizers` library, for files that strangers wrote.
+
+The library trusts its files: a panic in its Rust code is no `Exception`, a pattern may take for ever on some
+text, and some settings make it ask for memory until the process is ended. What would do the last is refused
+before the library or a text sees it; the rest is caught, and bounded in time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from tinychat.errors import TextError, TinychatError
+from tinychat.files import read_small
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# The largest published file has 33 MiB; the library takes some twenty times as much for what is in it.
+_MAX_FILE_BYTES = 48 << 20
+MAX_TOKEN_ID = 1 << 24
+
+_SECONDS, _CHARACTERS_PER_SECOND = 2.0, 50_000
+_TICK_SECONDS = 0.1
+_PROBES = ["The quick brown fox, 42 times.", *(letter * 60 + "!?" for letter in "aA0 _.'\n\té日")]
+
+_MAX_GROWTH = 1000
+_MAX_POST_PROCESSOR = 16 << 10
+_MAX_CHARSMAP_STRING = 256
+
+# Keys of a file in JSON, spelled in the usual way: an ASCII letter is never escaped.
+_ESCAPED_LETTER = re.compile(rb"\\u00(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E])")
+_SUBWORD_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"(?!")')
+_CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
+
+
+def open_tokenizer(path: Path) -> Tokenizer:
+    """Read a ``tokenizer.json``, and try it on some text.
+
+    Raises
+    ------
+    TextError
+        The file is damaged or too large, or the library would not survive it.
+    """
+    # The library's threads gain nothing for one text, and it warns where a program forks beside them.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from tokenizers import Tokenizer
+
+    try:
+        data = read_small(path, _MAX_FILE_BYTES)
+        if _ESCAPED_LETTER.search(data):
+            data = json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+    except (ValueError, RecursionError):
+        raise TextError(f"{path}: cannot be read (it is no JSON); fetch the file again") from None
+    _refuse_what_aborts(data, str(path))
+    with library_calls(str(path)):
+        backend: Tokenizer = Tokenizer.from_buffer(data)
+        backend.no_truncation()
+        backend.no_padding()
+        _check_growth(backend, str(path))
+        for text in _PROBES:
+            _bounded(partial(_encode_or_fail, backend, text), _SECONDS, str(path))
+    return backend
+
+
+def encode(backend: Tokenizer, text: str, source: str, special: bool = False) -> list[int]:
+    """Return the ids of a text.
+
+    Parameters
+    ----------
+    backend : tokenizers.Tokenizer
+    text : str
+    source : str
+        The file, for error messages.
+    special : bool
+        Whether the post-processor adds its tokens.
+
+    Raises
+    ------
+    TextError
+        The library fails, or takes longer than any honest file.
+    """
+
+    def work() -> list[int]:
+        # Of the library's ways to encode, those of many texts let other threads run.
+        return list(backend.encode_batch_fast([text], add_special_tokens=special)[0].ids)
+
+    with library_calls(source):
+        ids: list[int] = _bounded(work, _SECONDS + len(text) / _CHARACTERS_PER_SECOND, source)
+    return ids
+
+
+@contextmanager
+def library_calls(source: str) -> Iterator[None]:
+    """Turn whatever the library raises into one line, and keep its own reports off the terminal.
+
+    Raises
+    ------
+    TextError
+    """
+    try:
+        with _silent_stderr():
+            yield
+    except TinychatError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
+        reason = " ".join(str(error).split())[:120]
+        raise TextError(f"{source}: cannot be read ({reason}); fetch the file again") from error
+
+
+def state_of(component: Any) -> Any:
+    """Return a component of the library's pipeline as plain data; None where there is none."""
+    if component is None:
+        return None
+    state = component.__getstate__()
+    return json.loads(state)
+
+
+def steps_of(state: Any, children: str) -> Iterator[dict[str, Any]]:
+    """Walk through the steps of a pipeline, and those of a Sequence under the key `children`."""
+    if isinstance(state, dict):
+        yield state
+        for child in state.get(children) or ():
+            yield from steps_of(child, children)
+
+
+def _is_panic(error: BaseException) -> bool:
+    # Its type cannot be imported.
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """A panic writes to the descriptor itself, before anyone can catch it."""
+    try:
+        kept = os.dup(2)
+    except OSError:
+        yield
+        return
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
+    """Do the work in a thread, and leave it alone there if it does not end: nothing can stop it."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    # In many small waits: while the process is stopped, no time passes.
+    for _ in range(round(seconds / _TICK_SECONDS)):
+        thread.join(_TICK_SECONDS)
+        if not thread.is_alive():
+            break
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TextError(f"{source}: its patterns take too long on a text; use another tokenizer file")
+    return results[0]
+
+
+def _encode_or_fail(backend: Tokenizer, text: str) -> None:
+    """Encode a text that the file need not know: only a panic counts."""
+    try:
+        backend.encode_batch_fast([text])
+    except Exception:
+        return
+
+
+def _refuse_what_aborts(data: bytes, source: str) -> None:
+    """Find the settings at which the library ends the process while it reads them."""
+    if _SUBWORD_PREFIX.search(data):
+        raise TextError(f"{source}: a continuing_subword_prefix is not supported")
+    for match in _CHARSMAP.finditer(data):
+        try:
+            charsmap = base64.b64decode(match[1].replace(b"\\/", b"/"), validate=True)
+        except binascii.Error:
+            charsmap = b""
+        trie_end = 4 + int.from_bytes(charsmap[:4], "little")
+        longest = max(map(len, charsmap[trie_end:].split(b"\0")))
+        if len(charsmap) < 4 or trie_end > len(charsmap) or longest > _MAX_CHARSMAP_STRING:
+            raise TextError(f"{source}: its precompiled_charsmap is damaged; fetch the file again")
+
+
+def _check_growth(backend: Tokenizer, source: str) -> None:
+    """Bound how much longer the normalizer makes a text, and what the post-processor adds to it."""
+    growth = 1.0
+    for step in steps_of(state_of(backend.normalizer), "normalizers"):
+        if step["type"] == "Prepend":
+            growth += len(step["prepend"])
+        elif step["type"] == "Replace":
+            pattern = step["pattern"].get("String", "")
+            content = len(step["content"])
+            growth *= max(1.0, content / len(pattern)) if pattern else 1.0 + content
+    if growth > _MAX_GROWTH:
+        raise TextError(f"{source}: its normalizer makes texts {_MAX_GROWTH} times longer; use another tokenizer file")
+    if len(json.dumps(state_of(backend.post_processor))) > _MAX_POST_PROCESSOR:
+        raise TextError(f"{source}: its post-processor is too large; use another tokenizer file")
