@@ -192,6 +192,18 @@ def test_an_error_cannot_send_escape_codes(console, monkeypatch):
     assert console.run("chat", "m") == (1, "", "error: config.json: unknown key '␛[2J'\n")
 
 
+def test_an_error_line_has_an_end(console, monkeypatch):
+    def load(name, options):
+        raise ModelFolderError("config.json: unknown key " + "x" * 5_000_000 + ": convert the model again")
+
+    monkeypatch.setattr(console, "load", load)
+    code, _, err = console.run("chat", "m")
+    assert code == 1
+    assert len(err) < 1100
+    assert err.startswith("error: config.json: unknown key xx")
+    assert err.endswith("xx: convert the model again\n")
+
+
 def test_a_bug_is_one_line_too_unless_a_traceback_is_wanted(console, monkeypatch):
     def load(name, options):
         raise KeyError("x\ny")

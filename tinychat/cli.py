@@ -18,7 +18,7 @@ from types import FrameType
 import click
 
 import tinychat
-from tinychat.chat.safe_text import safe_text
+from tinychat.chat.safe_text import one_safe_line
 from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
@@ -153,7 +153,7 @@ def _explain(error: OSError) -> str:
 
 
 def _write_error(text: str) -> None:
-    print(f"error: {safe_text(' '.join(text.split()))}", file=sys.stderr)
+    print(f"error: {one_safe_line(text)}", file=sys.stderr)
 
 
 def _help_hint(error: click.UsageError) -> str:

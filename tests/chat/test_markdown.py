@@ -1,5 +1,7 @@
 import io
+import itertools
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from rich.console import Console
 from tinychat.chat.markdown import BlockPainter
 
 STYLES = re.compile(r"\x1b\[[\d;]*m")
+COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?[39]\d[;m]")
 
 
 def painter(color_system="truecolor"):
@@ -69,3 +72,30 @@ def test_any_text_fits_any_width(block, width):
     # A wide character cannot be narrower than itself.
     assert all(cell_len(line) <= max(width, 2) for line in lines)
     assert "\x1b" not in "".join(lines)
+
+
+SLOW = [("easytrieve", "\t"), ("xpp", "a\n"), ("python", "(")]
+
+
+@pytest.mark.parametrize(("lexer", "text"), SLOW, ids=lambda value: value.strip() or "tab")
+@pytest.mark.parametrize("length", [1990, 10_000])
+def test_no_lexer_holds_up_the_drawing(lexer, text, length):
+    code = f"x{text * length}"[:length]
+    started = time.monotonic()
+    lines = painter().lines(f"```{lexer}\n{code}x\n```", 80)
+    assert time.monotonic() - started < 4
+    assert lines
+
+
+def test_a_slow_lexer_ends_the_colours_of_the_reply(monkeypatch):
+    quick, slow = "```python\ndef f(): pass\n```", "```slow\n" + "x\n" * 60 + "```"
+    clock = itertools.count()
+    drawn = painter()
+    assert COLOUR.search(drawn.lines(quick, 80)[0])
+    monkeypatch.setattr("tinychat.chat.markdown.perf_counter", lambda: next(clock))
+    drawn.lines(slow, 80)
+    assert not COLOUR.search(drawn.lines(quick, 80)[0])
+
+
+def test_long_code_has_no_colours():
+    assert not COLOUR.search(painter().lines("```python\n" + "def f(): pass\n" * 200 + "```", 80)[0])

@@ -113,6 +113,12 @@ def test_windows_of_a_storage(open_archive):
     assert file.read("transposed", 0, 3).flags.c_contiguous
 
 
+@pytest.mark.parametrize("stride", [(1, 1 << 61), (1, (1 << 62) - 1)])
+def test_the_stride_of_a_single_column_means_nothing(open_archive, stride):
+    file = open_archive(state_dict(w=tensor(offset=2, shape=(4, 1), stride=stride)), FLOATS)
+    np.testing.assert_array_equal(file.read("w", 0, 4), VALUES.reshape(-1, 1)[2:6])
+
+
 def test_values_that_are_no_tensors_are_left_out(open_archive):
     assert open_archive(state_dict(w=tensor(), step=integer(3))).names() == {"w"}
 

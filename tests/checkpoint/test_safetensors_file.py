@@ -113,6 +113,7 @@ F32_PAIR = {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 8, 16)}
         (struct.pack("<Q", 1 << 63) + b"{}", "truncated or not safetensors.*; download it again"),
         (struct.pack("<Q", 3) + b"{}", "truncated or not safetensors.*; download it again"),
         (struct.pack("<Q", 0), "not valid JSON"),
+        (build(b"{}" + b" " * (17 << 20), b""), "header of more than 16 MiB; refused"),
         (build(b"[1, 2]", b""), "must hold a JSON object"),
         (build(b"{" * 9000, b""), "not valid JSON|too deeply"),
         (build(b"[" * 100_000, b""), "too deeply"),

@@ -24,6 +24,20 @@ ENDLESS = {
     "macro calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
     "selection": "{% for a in range(99999) %}{% set x = range(99999)|select('odd')|list %}{% endfor %}",
 }
+QUADRATIC = {
+    "strip": "{{ ('ab' * 250000).strip('c' * 500000 ~ 'ab') }}",
+    "trim": "{{ ('ab' * 250000)|trim('c' * 500000 ~ 'ab') }}",
+    "trim by name": "{{ ('ab' * 250000)|trim(chars='c' * 500000 ~ 'ab') }}",
+    "map of trim": "{{ ['ab' * 250000]|map('trim', 'c' * 500000 ~ 'ab')|list }}",
+    "rfind": "{{ ('a' * 900000).rfind('b' ~ 'a' * 450000) }}",
+    "rindex": "{{ ('a' * 900000).rindex('b' ~ 'a' * 450000) }}",
+    "rsplit": "{{ ('a' * 900000).rsplit('b' ~ 'a' * 450000) }}",
+    "rsplit by name": "{{ ('a' * 900000).rsplit(sep='b' ~ 'a' * 450000) }}",
+    "rpartition": "{{ ('a' * 900000).rpartition('b' ~ 'a' * 450000) }}",
+    "kept method": "{% set f = ('a' * 900000).rfind %}{{ f('b' ~ 'a' * 450000) }}",
+}
+"""One call that takes minutes in C, where neither the time nor a signal can reach it."""
+
 HUGE = {
     "repeated text": "{{ 'a' * 10 ** 9 }}",
     "repeated list": "{{ [1] * 10 ** 9 }}",
@@ -140,6 +154,19 @@ def assert_refused(source, tokenizer):
 def test_endless(monkeypatch, tokenizer, name):
     monkeypatch.setattr(budget, "TIME_LIMIT", 0.2)
     assert_refused(ENDLESS[name], tokenizer)
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_quadratic(tokenizer, name):
+    started = time.monotonic()
+    assert_refused(QUADRATIC[name], tokenizer)
+    assert time.monotonic() - started < 1
+
+
+def test_ordinary_searches_are_no_hostile_ones(tokenizer):
+    source = "{{ messages[0].content.rsplit('</think>')|last|trim('x') }}{{ messages[0].content.rfind('nothing') }}"
+    text = "word " * 100_000 + "</think>xyx"
+    assert ChatTemplate(source, tokenizer, "a").render([{"role": "user", "content": text}]) == "y-1"
 
 
 @pytest.mark.parametrize("name", HUGE)

@@ -104,3 +104,38 @@ def test_no_model(tmp_path, data):
 def test_no_tokenizer_at_all(tmp_path):
     with pytest.raises(TextError, match=r"neither tokenizer\.json nor tokenizer\.model"):
         load_tokenizer(tmp_path)
+
+
+def trained_model(tmp_path, user_defined=()):
+    import sentencepiece
+
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the quick brown fox jumps over the lazy dog\n" * 50)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=30 + len(user_defined),
+        user_defined_symbols=list(user_defined),
+        minloglevel=2,
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["eos_token", "pad_token"])
+def test_named_token_that_is_a_piece_like_any_other(tmp_path, name):
+    """A user-defined piece of the model, which no other file declares."""
+    folder = trained_model(tmp_path, ["<|end|>"])
+    (folder / "tokenizer_config.json").write_text(json.dumps({name: "<|end|>"}))
+    tokenizer = load_tokenizer(folder)
+    end = tokenizer.token_id("<|end|>")
+    assert end in tokenizer.special_ids
+    assert tokenizer.encode_rendered("the<|end|>")[-1] == end
+    assert end not in tokenizer.encode("the<|end|>")
+
+
+def test_named_token_that_is_nowhere(tmp_path):
+    folder = trained_model(tmp_path)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<|nowhere|>"}))
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.token_id("<|nowhere|>") is None
+    assert tokenizer.decode(tokenizer.encode("the dog")) == "the dog"

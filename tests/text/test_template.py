@@ -200,7 +200,9 @@ def test_where_templates_are_found(tmp_path, chatml, files, expected):
     assert not template.is_fallback
 
 
-@pytest.mark.parametrize("entry", [5, [], [{"name": "rag", "template": "x"}], {"default": 3}])
+@pytest.mark.parametrize(
+    "entry", [5, [], [{"name": "rag", "template": "x"}], [{"name": {"a": 1}, "template": "x"}], {"default": 3}]
+)
 def test_no_usable_template_in_the_settings(tmp_path, chatml, entry):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": entry}))
     with pytest.raises(TextError, match=r'tokenizer_config\.json: "chat_template" is no text'):

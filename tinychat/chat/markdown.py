@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -16,8 +17,10 @@ from tinychat.chat.safe_text import safe_text
 
 # Without HTML: its tags are shown as the text that they are, instead of vanishing.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-# Colours of the terminal's own palette: they suit a dark ground and a light one.
 _CODE_THEME = "ansi_dark"
+_NO_LEXER = "text"
+# Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
+_LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
 
 
 class _LeftHeading(Heading):
@@ -26,12 +29,50 @@ class _LeftHeading(Heading):
         yield self.text
 
 
+class _Highlighter:
+    """Colours code until it takes too long: some lexers need the cube of a text's length, or worse.
+
+    A text is tried in steps, so that a lexer is found slow before it is too slow. A text that grows from one
+    drawing to the next is such steps already.
+    """
+
+    def __init__(self) -> None:
+        self._is_slow = False
+        self._drawn: dict[str, str] = {}
+
+    def render(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
+        """Return code as segments, in colours if the lexer is quick."""
+        if len(code) > _LONGEST_HIGHLIGHTED:
+            return self._rendered(code, _NO_LEXER, console, options)
+        drawn = self._drawn.get(lexer, "")
+        length = max(_FIRST_STEP, int(_STEP * len(drawn)) if code.startswith(drawn) else 0)
+        while length < len(code) and not self._is_slow:
+            self._rendered(code[:length], lexer, console, options)
+            length = int(_STEP * length)
+        self._drawn[lexer] = code
+        return self._rendered(code, _NO_LEXER if self._is_slow else lexer, console, options)
+
+    def _rendered(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
+        begun = perf_counter()
+        # Colours of the terminal's own palette: they suit a dark ground and a light one.
+        syntax = Syntax(code, lexer, theme=_CODE_THEME, word_wrap=True, padding=(0, 2), background_color="default")
+        segments = [*console.render(syntax, options)]
+        self._is_slow |= lexer != _NO_LEXER and perf_counter() - begun > _SLOW_SECONDS
+        return segments
+
+
 class _IndentedCode(CodeBlock):
-    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
-        code = str(self.text).rstrip()
-        yield Syntax(
-            code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 2), background_color="default"
-        )
+    highlighter: _Highlighter
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _IndentedCode:
+        block = cls(token.info.partition(" ")[0] or _NO_LEXER, markdown.code_theme)
+        assert isinstance(markdown, _ChatMarkdown)
+        block.highlighter = markdown.highlighter
+        return block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.highlighter.render(str(self.text).rstrip(), self.lexer_name, console, options)
 
 
 class _ChatMarkdown(Markdown):
@@ -42,9 +83,10 @@ class _ChatMarkdown(Markdown):
         "code_block": _IndentedCode,
     }
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, highlighter: _Highlighter) -> None:
         # No hyperlinks: they would be escape codes whose content a model chose.
         super().__init__("", code_theme=_CODE_THEME, hyperlinks=False)
+        self.highlighter = highlighter
         self.parsed = _PARSER.parse(text)
         _keep_line_ends(self.parsed)
 
@@ -60,13 +102,14 @@ class BlockPainter:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._highlighter = _Highlighter()
 
     def lines(self, block: str, width: int) -> list[str]:
         """Return the lines of `block`, none wider than `width` columns, with escape codes for styles only."""
         # Before the drawing, so that widths are right; once more after it, for what entities stand for.
         block = safe_text(block)
         # A block may render to nothing, as the definition of a link does; its text is shown then.
-        return self._lines(_ChatMarkdown(block), width) or self._lines(Text(block), width)
+        return self._lines(_ChatMarkdown(block, self._highlighter), width) or self._lines(Text(block), width)
 
     def _lines(self, content: _ChatMarkdown | Text, width: int) -> list[str]:
         options = self._console.options.update(width=width, height=None)

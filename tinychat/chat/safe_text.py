@@ -1,11 +1,26 @@
 """Text that a terminal shows and never obeys."""
 
 _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+# They reorder what stands around them: a terminal may show another text than the model wrote.
+_BIDIRECTIONAL = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 # The C1 controls have no pictures; a terminal may read U+009B as the start of an escape sequence.
 _C1_CONTROLS = dict.fromkeys(range(0x80, 0xA0), "\ufffd")
-_VISIBLE = {code: shown for code, shown in (_CONTROL_PICTURES | _C1_CONTROLS).items() if chr(code) not in "\n\t"}
+_VISIBLE = {
+    code: shown
+    for code, shown in (_CONTROL_PICTURES | _C1_CONTROLS | _BIDIRECTIONAL).items()
+    if chr(code) not in "\n\t"
+}
 
 
 def safe_text(text: str) -> str:
-    """Return `text` with every control character but newline and tab replaced by a visible one."""
+    """Return `text` with every control character but newline and tab, those of writing direction too, made visible."""
     return text.translate(_VISIBLE)
+
+
+def one_safe_line(text: str, limit: int = 1000) -> str:
+    """Return `text` as a line of at most `limit` characters: words apart by one space, the middle left out."""
+    if len(text) > 2 * limit:
+        text = f"{text[:limit]} {text[-limit:]}"
+    line = safe_text(" ".join(text.split()))
+    half = (limit - 5) // 2
+    return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"

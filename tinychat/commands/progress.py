@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from tinychat.chat.safe_text import one_safe_line
+
 Progress = Callable[[int, int], None]
 """Called with (done, total) of any unit."""
 
@@ -17,6 +19,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
     Without a terminal on stderr the title is written once, as a line. Nothing is drawn, or
     imported for drawing, before the first call.
     """
+    title = one_safe_line(title)
     with ExitStack() as stack:
         show: Progress | None = None
 

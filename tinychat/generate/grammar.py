@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,13 @@ _WHITESPACE = r" |\n {0,16}"
 # first word by a space, which is not what the grammar says.
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 
+# The library's work grows with the square of a schema's size, and with the number itself for multiples: with
+# what is left of it without factors of 2 and 5, beyond a million with all of it.
+_LONGEST_SCHEMA = 256 << 10
+_MOST_PROPERTIES = 1000
+_MULTIPLE = re.compile(r'"multipleOf"\s*:\s*(-?[0-9][0-9.eE+-]*)')
+_LARGEST_MULTIPLE, _MOST_REMAINDERS = 1_000_000, 20_000
+
 
 @dataclass(frozen=True)
 class Grammar:
@@ -44,13 +53,14 @@ class Grammar:
     Raises
     ------
     SettingError
-        If the library is missing, or refuses the grammar.
+        If the library is missing, or refuses the grammar, or would compute for minutes on it.
     """
 
     lark: str
     source: str
 
     def __post_init__(self) -> None:
+        _check_multiples(self.lark, self.source)
         _check(_library().LLMatcher.validate_grammar(self.lark), self.source)
 
     @classmethod
@@ -62,8 +72,10 @@ class Grammar:
         SettingError
             If it is no JSON schema, or one that the library does not support.
         """
+        if len(schema) > _LONGEST_SCHEMA:
+            raise SettingError(f"{source} is longer than {_LONGEST_SCHEMA >> 10} KiB: write a smaller one")
         try:
-            parsed = json.loads(schema)
+            parsed = json.loads(schema, object_pairs_hook=partial(_bounded_object, source))
         except (ValueError, RecursionError) as error:
             raise SettingError(f"{source} is no JSON: {error}") from None
         if parsed is True:
@@ -185,6 +197,32 @@ def _library() -> Any:
     except ImportError:
         raise SettingError("--schema and --grammar need llguidance: pip install '.[constrain]' in the clone") from None
     return llguidance
+
+
+def _bounded_object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_PROPERTIES:
+        raise SettingError(f"{source} has an object with more than {_MOST_PROPERTIES} keys: write a smaller one")
+    return dict(pairs)
+
+
+def _check_multiples(grammar: str, source: str) -> None:
+    """Refuse a multipleOf whose remainders are too many to tell apart, digit by digit."""
+    remainders = 0
+    for match in _MULTIPLE.finditer(grammar):
+        try:
+            multiple = abs(Decimal(match[1]).normalize())
+        except InvalidOperation:
+            continue  # no number: the library says so
+        # A fraction counts as the number that its digits spell.
+        if multiple > _LARGEST_MULTIPLE or len(multiple.as_tuple().digits) > len(str(_LARGEST_MULTIPLE)):
+            raise SettingError(f"{source} has a multipleOf of more than {_LARGEST_MULTIPLE} or of too many digits")
+        number = int("".join(map(str, multiple.as_tuple().digits)))
+        for factor in (2, 5):
+            while number and number % factor == 0:
+                number //= factor
+        remainders += number
+    if remainders > _MOST_REMAINDERS:
+        raise SettingError(f"{source} has a multipleOf that is too large: choose a rounder number")
 
 
 def _check(message: str, source: str) -> None:

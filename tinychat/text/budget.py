@@ -13,6 +13,7 @@ TIME_LIMIT = 2.0
 _VALUE_LIMIT = 1_000_000
 _VALUE_LIMIT_PER_INPUT = 8
 _TOTAL_LIMIT = 64
+_SEARCH_LIMIT = 64
 _LIST_ITEM_COST = 32
 _INTEGER_BITS = 4096
 
@@ -57,6 +58,18 @@ class Budget:
         self._total_left -= size
         if size > self._value_limit or self._total_left < 0:
             raise TextError("it builds texts or lists that are too large")
+
+    def search(self, text: str, *arguments: object) -> None:
+        """Report that a text is searched for others, or stripped of their letters: some ways to do so are quadratic.
+
+        Raises
+        ------
+        TextError
+            It would take too many steps, or the time is over.
+        """
+        self.tick()
+        if len(text) * sum(map(_length, arguments)) > _SEARCH_LIMIT * self._value_limit:
+            raise TextError("it searches a long text for another long text")
 
     def measure(self, value: object) -> None:
         """Report a value just built, however nested.

@@ -12,19 +12,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
 from typing import overload
+
+from tinychat.errors import TextError
 
 GUARD_START = "\ufdd0"
 GUARD_END = "\ufdd1"
+
+# Those of published tokenizers have some 6500 tokens, and 100 kB.
+MOST_SPELLINGS, _MOST_CHARACTERS = 20_000, 500_000
 
 _MARKS = re.compile("[\ufdd0-\ufdd3]")
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def spelling_pattern(spellings: Iterable[str]) -> re.Pattern[str]:
-    """Match any of the spellings, the longest where several begin; nothing if there are none."""
-    longest_first = sorted(filter(None, spellings), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+    """Match any of the spellings, the longest where several begin; nothing if there are none.
+
+    Raises
+    ------
+    TextError
+        There are too many, or they are too long.
+    """
+    words = sorted({*spellings} - {""})
+    if len(words) > MOST_SPELLINGS or sum(map(len, words)) > _MOST_CHARACTERS:
+        raise TextError(f"the tokenizer has more than {MOST_SPELLINGS} added tokens, or too long ones: use another")
+    try:
+        return re.compile(_tree(words) if words else "(?!)")
+    except RecursionError:
+        raise TextError("the tokenizer has added tokens that begin alike too often: use another") from None
+
+
+def _common_beginning(first: str, last: str) -> str:
+    length = next((place for place, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), len(first))
+    return first[: min(length, len(last))]
+
+
+def _tree(words: list[str]) -> str:
+    """Return a pattern for sorted words that reads each common beginning once.
+
+    A plain list of alternatives takes seconds to compile for the thousands of tokens that some tokenizers have,
+    and is tried from first to last wherever one may begin.
+    """
+    beginning = _common_beginning(words[0], words[-1])
+    rest = [word[len(beginning) :] for word in words]
+    is_whole = not rest[0]
+    branches = [_tree([*group]) for _, group in groupby(rest[is_whole:], key=lambda word: word[0])]
+    if not branches:
+        return re.escape(beginning)
+    return f"{re.escape(beginning)}(?:{'|'.join(branches)}){'?' if is_whole else ''}"
 
 
 @overload

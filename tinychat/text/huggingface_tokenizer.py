@@ -64,7 +64,6 @@ class HuggingFaceTokenizer(NamedTokens):
         self._tokens = tokens
         self._added_pieces = {token.id: token.content for token in tokens}
         self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
-        self._added_spellings = spelling_pattern(token.content for token in tokens)
         self._prefix_ids = _prefix_ids(backend, source)
         self.special_tokens = special_tokens
         self.special_ids = frozenset(token.id for token in tokens if token.special)
@@ -87,7 +86,7 @@ class HuggingFaceTokenizer(NamedTokens):
         text = well_formed(text)
         if GUARD_START in text or GUARD_END in text:
             return self._encode_guarded(text)
-        if self._prefix and text and not self._added_spellings.match(text):
+        if self._prefix and text and not text.startswith(tuple(self.added_tokens)):
             text = self._prefix + text
         return encode(self._backend, text, self._source)
 

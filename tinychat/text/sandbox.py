@@ -34,7 +34,7 @@ from tinychat.text.template_metering import CONCAT, LOOP, NEW, meter
 
 _FILTERS = (
     "abs capitalize count d default dictsort first float groupby int items last length list lower map max "
-    "min reject rejectattr reverse select selectattr sort string title trim unique upper"
+    "min reject rejectattr reverse select selectattr sort string title unique upper"
 ).split()
 _STRING_METHODS = frozenset(
     "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower "
@@ -42,6 +42,7 @@ _STRING_METHODS = frozenset(
     "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper".split()
 )
 _PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill"})
+_PREFIX_METHODS = frozenset({"endswith", "join", "removeprefix", "removesuffix", "startswith"})
 _METHODS: dict[type, frozenset[str]] = {
     str: _STRING_METHODS | _PADDING_METHODS,
     dict: frozenset({"get", "items", "keys", "values"}),
@@ -71,7 +72,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         filters = {name: self.filters[name] for name in _FILTERS}
         filters |= {"safe": str, NEW: _same, CONCAT: template_filters.concat}
         filters |= {"center": template_format.center, "format": template_format.format_filter}
-        filters |= {name: getattr(template_filters, name) for name in ("indent", "join", "replace", "tojson")}
+        filters |= {name: getattr(template_filters, name) for name in ("indent", "join", "replace", "tojson", "trim")}
         self.filters = {name: self._metered(function) for name, function in filters.items()}
         self.filters[LOOP] = lambda items: self.budget.counted(items)
         self.globals = {
@@ -110,6 +111,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str) and __obj.__name__ == "join" and args:
             return template_filters.join_texts(__self, owner, list(args[0]))
+        if isinstance(owner, str) and __obj.__name__ not in _PREFIX_METHODS:
+            __self.budget.search(owner, *args, *kwargs.values())
         if isinstance(owner, str) and __obj.__name__ == "replace" and len(args) > 1:
             __self.budget.take(template_filters.replaced_size(owner, args[0], args[1]))
         if isinstance(owner, str) and __obj.__name__ in _PADDING_METHODS:

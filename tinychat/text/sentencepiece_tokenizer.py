@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import TextError
+from tinychat.files import read_small
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.detokenizer import decode_ids
 from tinychat.text.guard import guard, spelling_pattern, well_formed
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 _SPACE = "\u2581"
+# Those of published models have four megabytes; the library takes some ten times as much for what is in them.
+_MAX_FILE_BYTES = 48 << 20
 
 # By protobuf's rules a second `normalizer_spec` (field 3) at the end of a serialised model is merged into the
 # first. These set its `add_dummy_prefix` (field 3 there) and leave the rest.
@@ -75,7 +78,8 @@ class SentencePieceTokenizer(NamedTokens):
                 ids.append(part.id)
             else:
                 begins = index == 0 or self._prefix_every_stretch
-                ids += (self._processor if begins else self._continuing).encode(part)
+                for token_id in (self._processor if begins else self._continuing).encode(part):
+                    ids += self._spell_out(token_id) if token_id in self.special_ids else [token_id]
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -101,8 +105,15 @@ class SentencePieceTokenizer(NamedTokens):
         """Id of the token spelled exactly so, or None."""
         if text in self.added_tokens:
             return self.added_tokens[text]
-        token_id: int = self._processor.piece_to_id(text)
+        token_id: int = self._processor.piece_to_id(well_formed(text))
         return token_id if text and self.piece(token_id) == text else None
+
+    def _spell_out(self, token_id: int) -> list[int]:
+        """Ids of single letters: the library finds a user-defined piece also where plain text only spells it."""
+        if self._processor.is_unknown(token_id):
+            return [token_id]
+        ids = [number for letter in self._pieces[token_id] for number in self._continuing.encode(letter)]
+        return [number for number in ids if number not in self.special_ids or self._processor.is_unknown(number)]
 
     def _named_tokens(self, settings: TokenizerSettings) -> dict[str, str]:
         ids = {"bos_token": self._processor.bos_id(), "eos_token": self._processor.eos_id()}
@@ -141,10 +152,12 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     settings = TokenizerSettings.from_folder(folder)
     prefix = {None: b"", True: _WITH_PREFIX, False: _WITHOUT_PREFIX}[settings.add_prefix_space]
     try:
-        model = path.read_bytes()
+        model = read_small(path, _MAX_FILE_BYTES)
         processor = SentencePieceProcessor(model_proto=model + prefix)
         continuing = SentencePieceProcessor(model_proto=model + _WITHOUT_PREFIX)
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+    except (RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
         raise TextError(f"{path}: no SentencePiece model; fetch the file again") from error
     if processor.get_piece_size() == 0:
         raise TextError(f"{path}: holds no vocabulary; fetch the file again")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinychat.errors import TextError
-from tinychat.text.guard import well_formed
+from tinychat.text.guard import MOST_SPELLINGS, well_formed
 from tinychat.text.json_file import read_json_object
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -87,6 +87,8 @@ def _declared_tokens(
     decoder = tokenizer_config.get("added_tokens_decoder")
     if isinstance(decoder, dict):
         source = folder / "tokenizer_config.json"
+        if len(decoder) > MOST_SPELLINGS:
+            raise TextError(f"{source}: declares more than {MOST_SPELLINGS} added tokens; use another tokenizer")
         tokens = [_declared_token(source, token_id, token) for token_id, token in decoder.items()]
     else:
         source = folder / "added_tokens.json"

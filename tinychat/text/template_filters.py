@@ -38,9 +38,17 @@ def join_texts(environment: ChatEnvironment, separator: str, items: list[Any]) -
 
 
 @pass_environment
+def trim(environment: ChatEnvironment, value: Any, chars: str | None = None) -> str:
+    """Strip whitespace, or any of some letters, from both ends."""
+    environment.budget.search(str(value), chars)
+    return str(value).strip(chars)
+
+
+@pass_environment
 def replace(environment: ChatEnvironment, s: Any, old: Any, new: Any, count: int | None = None) -> str:
     """Replace `old` by `new`, in the first `count` places or everywhere."""
     text, old, new = str(s), str(old), str(new)
+    environment.budget.search(text, old)
     environment.budget.take(replaced_size(text, old, new))
     return text.replace(old, new, -1 if count is None else count)
 
