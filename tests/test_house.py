@@ -134,7 +134,7 @@ def test_light_commands_import_nothing_heavy(arguments):
 
 
 @pytest.mark.parametrize(
-    "name", ["scripts/environment", "scripts/chat", "scripts/test", "scripts/check", "scripts/lint"]
+    "name", ["scripts/environment", "scripts/chat", "scripts/test", "scripts/check", "scripts/lint", "scripts/fuzz"]
 )
 def test_scripts_are_posix_shell(name):
     assert os.access(REPO / name, os.X_OK)

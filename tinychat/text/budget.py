@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tinychat.errors import TextError
 
-TIME_LIMIT = 2.0
+TIME_LIMIT = 1.0
 """Seconds; the templates of real models take milliseconds."""
 
 _VALUE_LIMIT = 1_000_000
@@ -44,7 +44,7 @@ class Budget:
             The time is over.
         """
         if time.monotonic() > self._deadline:
-            raise TextError(f"it runs longer than {TIME_LIMIT:g} seconds")
+            raise TextError(f"it runs longer than {TIME_LIMIT:g} s")
 
     def take(self, size: int) -> None:
         """Report a text of so many characters, before it is built where it may be large.

@@ -1,0 +1,1 @@
+"""Mutated files for every reader of tinychat: what `scripts/fuzz` is made of."""

@@ -1,0 +1,338 @@
+"""The readers, each with small sound files to begin with, and a function that reads one as the program would."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from tinychat.chat.session_file import from_json, to_json
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.pytorch_file import PytorchFile
+from tinychat.checkpoint.safetensors_file import SafetensorsFile
+from tinychat.checkpoint.store import list_models
+from tinychat.checkpoint.tensors import open_tensors
+from tinychat.commands.batch_jobs import read_jobs
+from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.options import ReplyOptions
+from tinychat.errors import TinychatError
+from tinychat.files import read_stream
+from tinychat.generate.grammar import Grammar
+from tinychat.model.config import ModelConfig
+from tinychat.model.folder import header_of, open_model_folder
+from tinychat.model.layout import Quantization, tensor_specs
+from tinychat.text.detokenizer import Detokenizer
+from tinychat.text.stop import stop_ids
+from tinychat.text.template import load_template
+from tinychat.text.tokenizer import load_tokenizer
+
+TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "hi </s>"},
+    {"role": "assistant", "content": "<think>hm</think> yes"},
+    {"role": "user", "content": "why?"},
+]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What is mutated, and who reads it.
+
+    Attributes
+    ----------
+    name : str
+    file : str
+        Name that the mutated file gets.
+    seeds : tuple of bytes
+        Sound files.
+    read : callable
+        Given the folder; raises a TinychatError where the file is refused.
+    beside : mapping
+        Other files of the folder.
+    """
+
+    name: str
+    file: str
+    seeds: tuple[bytes, ...]
+    read: Callable[[Path], object]
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 40,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "mscale": 1.0},
+}
+TOKENIZER_CONFIG = {
+    "tokenizer_class": "LlamaTokenizer",
+    "bos_token": "<s>",
+    "eos_token": {"content": "</s>", "lstrip": False, "special": True},
+    "pad_token": "<|end|>",
+    "legacy": False,
+    "add_bos_token": True,
+    "added_tokens_decoder": {"5": {"content": "<|end|>", "special": True, "rstrip": True}},
+    "chat_template": [{"name": "default", "template": "{% for m in messages %}{{ m.content }}</s>{% endfor %}"}],
+}
+TEMPLATES = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}{{ eos_token }}{% endfor %}",
+    "{%- set ns = namespace(last=0) -%}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    "{% endif %}{% endfor %}{{ messages[ns.last].content.split('</think>')[-1].strip('\\n') ~ '%s' % ns.last }}",
+    "{% macro f(x, n=2) %}{{ '{:>5}|{}'.format(x, n) }}{% endmacro %}{{ f(messages|length) }}"
+    "{{ messages|tojson(indent=2) }}{{ messages|map(attribute='role')|join(', ')|replace('u', 'v') }}",
+)
+SCHEMAS = (
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 6, "pattern": "^[a-z]+$"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120, "multipleOf": 5},
+            "tags": {"type": "array", "items": {"enum": ["a", None, 2.5]}, "minItems": 1, "maxItems": 3},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+    {"$defs": {"n": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}]}}, "allOf": [{"$ref": "#/$defs/n"}]},
+)
+GRAMMARS = (b'start: /[a-z]{1,3}/ WORD+\nWORD: "a" | "b"{2}\n', b'root ::= "a" | [0-9]+')
+JOBS = (
+    b'{"prompt": "a", "max_tokens": 3, "temperature": 0.5, "stop": ["x"]}\n'
+    b'{"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7, "top_k": 3, "top_p": 0.9}\n'
+)
+SESSION = {
+    "format": 1,
+    "model": "demo",
+    "system": "Be brief.",
+    "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes", "partial": True}],
+    "settings": {"temperature": 0.5, "seed": None},
+    "stop": ["x"],
+}
+DESCRIPTION = {"format": 1, "quantization": {"method": "f32", "group_size": 32}, "source": "owner/name"}
+NAMES = ["model.embed_tokens.weight", "model.norm.weight"]
+
+
+@cache
+def tokenizer_json() -> bytes:
+    """Return a small BPE tokenizer with byte fallback, in the manner of Llama 2."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+
+    pieces = ["<unk>", "<s>", "</s>", "▁", "a", "h", "e", "l", "o", "he", "ll", "hell", "▁w", "w"]
+    merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("▁", "w")]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in pieces[:3]])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    return tokenizer.to_str().encode()
+
+
+@cache
+def byte_level_json() -> bytes:
+    """Return a small byte-level tokenizer, in the manner of Llama 3."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens = ["<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "he", "ll"]
+    vocab = {token: number for number, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("h", "e"), ("l", "l")]))
+    split = pre_tokenizers.Split(Regex(r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in tokens[:2]])
+    return tokenizer.to_str().encode()
+
+
+@cache
+def sentencepiece_model() -> bytes:
+    """Return a small SentencePiece model."""
+    import sentencepiece
+
+    corpus = iter(["the quick brown fox jumps over the lazy dog"] * 50)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=corpus, model_writer=model, vocab_size=40, model_type="bpe",
+        user_defined_symbols=["<|end|>"], minloglevel=2,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def safetensors_file() -> bytes:
+    """Return a file of two tensors."""
+    header = {
+        NAMES[0]: {"dtype": "F16", "shape": [4, 2], "data_offsets": [0, 16]},
+        NAMES[1]: {"dtype": "F32", "shape": [2], "data_offsets": [16, 24]},
+    }
+    text = _json(header)
+    return struct.pack("<Q", len(text)) + text + bytes(24)
+
+
+def pytorch_file() -> bytes:
+    """Return the archive of a dictionary with one tensor, stored as torch stores it."""
+
+    def text(value: str) -> bytes:
+        return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + b"K\x08t" + b"Q"
+    shape, stride, hooks = b"(K\x04K\x02t", b"(K\x02K\x01t", b"ccollections\nOrderedDict\n)R"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + shape + stride + b"\x89" + hooks + b"tR"
+    program = b"\x80\x02ccollections\nOrderedDict\n)R(" + text(NAMES[0]) + tensor + b"u."
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", program)
+        archive.writestr("archive/data/0", np.arange(8, dtype=np.float32).tobytes())
+    return file.getvalue()
+
+
+def model_weights() -> bytes:
+    """Return the weights that the description and configuration here ask for, all zero."""
+    specs = tensor_specs(ModelConfig.from_dict(CONFIG, "config.json"), Quantization("f32", 32))
+    return header_of(specs)[0] + bytes(sum(spec.bytes for spec in specs.values()))
+
+
+def batch_results() -> bytes:
+    """Return what a batch writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "in.jsonl").write_bytes(JOBS)
+        _read_jobs(Path(folder))
+        return (Path(folder) / "out.jsonl").read_bytes()
+
+
+def read_tokenizer(folder: Path) -> None:
+    """Load a tokenizer and its template, and use all that they offer."""
+    tokenizer = load_tokenizer(folder)
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        tokenizer.decode(ids)
+        tokenizer.encode_rendered(text)
+        detokenizer = Detokenizer(tokenizer)
+        "".join([*map(detokenizer.add, ids), detokenizer.finish()]).encode()
+    for token_id in range(-2, min(tokenizer.vocab_size + 3, 100)):
+        tokenizer.token_bytes(token_id)
+    template = load_template(folder, tokenizer)
+    stop_ids(folder, tokenizer, template)
+    _ = template.opens_thinking
+    template.render_ids(MESSAGES)
+
+
+def _read_all(file: SafetensorsFile | PytorchFile) -> None:
+    for name in file.names():
+        shape = file.shape(name)
+        file.read(name, 0, shape[0] if shape else 1)
+
+
+def _read_checkpoint(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder)
+    for name in checkpoint.tensors.names():
+        checkpoint.tensors.read(name)
+
+
+def _read_store(folder: Path) -> None:
+    models = folder / "models" / "one"
+    models.mkdir(parents=True)
+    (models / "tinychat.json").write_bytes((folder / "tinychat.json").read_bytes())
+    list_models()
+    open_model_folder(folder)
+
+
+def _read_jobs(folder: Path) -> None:
+    jobs = read_jobs(read_stream(folder / "in.jsonl", 1 << 20), ReplyOptions(sampling={}, max_tokens=5, stop=()))
+    with BatchResults(folder / "out.jsonl", jobs, ()) as results:
+        for job in jobs:
+            results.add(job, {"error": job.error} if job.error else {"text": ""})
+    with BatchResults(folder / "out.jsonl", jobs, ()) as results:
+        assert results.done == len(jobs)
+
+
+def _read_results(folder: Path) -> None:
+    jobs = read_jobs(JOBS, ReplyOptions(sampling={}, max_tokens=5, stop=()))
+    BatchResults(folder / "out.jsonl", jobs, ()).__exit__(None, None, None)
+
+
+def _constrain(grammar: Grammar) -> None:
+    tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
+    tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
+    engine = SimpleNamespace(vocab_size=len(tokens))
+    state = grammar.compile(SimpleNamespace(tokenizer=tokenizer, engine=engine, stop_ids=frozenset({259}))).start()
+    for _ in range(20):
+        if state.finished:
+            break
+        state.accept(int(np.flatnonzero(state.allowed())[0]))
+
+
+def _read_session(folder: Path) -> None:
+    to_json(from_json((folder / "session.json").read_bytes(), "session.json"))
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Return all of them."""
+    config, settings = _json(CONFIG), _json(TOKENIZER_CONFIG)
+    weights, archive = safetensors_file(), pytorch_file()
+    index = _json({"metadata": {"total_size": 24}, "weight_map": dict.fromkeys(NAMES, "model-1.safetensors")})
+    plain = {"tokenizer.json": tokenizer_json()}
+    return (
+        Reader("config", "config.json", (config,), _read_checkpoint, {"model.safetensors": weights}),
+        Reader("tokenizer", "tokenizer.json", (tokenizer_json(), byte_level_json()), read_tokenizer),
+        Reader("llama", "tokenizer.json", (tokenizer_json(),), read_tokenizer, {"tokenizer_config.json": settings}),
+        Reader("sentencepiece", "tokenizer.model", (sentencepiece_model(),), read_tokenizer,
+               {"tokenizer_config.json": settings}),
+        Reader("settings", "tokenizer_config.json", (settings,), read_tokenizer,
+               {"tokenizer.model": sentencepiece_model()}),
+        Reader("template", "chat_template.jinja", tuple(t.encode() for t in TEMPLATES), read_tokenizer, plain),
+        Reader("safetensors", "model.safetensors", (weights,),
+               lambda folder: _read_all(SafetensorsFile(folder / "model.safetensors"))),
+        Reader("pytorch", "pytorch_model.bin", (archive,),
+               lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
+        Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
+        Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
+               {"config.json": config, "model.safetensors": model_weights()}),
+        Reader("session", "session.json", (_json(SESSION),), _read_session),
+        Reader("jobs", "in.jsonl", (JOBS,), _read_jobs),
+        Reader("results", "out.jsonl", (batch_results(),), _read_results),
+        Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),
+               lambda folder: _constrain(Grammar.from_schema((folder / "schema.json").read_text(errors="replace")))),
+        Reader("grammar", "grammar.lark", GRAMMARS,
+               lambda folder: _constrain(Grammar.from_text((folder / "grammar.lark").read_text(errors="replace")))),
+    )  # fmt: skip
+
+
+def read(reader: Reader, folder: Path) -> str:
+    """Read a folder, and say how it ended: "read", "refused", or what must not be."""
+    try:
+        reader.read(folder)
+    except TinychatError as error:
+        return "refused" if "\n" not in str(error) else "an error of several lines"
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+        return f"internal error {type(error).__name__} at {where}: {str(error)[:200]}"
+    return "read"
