@@ -156,3 +156,18 @@ def test_the_placeholder_joins_no_halves_of_a_token(tmp_path):
     tokenizer = load_tokenizer(write_tokenizer(tmp_path / "t", kind, special, added))
     ids = tokenizer.encode(f"<|im_end|> <|im_{_PLACEHOLDER}end|> <|im_\ufdd2\ufdd3end|>")
     assert tokenizer.token_id("<|im_end|>") not in ids
+
+
+def test_vocabulary_that_leaves_out_ids(tmp_path):
+    """The placeholder must get none of those that are in use."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+
+    vocab = {"<unk>": 0, "</s>": 1, "a": 2, "b": 4, "<": 7, "/": 8, "s": 9, ">": 10}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    backend.add_special_tokens([AddedToken("</s>", special=True, normalized=False)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("ab</s>s>") == [2, 4, 7, 8, 9, 10, 9, 10]
+    guarded = guard("b</s>", spelling_pattern(["</s>"]))
+    assert tokenizer.encode_rendered(f"s</s>{guarded}</s>>") == [9, 1, 4, 7, 8, 9, 10, 1, 10]

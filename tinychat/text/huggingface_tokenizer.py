@@ -31,6 +31,9 @@ _SPACE = "\u2581"
 # Stands for an added token while its surroundings are encoded; no guarded text holds it.
 _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 
+# Ids that a vocabulary may leave out.
+_MOST_GAPS = 1000
+
 # Model types for which transformers 5 leaves the pipeline of the file alone.
 _KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
 
@@ -143,14 +146,18 @@ class HuggingFaceTokenizer(NamedTokens):
             # Of two tokens with one id the library keeps either, by chance, and may not notice; a copy counts
             # through all ids up to the largest.
             numbers = self._backend.get_vocab(with_added_tokens=False).values()
-            if len(set(numbers)) < len(numbers) or max(numbers, default=0) >= MAX_TOKEN_ID:
+            known = {*numbers, *self._added_pieces}
+            gaps = max(known, default=0) + 1 - len(known)
+            if len(set(numbers)) < len(numbers) or gaps > _MOST_GAPS:
                 raise TextError(f"{self._source}: its vocabulary contradicts itself; fetch the file again")
             plain = Backend.from_str(self._backend.to_str())
             plain.add_special_tokens(
                 [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
             )
             plain.encode_special_tokens = True
-            plain.add_tokens([BackendToken(_PLACEHOLDER, special=False, normalized=False)])
+            # The library numbers a new token by the size of the vocabulary, which another has where ids are left out.
+            fillers = [f"{_PLACEHOLDER}{gap}" for gap in range(gaps)]
+            plain.add_tokens([BackendToken(token, normalized=False) for token in [*fillers, _PLACEHOLDER]])
         return plain
 
     def _spell_out(self, content: str) -> list[int]:
