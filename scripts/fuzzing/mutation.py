@@ -118,7 +118,7 @@ def _mutated_archive(data: bytes, draw: Random) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(file, "w") as target:
         for name in source.namelist():
             content = source.read(name)
-            target.writestr(name, _mutated_bytes(content, draw) if name.endswith(".pkl") else content)
+            target.writestr(zipfile.ZipInfo(name), _mutated_bytes(content, draw) if name.endswith(".pkl") else content)
     return file.getvalue()
 
 

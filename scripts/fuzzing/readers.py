@@ -205,8 +205,8 @@ def pytorch_file() -> bytes:
     program = b"\x80\x02ccollections\nOrderedDict\n)R(" + text(NAMES[0]) + tensor + b"u."
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", program)
-        archive.writestr("archive/data/0", np.arange(8, dtype=np.float32).tobytes())
+        archive.writestr(zipfile.ZipInfo("archive/data.pkl"), program)
+        archive.writestr(zipfile.ZipInfo("archive/data/0"), np.arange(8, dtype=np.float32).tobytes())
     return file.getvalue()
 
 

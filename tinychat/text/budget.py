@@ -10,8 +10,9 @@ from tinychat.errors import TextError
 TIME_LIMIT = 1.0
 """Seconds; the templates of real models take milliseconds."""
 
-_VALUE_LIMIT = 1_000_000
-_VALUE_LIMIT_PER_INPUT = 8
+# Some filters walk over a whole text, letter by letter, before they report anything.
+_VALUE_LIMIT = 200_000
+_VALUE_LIMIT_PER_INPUT = 4
 _TOTAL_LIMIT = 64
 _SEARCH_LIMIT = 64
 _LIST_ITEM_COST = 32

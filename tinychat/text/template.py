@@ -109,7 +109,7 @@ class ChatTemplate:
             "messages": turns,
             "add_generation_prompt": add_generation_prompt,
         }
-        self._environment.budget = Budget(_text_length(turns))
+        self._environment.budget = Budget(_text_length(given))
         try:
             return self._program.render(given)
         except (Exception, MemoryError) as error:
