@@ -14,6 +14,7 @@ from tinychat.errors import TinychatError
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import LANES, Quantization, padded, tensor_specs
+from tinychat.user_folders import cache_folder
 
 # See `tinychat.kernels.kv`: bytes of a number, and of the two scales that a head keeps for each position.
 _NUMBER_BYTES = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}
@@ -54,7 +55,7 @@ def examine_machine(findings: Findings) -> None:
     total, free = memory_bytes(), available_memory_bytes()
     findings.add("memory", f"{_size(total)}, {_size(free)} available")
     # Numba reads the folder from here; the package's import has put it there.
-    _examine_cache(findings, Path(os.environ["NUMBA_CACHE_DIR"]), setup.cache_root())
+    findings.check(lambda: _examine_cache(findings, os.environ["NUMBA_CACHE_DIR"]))
     findings.check(lambda: _examine_store(findings))
 
 
@@ -83,12 +84,16 @@ def examine_model(
         findings.check(lambda: _examine_folder(findings, reference.path, context, kv))
 
 
-def _examine_cache(findings: Findings, folder: Path, root: Path) -> None:
+def _examine_cache(findings: Findings, chosen: str) -> None:
+    if not chosen:
+        findings.add("kernel cache", "none: no folder can be written, so every start compiles")
+        return
+    folder, root = Path(chosen), Path(os.path.realpath(cache_folder(os.environ)))
     compiled = list(folder.rglob("*.nbc")) if folder.is_dir() else []
     state = f"{len(compiled)} compiled functions" if compiled else "empty: the first start compiles"
     findings.add("kernel cache", f"{folder} ({state})")
     if root not in folder.parents:
-        findings.add("", f"{root} is not used: it cannot be written, or NUMBA_CACHE_DIR says otherwise")
+        findings.add("", f"{root} is not used: it cannot be trusted or written, or NUMBA_CACHE_DIR says otherwise")
     elder = [other for other in root.glob("kernels-*") if other != folder]
     if elder:
         findings.add(

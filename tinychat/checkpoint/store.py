@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -13,6 +12,7 @@ from typing import Literal
 from tinychat.checkpoint.gguf import ADVICE, is_gguf
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.model.json_file import one_line, read_json_object
+from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # what makes a folder a converted model
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -60,15 +60,10 @@ def store_folder() -> Path:
     StoreError
         If neither is known, as for a user without a home.
     """
-    variables = ("TINYCHAT_HOME", ""), ("XDG_DATA_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat")
-    for variable, below in variables:
-        if base := os.environ.get(variable):
-            return Path(os.path.expanduser(base), below, "models")
-    user_data = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
-    base = os.path.expanduser(user_data)
-    if base.startswith("~"):
-        raise StoreError("this user has no home folder; set TINYCHAT_HOME to where models are to be kept")
-    return Path(base, "tinychat", "models")
+    try:
+        return data_folder(os.environ) / "models"
+    except OSError as error:
+        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder where models are to be kept") from None
 
 
 def path_for(name: str) -> Path:
@@ -172,7 +167,7 @@ def make_store() -> None:
 
     folder = store_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:

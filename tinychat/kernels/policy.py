@@ -6,23 +6,48 @@ Every fma and every order of summation is written out instead.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+
+from tinychat.kernels.setup import say
 
 FLAGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
 
 
+class _PlaceOfKernels(CompileResultCacheImpl):  # type: ignore[misc]
+    """Where Numba keeps a function: in the folder that `setup.prepare` chose, and nowhere else."""
+
+    _locator_classes = (UserProvidedCacheLocator,)
+
+
 class ForgivingCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk, in which a damaged entry counts as missing: it is compiled once more."""
+    """Numba's cache on disk, which never keeps the program from running.
+
+    A damaged entry counts as missing, it is compiled once more; one that cannot be written is done without.
+    """
+
+    _impl_class = _PlaceOfKernels
+    _has_complained = False
 
     def _load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
             return super()._load_overload(signature, target_context)
         except Exception:  # whatever unpickling or linking it raised
-            self.flush()
+            with suppress(OSError):
+                self.flush()
             return None
+
+    def _save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super()._save_overload(signature, data)
+        except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
+            reason = getattr(error, "strerror", None) or error
+            if not ForgivingCache._has_complained:
+                say(f"compiled kernels are not kept in {self.cache_path} ({reason}): they are compiled at every start")
+            ForgivingCache._has_complained = True
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -30,7 +55,9 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(**FLAGS, **options)(function)
-        dispatcher._cache = ForgivingCache(function)
+        # RuntimeError: there is no folder, or nothing can be written there, of which `setup` has told.
+        with suppress(RuntimeError):
+            dispatcher._cache = ForgivingCache(function)
         return dispatcher
 
     return decorate

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from tinychat.user_folders import cache_folder, fresh_folder, private_folder
+
 ISA_FEATURES = {
     "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
     "avx2": {"avx2", "f16c", "fma"},
@@ -71,28 +73,35 @@ def cache_key() -> str:
 PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")
 
 
-def cache_root() -> Path:
-    """Return the folder that holds one compiled-kernel folder per version."""
-    if os.environ.get("TINYCHAT_CACHE"):
-        return Path(os.environ["TINYCHAT_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tinychat"
-
-
-def writable_cache_folder() -> Path:
-    """Return a folder for compiled kernels that can be written, a temporary one if it must be."""
-    folder = cache_root() / f"{CACHE_PREFIX}{cache_key()}"
+def writable_cache_folder() -> Path | None:
+    """Return a folder for compiled kernels that is this user's alone, else a temporary one; None if there is none."""
+    # Named in the message where even this cannot be found out.
+    folder = Path("the user's cache folder")
     try:
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{cache_key()}"
+        is_new = not folder.exists()
+        folder = private_folder(folder)
+        if is_new:
             forget_old_kernels(folder.parent)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        # A fresh one each time: compiled code is never loaded from where others may have put something.
-        fallback = Path(tempfile.mkdtemp(prefix=CACHE_PREFIX))
-        atexit.register(shutil.rmtree, fallback, ignore_errors=True)
-        say(f"cannot keep compiled kernels in {folder} ({error.strerror}): using {fallback}")
-        return fallback
+        return temporary_cache_folder(f"cannot keep compiled kernels in {folder} ({error.strerror or error})")
+
+
+def temporary_cache_folder(reason: str) -> Path | None:
+    """Return a folder that lasts as long as the process, saying why; None where there is no place for one.
+
+    A fresh one each time: compiled code is never loaded from where others may have put something.
+    """
+    try:
+        folder = fresh_folder(CACHE_PREFIX)
+    except OSError:
+        say(f"{reason}, nor in a temporary folder: nothing is kept")
+        return None
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    say(f"{reason}: using {folder} this time")
+    return folder
 
 
 def forget_old_kernels(root: Path) -> None:
@@ -125,7 +134,8 @@ def prepare() -> None:
     os.environ.setdefault("NUMBA_OPT", "2")
     # One of ours was set by a parent process, perhaps for other sources.
     if Path(os.environ.get("NUMBA_CACHE_DIR") or CACHE_PREFIX).name.startswith(CACHE_PREFIX):
-        os.environ["NUMBA_CACHE_DIR"] = str(writable_cache_folder())
+        # Empty stands for none: see `policy.compiled`.
+        os.environ["NUMBA_CACHE_DIR"] = str(writable_cache_folder() or "")
     if "numba" in sys.modules:
         # Imported before us: it reads its settings again, and has compiled nothing of ours yet.
         sys.modules["numba"].config.reload_config()

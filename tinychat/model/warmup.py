@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numba
+from numba.core.caching import FunctionCache
 from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
@@ -62,7 +63,8 @@ def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
     what has been compiled does not need. This leaves that step out; it uses Numba's own parts in Numba's own order, and
     only in the releases that it has been tried with.
     """
-    if numba.__version__.split(".")[:2] != TRIED_NUMBA:
+    is_kept = isinstance(function._cache, FunctionCache)
+    if not is_kept or numba.__version__.split(".")[:2] != TRIED_NUMBA:
         return
     context = function.targetctx
     rtsys.initialize(context)

@@ -1,0 +1,153 @@
+"""The folders that belong to one user: compiled kernels, conversations, models.
+
+Compiled kernels are run as they are found, and conversations are private. So both are kept only where nobody but this
+user and root can put or change anything: in a folder of mode 0700 below folders of which the same is true.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_GROUP_OR_OTHERS = 0o077
+_GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of compiled kernels: $TINYCHAT_CACHE, else the user's folder for caches.
+
+    Raises
+    ------
+    OSError
+        If this user has no home folder.
+    """
+    return _chosen(environment, (("TINYCHAT_CACHE", ""), ("XDG_CACHE_HOME", "tinychat")), "~/.cache/tinychat")
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of history and conversations: $TINYCHAT_HOME, else the user's folder for such data.
+
+    Raises
+    ------
+    OSError
+        If this user has no home folder.
+    """
+    variables = (("TINYCHAT_HOME", ""), ("XDG_STATE_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat"))
+    return _chosen(environment, variables, "~/.local/state/tinychat")
+
+
+def data_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder below which models are stored: $TINYCHAT_HOME, else where the system keeps user data.
+
+    Raises
+    ------
+    OSError
+        If this user has no home folder.
+    """
+    variables = (("TINYCHAT_HOME", ""), ("XDG_DATA_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat"))
+    user_data = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
+    return _chosen(environment, variables, f"{user_data}/tinychat")
+
+
+def expanded(path: str) -> Path:
+    """Return a path with the home folder in the place of "~" or "~user".
+
+    Raises
+    ------
+    OSError
+        If that home is not known: a folder of the name "~" is never meant.
+    """
+    whole = os.path.expanduser(path)
+    if path.startswith("~") and not os.path.isabs(whole):
+        raise FileNotFoundError(errno.ENOENT, "the home folder is not known", path)
+    return Path(whole)
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it that are missing, all with mode 0700; return its real path.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+    real = Path(os.path.realpath(folder))
+    for part in (*reversed(real.parents), real):
+        _make(part)
+    return real
+
+
+def private_folder(folder: Path) -> Path:
+    """Return the real path of a folder that is this user's alone, made with mode 0700 where it is missing.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or others could change what is in it: `strerror` says which part of the path is theirs.
+    """
+    real = Path(os.path.realpath(folder))
+    for part in (*reversed(real.parents), real):
+        _make(part)
+        _check_ownership(part, is_last=part == real)
+    if hasattr(os, "geteuid") and real.stat().st_mode & _GROUP_OR_OTHERS and real.stat().st_uid == os.geteuid():
+        real.chmod(0o700)
+    return real
+
+
+def fresh_folder(prefix: str) -> Path:
+    """Return a new temporary folder that is this user's alone.
+
+    Raises
+    ------
+    OSError
+        If there is no place for one.
+    """
+    return private_folder(Path(tempfile.mkdtemp(prefix=prefix)))
+
+
+def _chosen(environment: Mapping[str, str], variables: tuple[tuple[str, str], ...], default: str) -> Path:
+    for variable, below in variables:
+        if base := environment.get(variable):
+            folder = expanded(base)
+            # The XDG specification has a relative path ignored; ours are taken as they are.
+            if folder.is_absolute() or not below:
+                return Path(os.path.abspath(folder), below)
+    return expanded(default)
+
+
+def _make(folder: Path) -> None:
+    # Never `parents=True`: that would make folders that are as open as the umask allows.
+    if not os.path.lexists(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_ownership(folder: Path, is_last: bool) -> None:
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not hasattr(os, "geteuid"):
+        return
+    if status.st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, f"{folder} belongs to another user", str(folder))
+    # In a sticky folder, as /tmp is, others may add but not replace.
+    if status.st_mode & stat.S_ISVTX and not is_last:
+        return
+    if status.st_mode & _OTHERS_WRITE or (status.st_mode & _GROUP_WRITES and not _is_group_of_one(status.st_gid)):
+        raise PermissionError(errno.EPERM, f"other users can write to {folder}", str(folder))
+
+
+def _is_group_of_one(group_id: int) -> bool:
+    """Return whether a group is the one that many systems make for each user, with nobody else in it."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    return user.pw_gid == group_id and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
