@@ -30,7 +30,10 @@ WEIGHTS = save({"model.norm.weight": np.arange(8, dtype=np.float32)})
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Serves ``server.repositories``: {repo id: {path: bytes}}, gated where the id says so."""
+    """Serves ``server.repositories``: {repo id: {path: bytes}}, gated where the id says so.
+
+    Answers have ``server.headers`` over their own; weights lie below ``server.elsewhere`` if that is set.
+    """
 
     def do_HEAD(self):
         self._answer()
@@ -74,7 +77,11 @@ class Hub(BaseHTTPRequestHandler):
         content = self.server.repositories[repo_id].get(path)
         if content is None:
             return self._send(404, X_Error_Code="EntryNotFound")
-        return self._send(200, content, ETag=f'"{tag(content)}"', X_Repo_Commit=COMMIT)
+        headers = {"ETag": f'"{tag(content)}"', "X_Repo_Commit": COMMIT} | self.server.headers
+        if self.server.elsewhere and path.endswith(".safetensors"):
+            headers |= {"X_Linked_Etag": f'"{tag(content)}"', "Location": f"{self.server.elsewhere}/{path}"}
+            return self._send(302, **headers)
+        return self._send(200, content, **headers)
 
     def _send(self, status, content=b"", **headers):
         self.send_response(status)
@@ -94,6 +101,7 @@ def tag(content):
 def hub(monkeypatch, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.asked, server.broken = [], False
+    server.headers, server.elsewhere = {}, None
     server.repositories = {
         "owner/model": {
             "config.json": CONFIG_FILE,
@@ -209,5 +217,92 @@ def test_a_full_disk(hub, monkeypatch):
     def fail(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
     check_one_line("owner/model", "cannot be downloaded:.*No space left")
+
+
+class ContentNetwork(BaseHTTPRequestHandler):
+    """Where a hub keeps large files: another server, with entity tags of its own kind."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("ETag", 'W/"ab/c+d=="')
+        self.send_header("Content-Length", str(len(WEIGHTS)))
+        self.end_headers()
+        self.wfile.write(WEIGHTS)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def content_network():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ContentNetwork)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_weights_may_lie_elsewhere_under_any_tag(hub, content_network):
+    hub.elsewhere = content_network
+    assert (fetch("owner/model") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "tag", ["../../../../escaped", "{}/escaped", "..", ".", "a/../../b", "a\\b", "a b", "W/../x", ""]
+)
+@pytest.mark.parametrize("name", ["ETag", "X_Linked_Etag", "X_Repo_Commit"])
+def test_a_header_that_would_lead_out_of_the_cache_is_refused(hub, tmp_path, name, tag):
+    (tmp_path / "secret").write_text("of the user")
+    before = files_below(tmp_path)
+    hub.headers = {name: f'"{tag.format(tmp_path)}"'}
+    check_one_line("owner/model", f"{name.replace('_', '-')}.*refused: check HF_ENDPOINT")
+    assert files_below(tmp_path) == before
+
+
+def test_an_existing_file_is_not_taken_for_a_downloaded_one(hub, tmp_path):
+    (tmp_path / "secret").write_text("of the user")
+    hub.headers = {"ETag": f'"{tmp_path}/secret"'}
+    check_one_line("owner/model", "refused")
+    assert not list((tmp_path / "cache").rglob("config.json"))
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/model.json", "../model.json", "a/../../b", "a\\b", "C:/x", "a//b", "a\x1b[31m", ""]
+)
+def test_a_listing_with_names_that_no_file_can_have_is_refused(hub, tmp_path, name):
+    hub.repositories["owner/model"][name] = b"{}"
+    check_one_line("owner/model", "the hub lists a file of the name .*refused")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_plain_http_stays_on_this_machine(hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    check_one_line("owner/model", r"http://hub\.invalid is not encrypted.*use https, or set TINYCHAT_PLAIN_HTTP=1")
+    monkeypatch.setenv("TINYCHAT_PLAIN_HTTP", "1")
+    check_one_line("owner/model", "the hub cannot be reached")
+    monkeypatch.setenv("HF_ENDPOINT", f"http://localhost:{hub.server_port}")
+    monkeypatch.delenv("TINYCHAT_PLAIN_HTTP")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert fetch("owner/model").exists()
+
+
+def test_a_redirect_to_plain_http_elsewhere_is_refused(hub):
+    hub.elsewhere = "http://cdn.invalid"
+    check_one_line("owner/model", r"http://cdn\.invalid is not encrypted")
+
+
+def test_the_client_of_others_is_left_as_it_was(hub):
+    from huggingface_hub.utils import _http, get_session
+
+    before = _http._GLOBAL_CLIENT_FACTORY
+    fetch("owner/model")
+    assert _http._GLOBAL_CLIENT_FACTORY is before
+    assert get_session().event_hooks["response"] == []

@@ -1,27 +1,31 @@
 """Checkpoints from the Hugging Face hub, or from any server at $HF_ENDPOINT that speaks its protocol."""
 
 import os
+from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tinychat.checkpoint.checkpoint import TEXT_FILES
 from tinychat.checkpoint.gguf import ADVICE as GGUF
+from tinychat.checkpoint.hub_answers import check_file_name, checked_answers
 from tinychat.checkpoint.tensors import WEIGHT_FILES
-from tinychat.errors import HubError
+from tinychat.errors import HubError, TinychatError
 from tinychat.model.config import ModelConfig
 from tinychat.model.json_file import one_line
 
 # In order of preference; each pattern reaches the files that the index of that format lists.
 _WEIGHTS = (
-    ["model.safetensors", "model.safetensors.index.json", "model-*.safetensors"],
-    ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"],
+    ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
 )
+_SECONDS_FOR_A_LISTING = 30.0
 
 
 def fetch(repo_id: str, revision: str | None = None) -> Path:
     """Download a checkpoint into the hub's own cache, only the files that are needed.
 
     The configuration comes first, so that a model that is not supported is refused before its weights
-    are downloaded. Interrupted downloads are continued; what is in the cache needs no network.
+    are downloaded, and the weights last. Interrupted downloads are continued; what is in the cache needs no network.
 
     Parameters
     ----------
@@ -38,45 +42,82 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
     Raises
     ------
     HubError
-        If the hub cannot be reached, or has no such repository, revision or weights, or refuses access.
+        If the hub cannot be reached, or has no such repository, revision or weights, or refuses access; if it
+        answers what no hub does, or plain http leads to another machine.
     UnsupportedModelError, CheckpointError
         As `ModelConfig.from_file` does.
     """
-    folder = _snapshot(repo_id, revision, list(TEXT_FILES))
-    if not (folder / "config.json").is_file():
+    with checked_answers():
+        try:
+            return _fetch(repo_id, revision or "main")
+        except TinychatError:
+            raise
+        # The library lets through whatever its HTTP client raises, and that client has changed twice.
+        except Exception as error:
+            raise HubError(_explain(repo_id, revision, error)) from error
+
+
+def _fetch(repo_id: str, revision: str) -> Path:
+    names = _list_files(repo_id, revision)
+    if "config.json" not in names:
         advice = _advice(repo_id)
         raise HubError(f"{repo_id} has no config.json, so it is no checkpoint in the Hugging Face layout; {advice}")
+    folder = _download(repo_id, revision, ["config.json"])
     ModelConfig.from_file(folder / "config.json")
-    for patterns in _WEIGHTS:
-        # The folder is named by its commit: all parts come from the same one. The library warns when no
-        # file matches, which is an ordinary answer here: one always does.
-        folder = _snapshot(repo_id, folder.name, ["config.json", *patterns])
-        if any((folder / name).exists() for name in WEIGHT_FILES):
-            return folder
-    expected = ", ".join(WEIGHT_FILES)
-    raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
+    patterns = next((patterns for patterns in _WEIGHTS if names & set(patterns[:2])), None)
+    if patterns is None:
+        expected = ", ".join(WEIGHT_FILES)
+        raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
+    weights = sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
+    # The folder is named by its commit: all parts come from the same one.
+    return _download(repo_id, folder.name, [*(name for name in TEXT_FILES if name in names), *weights])
+
+
+def _list_files(repo_id: str, revision: str) -> set[str]:
+    """Return the names of a repository's files: of those in the cache where the hub does not answer."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        siblings = (
+            HfApi(endpoint=_endpoint()).model_info(repo_id, revision=revision, timeout=_SECONDS_FOR_A_LISTING).siblings
+        )
+    except (TinychatError, errors.RevisionNotFoundError):
+        raise
+    except Exception as error:
+        return _list_cached_files(repo_id, revision, error)
+    names = {file.rfilename for file in siblings or ()}
+    for name in names:
+        check_file_name(name)
+    return names
+
+
+def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[str]:
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        folder = snapshot_download(repo_id, revision=revision, local_files_only=True)
+    except errors.LocalEntryNotFoundError:
+        if isinstance(reason, errors.HfHubHTTPError):
+            raise reason from None
+        raise
+    return set(os.listdir(folder))
+
+
+def _download(repo_id: str, revision: str, names: Iterable[str]) -> Path:
+    """Download what is not in the cache yet, one file after the other; return the folder of them all."""
+    from huggingface_hub import hf_hub_download
+
+    files = [hf_hub_download(repo_id, name, revision=revision, endpoint=_endpoint()) for name in names]
+    return Path(files[0]).parent
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
 
 
 def _advice(repo_id: str) -> str:
     # What else lies there was not asked for; such repositories say so in their names.
     return GGUF if "gguf" in repo_id.lower() else "give the repository that it was made from"
-
-
-def _snapshot(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = snapshot_download(
-            repo_id,
-            revision=revision,
-            allow_patterns=patterns,
-            ignore_patterns=["*/*"],
-            endpoint=os.environ.get("HF_ENDPOINT") or None,
-        )
-    # The library lets through whatever its HTTP client raises, and that client has changed twice.
-    except Exception as error:
-        raise HubError(_explain(repo_id, revision, error)) from error
-    return Path(folder)
 
 
 def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
