@@ -1,5 +1,8 @@
 import json
 import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import families
 import pytest
@@ -45,6 +48,46 @@ def test_a_checkpoint_is_converted_once_into_the_store(checkpoint, conversions):
     assert folder.parent == store_folder()
     assert locate.locate(str(checkpoint)) == folder
     assert conversions == [(checkpoint, str(checkpoint))]
+
+
+FIRST_USE = """
+import sys
+from tinychat.locate import locate
+print(locate(sys.argv[1]))
+"""
+
+
+def test_two_first_uses_at_once_convert_once(tmp_path):
+    """Both get the model folder; the second takes what the first has made."""
+    folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
+    command = [sys.executable, "-c", FIRST_USE, str(folder)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    results = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], results
+    assert len({out for out, _ in results}) == 1
+    made = store_folder() / results[0][0].strip()
+    assert list(store_folder().iterdir()) == [made]
+
+
+def test_whoever_waits_for_a_conversion_shows_it(checkpoint, conversions, monkeypatch):
+    shown, place = [], locate.find(str(checkpoint)).path
+
+    @contextmanager
+    def locked_after_another(path, waiting):
+        waiting()
+        place.mkdir()
+        (place / "tinychat.json").write_text("{}")
+        yield
+
+    monkeypatch.setattr(locate, "locked", locked_after_another)
+    assert locate.locate(str(checkpoint), lambda done, total: shown.append((done, total))) == place
+    assert (conversions, shown) == ([], [(0, 1)])
+
+
+def test_a_model_is_never_written_to_a_folder_named_by_a_tilde(checkpoint, conversions, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConversionError, match="~no-such-user/x cannot be written: the home folder is not known"):
+        locate.convert(checkpoint, "~no-such-user/x")
 
 
 def test_a_repository_is_downloaded_and_converted_once(checkpoint, conversions, monkeypatch):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from tinychat.checkpoint.store import MANIFEST, ModelReference, make_store, repository, resolve
 from tinychat.errors import ConversionError, StoreError
+from tinychat.file_lock import locked
+from tinychat.user_folders import expanded
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -103,7 +105,7 @@ def convert(
     TinychatError
         If there is no such checkpoint, or it is damaged or not supported.
     """
-    source, target = os.fspath(src), Path(os.path.expanduser(dst))
+    source, target = os.fspath(src), _target(os.fspath(dst))
     folder = checkpoint_folder(source)
     check_checkpoint(folder)
     # Imported here: a wrong `src` is told without waiting for Numba.
@@ -197,13 +199,28 @@ def _converted(reference: ModelReference, progress: Callable[[int, int], None] |
     if reference.kind in ("folder", "stored"):
         return reference.path
     make_store()
+    lock = reference.path.with_name(f".{reference.path.name}.lock")
+    with locked(lock, waiting=lambda: progress and progress(0, 1)):
+        # Another process may have made it just now.
+        if not os.path.isfile(reference.path / MANIFEST):
+            _convert_into_store(reference, progress)
+    return reference.path
+
+
+def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
     check_checkpoint(source)
     # Imported here: only a conversion needs Numba.
     from tinychat.conversion import convert as conversion
 
     conversion.convert(source, reference.path, progress=progress, source=reference.source)
-    return reference.path
+
+
+def _target(path: str) -> Path:
+    try:
+        return expanded(path)
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _fetch(repo_id: str) -> Path:

@@ -1,5 +1,6 @@
 import json
 
+import families
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -59,4 +60,34 @@ def test_unknown_architecture_comes_before_the_weights(folder):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["BertModel"]}))
     (folder / "model.safetensors").unlink()
     with pytest.raises(UnsupportedModelError, match=r"BertModel.*supported are LlamaForCausalLM"):
+        open_checkpoint(folder)
+
+
+def test_a_text_file_that_is_a_link_out_of_the_checkpoint_is_refused(tmp_path):
+    folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
+    (tmp_path / "secret").write_text("{}")
+    (folder / "tokenizer_config.json").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").symlink_to("../secret")
+    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is a link to a file outside of the checkpoint"):
+        open_checkpoint(folder)
+    (folder / "elsewhere").write_text("{}")
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer_config.json").symlink_to("elsewhere")
+    open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("blobs", ["models--owner--name/blobs", "blobs/ab"])
+def test_links_of_the_hubs_cache_are_followed(tmp_path, blobs):
+    folder = tmp_path / "models--owner--name" / "snapshots" / "0123"
+    folder.parent.mkdir(parents=True)
+    families.write_checkpoint(families.BY_NAME["smollm2"], folder)
+    (tmp_path / blobs).mkdir(parents=True)
+    for index, file in enumerate([*folder.iterdir()]):
+        target = tmp_path / blobs / f"blob{index}"
+        file.rename(target)
+        file.symlink_to(target)
+    assert open_checkpoint(folder).text_files()
+    (tmp_path / "secret").write_text("{}")
+    (folder / "added_tokens.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(CheckpointError, match="outside of the checkpoint"):
         open_checkpoint(folder)

@@ -8,9 +8,11 @@ import pytest
 from console import Console
 from fake_model import BOS, Continuation, fake_model
 
+from tinychat.commands import batch_results
+from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.loading import load_model
 from tinychat.commands.model_stamp import model_stamp
-from tinychat.errors import ModelFolderError
+from tinychat.errors import ModelFolderError, SettingError
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
 JOBS = [{"prompt": "Once"}, {"id": "b", "prompt": "Twice"}, {"prompt": "Once", "max_tokens": 3}]
@@ -365,3 +367,29 @@ def test_examples_in_the_help_keep_their_lines(console, command, example):
     assert f"\n  {example}" in out
     assert "\\b" not in out
     assert "pip install '.[constrain]' in the clone" in " ".join(out.split())
+
+
+def test_a_second_batch_into_the_same_file_is_told(console, files):
+    source, target = files(JOBS)
+    with BatchResults(target, []):
+        code, out, err = console.run("batch", source, "story", "-o", target)
+        assert (code, out) == (1, "")
+        assert err.splitlines()[-1] == (
+            f"error: another batch is writing to {target}: wait for it, or give another file with -o"
+        )
+        assert target.read_bytes() == b""
+    assert console.run("batch", source, "story", "-o", target)[0] == 0
+    assert len(results_of(target)) == 3
+
+
+def test_a_file_that_was_taken_back_is_not_written_to(files, monkeypatch):
+    """Between opening and locking, whoever had it found an error and deleted it."""
+    target = files(JOBS)[1]
+
+    def lock(file_number):
+        target.unlink()
+        return True
+
+    monkeypatch.setattr(batch_results, "try_lock", lock)
+    with pytest.raises(SettingError, match="another batch is writing"):
+        BatchResults(target, [])

@@ -183,6 +183,19 @@ def test_an_existing_target_is_left_alone(what, tmp_path):
     assert what != "file" or target.read_text() == "mine"
 
 
+def test_a_target_that_another_program_made_meanwhile_is_kept(tmp_path):
+    checkpoint, target = checkpoint_of("smollm2", tmp_path), tmp_path / "model"
+
+    def make(done, total):
+        target.mkdir(exist_ok=True)
+        (target / "file").write_text("of another")
+
+    with pytest.raises(ConversionError, match="model exists by now: another program made it"):
+        convert(checkpoint, target, progress=make)
+    assert [path.name for path in target.iterdir()] == ["file"]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".model")]
+
+
 def test_a_target_below_a_file_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConversionError, match=r"cannot be written .*: choose another target$"):

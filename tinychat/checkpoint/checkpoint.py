@@ -42,7 +42,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     Raises
     ------
     CheckpointError
-        If the folder or one of its files is missing, damaged, or contradicts another.
+        If the folder or one of its files is missing, damaged, or contradicts another, or a text file is a link out
+        of the checkpoint.
     UnsupportedModelError
         If the architecture is not implemented.
     """
@@ -50,7 +51,21 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder}: {ADVICE}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
+    _refuse_links_out(folder)
     return Checkpoint(folder, ModelConfig.from_file(folder / "config.json"), open_tensors(folder))
+
+
+def _refuse_links_out(folder: Path) -> None:
+    """Refuse text files that lie elsewhere: they are copied into the model folder, and may be the user's own."""
+    place = folder.resolve()
+    homes = [place]
+    if place.parent.name == "snapshots" and place.parents[1].name.startswith("models--"):
+        # The hub's cache: its snapshots are links to files that repositories may share.
+        homes += [place.parents[1] / "blobs", place.parents[2] / "blobs"]
+    for name in TEXT_FILES:
+        file = folder / name
+        if file.is_symlink() and not any(home in file.resolve().parents for home in homes):
+            raise CheckpointError(f"{file} is a link to a file outside of the checkpoint: copy that file to its place")
 
 
 def _has_weights(folder: Path) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
 from tinychat.commands.batch_jobs import Job
 from tinychat.errors import SettingError
+from tinychat.file_lock import is_file_at, try_lock
 
 _LINE_START = b'{"id": '
 
@@ -38,7 +40,7 @@ class BatchResults:
     Raises
     ------
     SettingError
-        If the file holds something other than results of these jobs.
+        If the file holds something other than results of these jobs, or another process is writing to it.
     """
 
     def __init__(self, path: Path, jobs: Sequence[Job], common: Sequence[object] = ()) -> None:
@@ -47,6 +49,9 @@ class BatchResults:
         self._is_new = not path.exists()
         self._file = open(path, "a+b")
         try:
+            # What is not the file of this name is one that another process has just taken back.
+            if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
+                raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
             self._take_over(jobs)
         except BaseException:
             self._file.close()
@@ -58,9 +63,11 @@ class BatchResults:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        # While it is still locked, so that it is nobody else's. Windows deletes no open file: there an empty one stays.
         if error is not None and self._is_new and self.done == 0:
-            self._path.unlink(missing_ok=True)
+            with suppress(PermissionError):
+                self._path.unlink(missing_ok=True)
+        self._file.close()
 
     def add(self, job: Job, fields: dict[str, object]) -> None:
         """Write the result of the next job, in one piece."""

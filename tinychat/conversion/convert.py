@@ -109,6 +109,8 @@ def written_aside(dst: Path) -> Iterator[Path]:
         aside.chmod(0o755)
         os.replace(aside, dst)
     except OSError as error:
+        if dst.exists():
+            raise ConversionError(f"{dst} exists by now: another program made it in the meantime") from None
         reason = error.strerror or error
         raise ConversionError(
             f"{dst} cannot be written ({reason}): free some space, or choose another target"

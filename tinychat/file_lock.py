@@ -1,0 +1,81 @@
+"""One writer at a time: locks on open files, which end with the process whatever ends it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_SECONDS_BETWEEN_TRIES = 0.1
+_HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+# Windows keeps others from reading the bytes that are locked: one far behind the end of any file is.
+_BYTE = 1 << 40
+
+
+def try_lock(file_number: int) -> bool:
+    """Lock an open file for this process, without waiting; return whether nobody else had done so.
+
+    The lock ends when the file is closed. Where the file system has no locks, everybody gets one.
+    """
+    try:
+        if sys.platform == "win32":
+            position = os.lseek(file_number, 0, os.SEEK_CUR)
+            os.lseek(file_number, _BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(file_number, msvcrt.LK_NBLCK, 1)
+            finally:
+                os.lseek(file_number, position, os.SEEK_SET)
+        else:
+            fcntl.flock(file_number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _HELD_BY_ANOTHER
+    return True
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock that a file stands for, made for it and gone afterwards; `waiting` is called before a wait.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made.
+    """
+    file_number = _open_locked(path)
+    if file_number is None:
+        waiting()
+    while file_number is None:
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+        file_number = _open_locked(path)
+    try:
+        yield
+    finally:
+        # Before it is unlocked: whoever opened it meanwhile finds that it is no longer the file of this name.
+        with suppress(OSError):
+            path.unlink()
+        os.close(file_number)
+
+
+def is_file_at(path: Path, file_number: int) -> bool:
+    """Return whether an open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(file_number), os.stat(path))
+    except OSError:
+        return False
+
+
+def _open_locked(path: Path) -> int | None:
+    file_number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    if try_lock(file_number) and is_file_at(path, file_number):
+        return file_number
+    os.close(file_number)
+    return None
