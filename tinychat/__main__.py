@@ -2,12 +2,15 @@
 
 import sys
 
+from tinychat.held_signals import held_signals
+
 
 def main() -> int:
     """Run the command line and return its exit code."""
     try:
-        # Imported here: Ctrl-C may come while the libraries are still being imported.
-        from tinychat.cli import main as run
+        # Imported here: Ctrl-C may come while the libraries are still being imported, and few of them expect it.
+        with held_signals():
+            from tinychat.cli import main as run
     except KeyboardInterrupt:
         return 130
     return run()

@@ -29,6 +29,7 @@ from tinychat.commands.loading import Loader, load_model
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
 from tinychat.errors import TinychatError
+from tinychat.held_signals import lost_signals_sent_again
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
@@ -79,18 +80,23 @@ def _ending_signals() -> Iterator[list[int]]:
     One that comes while the first still unwinds ends the program at once. What is ignored, as by nohup, stays so.
     """
     received: list[int] = []
-    first = 0.0
+    first, is_lost = 0.0, False
 
     def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal first
-        if not received:
+        nonlocal first, is_lost
+        if not received or is_lost:
             received.append(number)
-            first = monotonic()
+            first, is_lost = monotonic(), False
             # Asyncio, on which the prompt runs, passes on no other exception that a chat does not take for Ctrl-C.
             raise SystemExit(128 + number)
         if monotonic() - first > _ECHO_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+
+    def lose() -> int:
+        nonlocal is_lost
+        is_lost = True
+        return received[0] if received else signal.SIGTERM
 
     # Only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
@@ -98,7 +104,8 @@ def _ending_signals() -> Iterator[list[int]]:
     try:
         for number in numbers:
             signal.signal(number, end)
-        yield received
+        with lost_signals_sent_again(lose):
+            yield received
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)

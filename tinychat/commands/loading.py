@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.commands.options import LoadOptions
 from tinychat.commands.progress import progress_bar
+from tinychat.held_signals import held_signals
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -24,8 +25,9 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
         If there is no such model, it is damaged, or a setting is out of range.
     """
     # Imported here: `tinychat --help` shall not wait for any of it.
-    from tinychat.generate.model import load_folder
-    from tinychat.locate import locate
+    with held_signals():
+        from tinychat.generate.model import load_folder
+        from tinychat.locate import locate
 
     with progress_bar(f"converting {model} to int4 (once)") as converting:
         folder = locate(model, converting)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import SettingError
+from tinychat.held_signals import held_signals
 from tinychat.model.config import ModelConfig
 from tinychat.model.context import DEFAULT_CONTEXT, check_context
 from tinychat.model.folder import open_model_folder
@@ -65,9 +66,10 @@ def load_engine(
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise SettingError(f"--threads {threads} is out of range: give 1 to {MAX_THREADS}")
     # Imported late: a wrong folder or setting is told at once.
-    from tinychat.kernels.setup import available_cores
-    from tinychat.model.decoder import Decoder
-    from tinychat.model.warmup import compile_kernels
+    with held_signals():
+        from tinychat.kernels.setup import available_cores
+        from tinychat.model.decoder import Decoder
+        from tinychat.model.warmup import compile_kernels
 
     decoder = Decoder(
         opened,

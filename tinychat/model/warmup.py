@@ -1,7 +1,6 @@
 """Compiles the forward pass for the types of one decoder, or loads it from the kernel cache."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -9,6 +8,7 @@ from numba.core.caching import FunctionCache
 from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
+from tinychat.held_signals import held_signals
 from tinychat.model.forward import take_part
 
 if TYPE_CHECKING:
@@ -20,40 +20,44 @@ COMPILED_FUNCTIONS = 45
 
 
 class CompilationCounter(Listener):  # type: ignore[misc]
-    """Reports each function that Numba compiles; silent when all come from the cache."""
+    """Reports each function that Numba compiles; silent when all come from the cache.
 
-    def __init__(self, progress: Callable[[int, int], None]) -> None:
+    `between` is called before and after each of them: there an exception finds its way.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None] | None, between: Callable[[], None]) -> None:
         self._progress = progress
+        self._between = between
         self._done = 0
 
     def on_start(self, event: Event) -> None:
         """Report a compilation that begins."""
-        self._progress(min(self._done, COMPILED_FUNCTIONS - 1), COMPILED_FUNCTIONS)
+        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
 
     def on_end(self, event: Event) -> None:
         """Count a compilation that is done."""
         self._done += 1
-        self._progress(min(self._done, COMPILED_FUNCTIONS - 1), COMPILED_FUNCTIONS)
+        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
 
+    def finish(self) -> None:
+        """Report the end, if there was anything to do."""
+        if self._done:
+            self._report(COMPILED_FUNCTIONS)
 
-@contextmanager
-def reported(progress: Callable[[int, int], None] | None) -> Iterator[None]:
-    """Report compilations inside the block; finish the bar at its end."""
-    if progress is None:
-        yield
-        return
-    counter = CompilationCounter(progress)
-    with install_listener("numba:compile", counter):
-        yield
-    if counter._done:
-        progress(COMPILED_FUNCTIONS, COMPILED_FUNCTIONS)
+    def _report(self, done: int) -> None:
+        self._between()
+        if self._progress is not None:
+            self._progress(done, COMPILED_FUNCTIONS)
 
 
 def compile_kernels(decoder: "Decoder", progress: Callable[[int, int], None] | None) -> None:
-    """Make the decoder's compiled function ready without running it."""
-    with reported(progress):
-        load_without_refresh(take_part, decoder.call_arguments())
-        decoder.compile()
+    """Make the decoder's compiled function ready without running it; Ctrl-C counts between two functions."""
+    with held_signals() as let_signals_act:
+        counter = CompilationCounter(progress, let_signals_act)
+        with install_listener("numba:compile", counter):
+            load_without_refresh(take_part, decoder.call_arguments())
+            decoder.compile()
+        counter.finish()
 
 
 def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:

@@ -1,0 +1,88 @@
+"""Signals that wait while foreign code runs which would lose them.
+
+Python runs a signal's handler between any two of its own instructions, also in a function that C code has called: LLVM
+calls Python while it links a kernel. What the handler raises there is printed and dropped, or comes out as the error
+of an import, and the program goes on as if nobody had pressed Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+# Windows has no SIGHUP.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+# Somebody who presses this often wants out, at whatever price.
+_PATIENCE = 3
+_MOMENT = 0.02
+
+
+@contextmanager
+def held_signals() -> Iterator[Callable[[], None]]:
+    """Note the signals that come inside the block, and let their handlers run at its end.
+
+    Yields a function for long blocks that lets those run at once that have come so far. The third signal is not held.
+    Only handlers written in Python are put off: by default SIGTERM ends the process, which loses nothing. Outside of
+    the main thread, which alone gets signals, nothing happens.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in NUMBERS if is_main}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    noted: list[int] = []
+    presses = 0
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses >= _PATIENCE:
+            handlers[number](number, frame)
+        noted.append(number)
+
+    def act() -> None:
+        while noted:
+            number = noted.pop(0)
+            handlers[number](number, sys._getframe())
+
+    try:
+        for number in handlers:
+            signal.signal(number, note)
+        yield act
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        act()
+
+
+@contextmanager
+def lost_signals_sent_again(on_loss: Callable[[], int]) -> Iterator[None]:
+    """Send a signal again whose exception was dropped in a function that C code has called.
+
+    Parameters
+    ----------
+    on_loss : callable
+        Returns the number of the signal whose handler raised last; called before it is sent again.
+    """
+    previous = sys.unraisablehook
+
+    def send_again(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, (KeyboardInterrupt, SystemExit)):
+            previous(unraisable)
+            return
+        number = signal.SIGINT if issubclass(unraisable.exc_type, KeyboardInterrupt) else on_loss()
+        # By a thread, later: a handler that ran now would raise into the same void.
+        timer = threading.Timer(_MOMENT, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
