@@ -1,0 +1,31 @@
+"""A few signals at random moments; `scripts/signals.py` sends hundreds."""
+
+import random
+import signal
+import sys
+
+import pytest
+
+pytest.importorskip("pexpect", reason="no terminal to drive without pexpect")
+if sys.platform == "win32":
+    pytest.skip("signals are another thing there", allow_module_level=True)
+
+import signals
+
+
+@pytest.mark.parametrize("kind", ["batch", "chat"])
+@pytest.mark.parametrize("number", signals.SIGNALS, ids=lambda number: number.name)
+def test_a_signal_at_a_random_moment(kind, number):
+    # Another moment in each run, told where it fails.
+    trial = signals.Trial(kind, number, random.uniform(0.0, signals.LATEST[kind]), [])
+    assert trial.run()[1] == [], str(trial)
+
+
+def test_what_is_wrong_is_seen(tmp_path):
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "half.json").write_text('{"messages": [')
+    (tmp_path / "sessions" / ".half.1.tmp").write_text("")
+    assert len(signals.damaged_conversations(tmp_path)) == 2
+    trial = signals.Trial("batch", signal.SIGTERM, 0.0, [])
+    trial._batch = lambda home: (0, "internal error", [])
+    assert len(trial.run()[1]) == 2
