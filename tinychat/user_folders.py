@@ -82,8 +82,8 @@ def make_folder(folder: Path) -> Path:
     return real
 
 
-def private_folder(folder: Path) -> Path:
-    """Return the real path of a folder that is this user's alone, made with mode 0700 where it is missing.
+def trusted_folder(folder: Path) -> Path:
+    """Return the real path of a folder in which only this user and root can change anything, made if it is missing.
 
     Raises
     ------
@@ -94,6 +94,18 @@ def private_folder(folder: Path) -> Path:
     for part in (*reversed(real.parents), real):
         _make(part)
         _check_ownership(part, is_last=part == real)
+    return real
+
+
+def private_folder(folder: Path) -> Path:
+    """Return the real path of a `trusted_folder` that nobody else can look into either: its mode becomes 0700.
+
+    Raises
+    ------
+    OSError
+        As for `trusted_folder`.
+    """
+    real = trusted_folder(folder)
     if hasattr(os, "geteuid") and real.stat().st_mode & _GROUP_OR_OTHERS and real.stat().st_uid == os.geteuid():
         real.chmod(0o700)
     return real

@@ -312,6 +312,21 @@ def test_export_as_markdown_and_json(tmp_path):
     ]
 
 
+def test_an_export_that_fails_leaves_no_file(tmp_path):
+    desk = FakeDesk("a reply")
+    desk.chat.say("hello")
+    desk.chat.messages[0].content = "x" * 100_000
+    resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(SettingError, match=r"talk\.md cannot be written: File too large"):
+            desk.run(f"/export {tmp_path / 'talk.md'}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
     desk = desk_after(("Hi", "Hello"))
     path = tmp_path / "talk.md"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tinychat.chat.session import Chat
@@ -27,12 +28,23 @@ def export_conversation(chat: Chat, path: Path) -> None:
         raise SettingError(f"{path} names no format: let it end in .md or .json")
     text = well_formed(write(chat))
     try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        _write_new(path, text)
     except FileExistsError:
         raise SettingError(f"{path} exists already: choose another name") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet, whole or not at all."""
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
 
 
 def as_markdown(chat: Chat) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from tinychat.user_folders import make_folder
+
 
 class _DiskHistory(FileHistory):
     def store_string(self, string: str) -> None:
@@ -18,7 +20,7 @@ class _DiskHistory(FileHistory):
 def open_history(file: Path) -> History:
     """Return the history kept in `file`, made for this user alone; in memory where that cannot be."""
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(file.parent)
         file.touch(mode=0o600)
         file.read_bytes()
     except OSError:

@@ -12,9 +12,10 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tinychat.chat.session_file import SavedSession, from_json, to_json
-from tinychat.chat.state_folder import state_folder
+from tinychat.chat.state_folder import trusted_state_folder
 from tinychat.errors import SessionError
 from tinychat.text.guard import well_formed
+from tinychat.user_folders import make_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENDING = ".json"
@@ -116,7 +117,7 @@ class SessionStore:
         # One name for each process: two that save the same conversation must not write into each other's file.
         aside = path.with_name(f".{name}.{os.getpid()}.tmp")
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             _write_whole(aside, well_formed(to_json(session)).encode())
             os.replace(aside, path)
         except OSError as error:
@@ -152,7 +153,7 @@ class SessionStore:
 
 def session_store() -> SessionStore:
     """Return the store below the user's state folder."""
-    return SessionStore(state_folder(os.environ) / "sessions")
+    return SessionStore(trusted_state_folder(os.environ) / "sessions")
 
 
 def _modified(path: Path) -> int:

@@ -19,7 +19,7 @@ from tinychat.chat.input_history import open_history
 from tinychat.chat.key_bindings import key_bindings
 from tinychat.chat.line_input import CONTINUATION, PROMPT, Prompt
 from tinychat.chat.safe_text import safe_text
-from tinychat.chat.state_folder import state_folder
+from tinychat.chat.state_folder import trusted_state_folder
 
 if TYPE_CHECKING:
     from tinychat.chat.keyboard import Keyboard
@@ -55,7 +55,7 @@ class TerminalInput:
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
-            history=open_history(state_folder(environment) / "history"),
+            history=open_history(trusted_state_folder(environment) / "history"),
             enable_history_search=True,
             search_ignore_case=True,
             completer=_CommandCompleter(self),
