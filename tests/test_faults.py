@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -223,3 +224,12 @@ def test_a_store_that_vanishes_is_made_again(checkpoint):
         for path in sorted(store_folder().rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         assert model.name
+
+
+def test_the_table_of_faults_names_tests_that_exist():
+    folder = Path(__file__).parent
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", (folder / "README.md").read_text())
+    assert len(named) > 30
+    for file, test in named:
+        text = (folder / file).read_text()
+        assert not test or f"def {test}(" in text, f"{file} has no {test}"

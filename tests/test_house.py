@@ -139,7 +139,17 @@ def test_light_commands_import_nothing_heavy(arguments):
 
 
 @pytest.mark.parametrize(
-    "name", ["scripts/environment", "scripts/chat", "scripts/test", "scripts/check", "scripts/lint", "scripts/fuzz"]
+    "name",
+    [
+        "scripts/environment",
+        "scripts/chat",
+        "scripts/test",
+        "scripts/check",
+        "scripts/lint",
+        "scripts/fuzz",
+        "scripts/soak",
+        "scripts/signals",
+    ],
 )
 def test_scripts_are_posix_shell(name):
     assert os.access(REPO / name, os.X_OK)
@@ -192,7 +202,7 @@ def test_readme_shows_both_scripts_first():
     assert "scripts/test" in first_screen
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_relative_links_lead_somewhere(file):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (REPO / file).read_text(encoding="utf-8"))
     relative = [link for link in links if not re.match(r"[a-z]+:", link)]
