@@ -149,6 +149,14 @@ def test_what_was_fetched_once_needs_no_network(hub, monkeypatch):
     assert fetch("owner/model") == first
 
 
+def test_half_a_download_is_not_taken_for_a_whole_one_without_a_network(hub, monkeypatch):
+    files = hub.repositories["owner/model"]
+    del files["model.safetensors"], files["pytorch_model.bin"]
+    check_one_line("owner/model", "no weights")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    check_one_line("owner/model", "is not in the cache and the hub cannot be reached")
+
+
 def test_bin_weights_where_there_is_nothing_better(hub):
     del hub.repositories["owner/model"]["model.safetensors"]
     assert (fetch("owner/model") / "pytorch_model.bin").read_bytes() == b"the same again"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -92,15 +93,16 @@ def _list_files(repo_id: str, revision: str) -> set[str]:
 
 
 def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[str]:
+    """Return the names of a repository's files in the cache, if its weights, which come last, are there."""
     from huggingface_hub import errors, snapshot_download
 
-    try:
-        folder = snapshot_download(repo_id, revision=revision, local_files_only=True)
-    except errors.LocalEntryNotFoundError:
-        if isinstance(reason, errors.HfHubHTTPError):
-            raise reason from None
-        raise
-    return set(os.listdir(folder))
+    with suppress(errors.LocalEntryNotFoundError):
+        names = set(os.listdir(snapshot_download(repo_id, revision=revision, local_files_only=True)))
+        if names & set(WEIGHT_FILES):
+            return names
+    if isinstance(reason, errors.HfHubHTTPError):
+        raise reason
+    raise errors.LocalEntryNotFoundError(str(reason)) from reason
 
 
 def _download(repo_id: str, revision: str, names: Iterable[str]) -> Path:
