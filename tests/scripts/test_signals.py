@@ -10,6 +10,9 @@ pytest.importorskip("pexpect", reason="no terminal to drive without pexpect")
 if sys.platform == "win32":
     pytest.skip("signals are another thing there", allow_module_level=True)
 
+import termios
+
+import pexpect
 import signals
 
 
@@ -29,3 +32,26 @@ def test_what_is_wrong_is_seen(tmp_path):
     trial = signals.Trial("batch", signal.SIGTERM, 0.0, [])
     trial._batch = lambda home: (0, "internal error", [])
     assert len(trial.run()[1]) == 2
+
+
+SIGNAL_WHILE_TAKING = """
+import os, signal, sys, termios
+from tinychat.__main__ import main
+usual = termios.tcsetattr
+def interrupted(*arguments):
+    usual(*arguments)
+    termios.tcsetattr = usual
+    os.kill(os.getpid(), signal.SIGTERM)
+termios.tcsetattr = interrupted
+sys.argv = ["tinychat", "chat"]
+sys.exit(main())
+"""
+
+
+def test_a_signal_while_the_terminal_is_being_taken_leaves_it_as_it_was():
+    child = pexpect.spawn(sys.executable, ["-c", SIGNAL_WHILE_TAKING], timeout=60)
+    before = termios.tcgetattr(child.child_fd)
+    child.expect(pexpect.EOF)
+    child.wait()
+    assert child.exitstatus == 128 + signal.SIGTERM
+    assert termios.tcgetattr(child.child_fd)[:4] == before[:4]

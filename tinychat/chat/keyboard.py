@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -80,6 +81,8 @@ class Keyboard(Vt100Input):
 
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self.fileno())
+        # A signal may end the program in the middle of this, or of `__exit__`.
+        atexit.register(self._give_back)
         self._bell = os.pipe()
         self._before_continue = signal.signal(signal.SIGCONT, self._continue)
         termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
@@ -96,7 +99,11 @@ class Keyboard(Vt100Input):
         signal.signal(signal.SIGCONT, self._before_continue)
         for descriptor in self._bell:
             os.close(descriptor)
-        # The terminal may be gone.
+        self._give_back()
+        atexit.unregister(self._give_back)
+
+    def _give_back(self) -> None:
+        """Leave the terminal as it was; it may be gone."""
         with contextlib.suppress(OSError):
             self._output.stop_marking_pastes()
         with contextlib.suppress(termios.error):
