@@ -7,12 +7,15 @@ import families
 import numpy as np
 from kernels.cache_inputs import KVS
 
-from tinychat.conversion.convert import convert
+from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.model.decoder import Decoder
 from tinychat.model.folder import open_model_folder
+from tinychat.model.layout import Quantization
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
 METHODS = ("int4", "int8", "f32")
+# Every kind of weight in one model.
+MIXED = Quantization("int4", 32, ("o_proj", "lm_head"), 48)
 # Past the border of attention's chunks at 512, and the borders of blocks at 64.
 LENGTH = 600
 CONTEXT_SIZE = 640
@@ -23,6 +26,8 @@ def convert_variant(name, method, folder, group_size=32):
     checkpoint = STORIES
     if name != "stories260K":
         checkpoint = families.write_checkpoint(families.BY_NAME[name], folder.with_name(f"{folder.name}-checkpoint"))
+    if method == "mixed":
+        return write_model_folder(checkpoint, folder, MIXED)
     return convert(checkpoint, folder, method, group_size)
 
 

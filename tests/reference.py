@@ -131,24 +131,27 @@ def unpack_f32(packed, shape=None):
     return weight if shape is None else weight[: shape[0], : shape[1]]
 
 
-def dequantize(codes, scales, zero, shape=None):
-    """Return ``(codes - zero) * scale`` as float64 [N, K] for ``scales`` float16 [N/16, groups, 16]."""
-    columns_per_group = codes.shape[1] // scales.shape[1]
-    row_scales = np.empty((codes.shape[0], scales.shape[1]))
+def dequantize(values, scales, row_scales, shape=None):
+    """Return ``row_scale * scale * value`` as float64 [N, K].
+
+    values : whole numbers [N, K]; scales : int8 [N/16, groups, 16]; row_scales : float32 [N/16, 16].
+    """
+    columns_per_group = values.shape[1] // scales.shape[1]
+    by_group = np.empty((values.shape[0], scales.shape[1]))
     for r in range(ROWS):
-        row_scales[r::ROWS] = scales[:, :, r]
-    weight = (codes.astype(np.float64) - zero) * np.repeat(row_scales, columns_per_group, axis=1)
+        by_group[r::ROWS] = scales[:, :, r] * row_scales[:, r].astype(np.float64)[:, None]
+    weight = np.asarray(values, np.float64) * np.repeat(by_group, columns_per_group, axis=1)
     return weight if shape is None else weight[: shape[0], : shape[1]]
 
 
-def dequantize_int4(packed, scales, shape=None):
-    """Return the float64 [N, K] weight of an int4 layout; ``shape`` drops the padding."""
-    return dequantize(unpack_int4(packed), scales, 8, shape)
+def dequantize_int4(packed, scales, row_scales, table, shape=None):
+    """Return the float64 [N, K] weight of an int4 layout, whose code c stands for ``table[c]``."""
+    return dequantize(np.asarray(table)[unpack_int4(packed)], scales, row_scales, shape)
 
 
-def dequantize_int8(packed, scales, shape=None):
-    """Return the float64 [N, K] weight of an int8 layout; ``shape`` drops the padding."""
-    return dequantize(unpack_int8(packed), scales, 128, shape)
+def dequantize_int8(packed, scales, row_scales, shape=None):
+    """Return the float64 [N, K] weight of an int8 layout, whose code c stands for ``c - 128``."""
+    return dequantize(unpack_int8(packed).astype(np.float64) - 128, scales, row_scales, shape)
 
 
 def squared_error(group, scales, lowest=-8, highest=7):

@@ -147,10 +147,11 @@ def test_work_counts_what_one_token_needs():
     work = work_of(config, int4, cache_bytes=7)
     layers = 22 * (2048 * (2048 + 2 * 256) + 2048 * 2048 + 3 * 2048 * 5632)
     assert work.multiply_adds == layers
-    # Half a byte and a 32nd of two for each weight, and four for each gain.
-    gains = (2 * 22 + 1) * 2048 * 4
-    assert work.weight_bytes == (layers + 32000 * 2048) * 9 // 16 + gains
-    assert work.file_bytes == work.weight_bytes + 32000 * 2048 * 9 // 16
+    # Half a byte and a 32nd of one for each weight, four for each row and each gain, 16 for each table.
+    rows, gains = 22 * (2048 + 2 * 256 + 2048 + 2 * 5632 + 2048), (2 * 22 + 1) * 2048
+    head = 32000 * 2048 * 17 // 32 + 32000 * 4 + 16
+    assert work.weight_bytes == layers * 17 // 32 + (rows + gains) * 4 + 22 * 4 * 16 + head
+    assert work.file_bytes == work.weight_bytes + head
     tied = work_of(ModelConfig.from_dict(TINY, "test"), int4, cache_bytes=7)
     assert tied.weight_bytes == tied.file_bytes
 

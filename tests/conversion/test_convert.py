@@ -42,8 +42,9 @@ def rows_of(folder, name, layer):
 
     if method == "f32":
         return reference.unpack_f32(part("values"))
-    dequantize = {"int4": reference.dequantize_int4, "int8": reference.dequantize_int8}[method]
-    return dequantize(part("packed"), part("scales").view(np.float16))
+    if method == "int8":
+        return reference.dequantize_int8(part("packed"), part("scales"), part("row_scales"))
+    return reference.dequantize_int4(part("packed"), part("scales"), part("row_scales"), part("table"))
 
 
 def assert_linear(folder, linear, weights, allowed):
@@ -83,8 +84,8 @@ def test_the_folder_describes_itself(tmp_path):
     checkpoint = checkpoint_of("qwen3", tmp_path)
     folder = convert(checkpoint, tmp_path / "model", "int4", 64, source="someone/some-model")
     description = json.loads((folder / "tinychat.json").read_text())
-    assert description["format"] == 1
-    assert description["quantization"] == {"method": "int4", "group_size": 64}
+    assert description["format"] == 2
+    assert description["quantization"] == {"method": "int4", "group_size": 64, "int8": [], "frequent": 0}
     assert description["source"] == "someone/some-model"
     errors = description["relative_rms_error"]
     assert errors.keys() == {"embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}

@@ -29,11 +29,10 @@ def round_up(size, multiple):
     return -(-size // multiple) * multiple
 
 
-def random_scales(rng, blocks, groups, columns):
-    """Draw float16 scales of both signs, some of them 0, the smallest subnormal, or far above the rest."""
-    scales = rng.uniform(0.5, 1.5, (blocks, groups, LANES)) * rng.choice([-1, 1], (blocks, groups, LANES))
-    scales = (scales / (4 * np.sqrt(columns))).astype(np.float16)
-    odd = np.array([0, 2.0**-24, -1.0], np.float16)
+def random_scales(rng, blocks, groups):
+    """Draw whole numbers of both signs, some of them 0 or at an end."""
+    scales = rng.integers(-127, 128, (blocks, groups, LANES), dtype=np.int8)
+    odd = np.array([0, 1, 127, -127], np.int8)
     return np.where(rng.random(scales.shape) < 0.1, rng.choice(odd, scales.shape), scales)
 
 
@@ -44,15 +43,24 @@ def random_weight(rng, method, N, K, group_size=32, bias=False):
     if method == "f32":
         values = (rng.standard_normal((blocks, K, LANES)) / np.sqrt(K)).astype(np.float32)
         return Float32Weight(values, b), reference.unpack_f32(values)
-    scales = random_scales(rng, blocks, K // group_size, K)
-    per_line, kind, dequantize = {
-        "int4": (8, Int4Weight, reference.dequantize_int4),
-        "int8": (4, Int8Weight, reference.dequantize_int8),
-    }[method]
-    packed = rng.integers(0, 256, (blocks, K // per_line, LANES, 4), dtype=np.uint8)
+    scales = random_scales(rng, blocks, K // group_size)
+    row_scales = (rng.uniform(0.5, 1.5, (blocks, LANES)) / (5000 * np.sqrt(K))).astype(np.float32)
+    row_scales[0, 0] = 0
+    packed = rng.integers(0, 256, (blocks, K // (8 if method == "int4" else 4), LANES, 4), dtype=np.uint8)
     packed[0] = 0  # the lowest code everywhere, then the highest
     packed[-1, :, 1:] = 255
-    return kind(packed, scales.view(np.uint16), b), dequantize(packed, scales)
+    if method == "int8":
+        return Int8Weight(packed, scales, row_scales, b), reference.dequantize_int8(packed, scales, row_scales)
+    table = random_table(rng)
+    weight = Int4Weight(packed, scales, row_scales, table, b)
+    return weight, reference.dequantize_int4(packed, scales, row_scales, table)
+
+
+def random_table(rng):
+    """Draw what the 16 codes stand for; both ends are among it."""
+    table = rng.integers(-127, 128, 16).astype(np.int8)
+    table[rng.permutation(16)[:2]] = -128, 127
+    return table
 
 
 def tokens_of(T):
@@ -71,23 +79,15 @@ def empty_activations(method, T, K, group_size=32):
     )
 
 
-def activation_width(K, group_size):
-    """Return the columns that share one activation scale: up to four weight groups, one in a narrow input."""
-    groups = K // group_size
-    if groups < 16:
-        return group_size
-    return group_size * next(count for count in (4, 3, 2, 1) if groups % count == 0)
-
-
 def decode(x, T, K, group_size=32):
-    """Return what activations hold: codes int [T, K], scales [T, activation groups], seeds [T, weight groups]."""
+    """Return what activations hold: codes int [T, K], scales [T, groups], seeds [T, groups]."""
     tokens = tokens_of(T)
-    tiles = round_up(T, tokens) // tokens
+    tiles, groups = round_up(T, tokens) // tokens, K // group_size
     codes = x.codes.reshape(tiles, K // 4, tokens, 4).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
-    count, groups = K // activation_width(K, group_size), K // group_size
-    scales = x.scales[: tiles * count * tokens].reshape(tiles, count, tokens).transpose(0, 2, 1)
-    seeds = x.seeds.reshape(tiles, groups, tokens).transpose(0, 2, 1)
-    return codes.astype(np.int64), scales.reshape(-1, count)[:T], seeds.reshape(-1, groups)[:T]
+    scales, seeds = (
+        array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T] for array in (x.scales, x.seeds)
+    )
+    return codes.astype(np.int64), scales, seeds
 
 
 def decode_floats(x, T, K):
@@ -101,7 +101,7 @@ def meaning(method, x, T, K, group_size=32):
     if method == "f32":
         return decode_floats(x, T, K).astype(np.float64)
     codes, scales, _ = decode(x, T, K, group_size)
-    return codes * np.repeat(scales.astype(np.float64), activation_width(K, group_size), axis=1)
+    return codes * np.repeat(scales.astype(np.float64), group_size, axis=1)
 
 
 def scratch_rows(threads, K):

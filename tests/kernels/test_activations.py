@@ -6,7 +6,6 @@ import reference
 from kernels.kernel_inputs import (
     EPS,
     METHODS,
-    activation_width,
     assert_within,
     decode,
     decode_floats,
@@ -18,11 +17,10 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
+from tinychat.kernels.dot4 import DOT_ZERO
 
-ZERO = {"int4": 8, "int8": 128}
 LENGTHS = (1, 2, 3, 17, 200)
-# (size, padded size, group size): 172 is padded to a group, to a line of floats for f32; one to four groups a scale.
-# One weight group for each activation scale in narrow inputs and where nothing divides, else two, three or four.
+# (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
 SIZES = [(172, 192, 32), (32, 32, 32), (544, 544, 32), (700, 704, 32), (576, 576, 32), (2040, 2048, 128), (40, 64, 64)]
 NORM_EPS = np.float32(1e-5)
 
@@ -30,6 +28,11 @@ methods = pytest.mark.parametrize("method", METHODS)
 lengths = pytest.mark.parametrize("T", LENGTHS)
 sizes = pytest.mark.parametrize(("size", "K", "group_size"), SIZES)
 quantized = pytest.mark.parametrize("method", ["int4", "int8"])
+
+
+def seeds_of(sums):
+    """Return where products with codes of these sums begin: without the zero of the weights, as bits of a float."""
+    return np.float32(1.5 * 2**23).view(np.int32) - (128 - DOT_ZERO) * sums
 
 
 def weight_of(method, K, group_size):
@@ -57,7 +60,7 @@ def assert_activations(method, x, expected, T, K, group_size, relative, absolute
         assert_within(decode_floats(x, T, K), expected, error)
         return
     codes, scales, seeds = decode(x, T, K, group_size)
-    width = activation_width(K, group_size)
+    width = group_size
     peaks = np.abs(expected).reshape(T, -1, width).max(axis=2)
     peak_errors = error.reshape(T, -1, width).max(axis=2)
     assert_within(scales, peaks / 127, (peak_errors + EPS * peaks) / 127 + 1e-45)
@@ -70,7 +73,7 @@ def assert_activations(method, x, expected, T, K, group_size, relative, absolute
     assert_within(codes, units, 0.5 + doubt + 4 * EPS * np.abs(units))
     assert np.abs(codes).max() <= 127
     sums = codes.reshape(T, -1, group_size).sum(axis=2)
-    np.testing.assert_array_equal(seeds, -ZERO[method] * sums)
+    np.testing.assert_array_equal(seeds, seeds_of(sums))
 
 
 @methods
@@ -145,7 +148,7 @@ def test_tiny_and_huge_rows_stay_themselves(method, magnitude):
     # Where 127 / max|x| overflows the row counts as zero: its products are below 1e-36 anyway.
     got = codes * np.repeat(scales.astype(np.float64), 32, axis=1)
     assert_within(got, values.astype(np.float64), 1e-6 * magnitude + 3e-37)
-    np.testing.assert_array_equal(seeds, -ZERO[method] * codes.reshape(2, 2, 32).sum(axis=2))
+    np.testing.assert_array_equal(seeds, seeds_of(codes.reshape(2, 2, 32).sum(axis=2)))
 
 
 @quantized
@@ -153,7 +156,7 @@ def test_codes_equal_the_reference_but_for_ties(method, rng):
     values = rng.standard_normal((17, 512)).astype(np.float32)
     x = write(write_plain, method, 17, 512, 32, values)
     codes, scales, _ = decode(x, 17, 512)
-    expected_codes, expected_scales = reference.quantize_activations(values, 128)
+    expected_codes, expected_scales = reference.quantize_activations(values, 32)
     np.testing.assert_allclose(scales, expected_scales, rtol=EPS)
     assert np.mean(codes != expected_codes) < 1e-3
     assert np.abs(codes - expected_codes).max() <= 1

@@ -22,7 +22,7 @@ from tinychat.kernels.threads import new_mailbox
 
 weight, _ = random_weight(np.random.default_rng(0), "int4", 64, 256)
 x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
-linear(0, 1, new_mailbox(1), weight, x, 0, out, tile_buffers(1), False)
+linear(0, 1, new_mailbox(1), weight, x, 0, out, 0, tile_buffers(1), False)
 sys.stdout.write("".join(linear.inspect_asm().values()))
 """
 

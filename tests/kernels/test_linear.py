@@ -9,8 +9,8 @@ from kernels.kernel_inputs import (
     EPS,
     METHODS,
     UNTOUCHED,
-    activation_width,
     assert_within,
+    compiled,
     empty_activations,
     meaning,
     on_threads,
@@ -21,12 +21,12 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.kernels.activations import write_plain
-from tinychat.kernels.linear import linear
+from tinychat.kernels.linear import head, linear
 from tinychat.kernels.threads import new_mailbox
+from tinychat.kernels.weights import SplitWeight
 
 LENGTHS = (1, 2, 3, 17, 200)
-# (N, K, group size): odd and even numbers of row blocks, one to four groups for a scale, one group in all.
-# One weight group for each activation scale in narrow inputs and where nothing divides, else two, three or four.
+# (N, K, group size): odd and even numbers of row blocks, many groups and one in all.
 SHAPES = [(48, 64, 32), (80, 544, 32), (16, 32, 32), (32, 704, 32), (80, 576, 32), (96, 1280, 64), (64, 128, 128)]
 
 methods = pytest.mark.parametrize("method", METHODS)
@@ -42,21 +42,24 @@ def prepare(weight, method, values, group_size=32):
     return x
 
 
-def apply(weight, x, T, N, threads=1, residual=None):
+def apply(weight, x, T, N, threads=1, residual=None, offset=16, run=linear):
     """Run the linear into a wider array; check that nothing else was written; return [T, N]."""
-    out = np.full((T + 2, N + 32), UNTOUCHED)
+    out = np.full((T + 2, N + 48), UNTOUCHED)
+    written = out[:T, offset : offset + N]
     if residual is not None:
-        out[:T, :N] = residual
-    on_threads(linear, threads, new_mailbox(threads), weight, x, T, out, tile_buffers(threads), residual is not None)
+        written[:] = residual
+    buffers = tile_buffers(threads)
+    on_threads(run, threads, new_mailbox(threads), weight, x, T, out, offset, buffers, residual is not None)
     assert (out[T:] == UNTOUCHED).all(), "rows beyond T were written"
-    assert (out[:, N:] == UNTOUCHED).all(), "columns beyond N were written"
-    return out[:T, :N]
+    assert (out[:, :offset] == UNTOUCHED).all(), "columns before the offset were written"
+    assert (out[:, offset + N :] == UNTOUCHED).all(), "columns beyond N were written"
+    return written
 
 
 def tolerance(method, x, w, added, group_size):
     """Return the bound of the rounding error: a half ulp of everything that is summed, for each step of the sum."""
     K = x.shape[1]
-    steps = K if method == "f32" else K // group_size + K // activation_width(K, group_size) + 2
+    steps = K if method == "f32" else 2 * K // group_size + 1
     return (steps + 4) * EPS / 2 * (np.abs(x) @ np.abs(w).T + added)
 
 
@@ -92,7 +95,7 @@ def test_error_of_quantized_activations_is_half_a_code(method, rng):
     values = rng.standard_normal((17, 256)).astype(np.float32)
     x = prepare(weight, method, values)
     exact = meaning(method, x, 17, 256)
-    half_a_code = 0 if method == "f32" else np.repeat(np.abs(values).reshape(17, 2, 128).max(axis=2) / 254, 128, axis=1)
+    half_a_code = 0 if method == "f32" else np.repeat(np.abs(values).reshape(17, 8, 32).max(axis=2) / 254, 32, axis=1)
     lost = (half_a_code * np.ones_like(values)) @ np.abs(w).T * 1.001
     got = apply(weight, x, 17, 64)
     assert_within(got, reference.linear(values, w), lost + tolerance(method, exact, w, 0, 32))
@@ -118,7 +121,7 @@ def test_each_row_is_written_by_one_thread(method, rng):
         mailbox, buffers = new_mailbox(2), tile_buffers(2)
         with ThreadPoolExecutor(2) as pool:
             shares = [
-                pool.submit(linear, thread, 2, mailbox, weight, x, T, outs[thread], buffers, False)
+                pool.submit(linear, thread, 2, mailbox, weight, x, T, outs[thread], 0, buffers, False)
                 for thread in range(2)
             ]
         for share in shares:
@@ -147,14 +150,36 @@ def test_more_rows_than_one_cache_panel(method, T, rng):
     assert_within(apply(weight, x, T, N), reference.linear(exact, w), tolerance(method, exact, w, 0, 32))
 
 
+@compiled
+def run_head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+    """Call `head`, which compiled code alone can."""
+    head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual)
+
+
+@lengths
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_in_two_kinds_are_those_of_each(T, threads, rng):
+    (frequent, _), (rest, _) = (random_weight(rng, method, N, 96) for method, N in [("int8", 32), ("int4", 48)])
+    x = prepare(rest, "int4", rng.standard_normal((T, 96)).astype(np.float32))
+    expected = np.concatenate([apply(frequent, x, T, 32), apply(rest, x, T, 48)], axis=1)
+    got = apply(SplitWeight(frequent, rest), x, T, 80, threads, run=run_head)
+    assert got.tobytes() == expected.tobytes()
+    assert apply(rest, x, T, 48, threads, run=run_head).tobytes() == expected[:, 32:].tobytes()
+
+
 @pytest.mark.parametrize("method", ["int4", "int8"])
-def test_extreme_codes_do_not_saturate(method, rng):
+@pytest.mark.parametrize("T", [1, 17])
+def test_extreme_codes_do_not_saturate(method, T, rng):
     N, K, highest = 16, 128, 127
     weight, _ = random_weight(rng, method, N, K, 128)
-    for byte in (0, 255):
-        weight.packed[:] = byte
-        weight.scales[:] = np.float16(1).view(np.uint16)
+    weight.row_scales[:] = 1
+    for code, value in ((0, -128), (255, 127)):
+        weight.packed[:] = code
+        if method == "int4":
+            weight.table[code & 15] = value
         for sign in (1, -1):
-            x = prepare(weight, method, np.full((17, K), sign * highest, np.float32), 128)
-            code = {"int4": (byte & 15) - 8, "int8": byte - 128}[method]
-            assert (apply(weight, x, 17, N) == sign * highest * code * K).all()
+            x = prepare(weight, method, np.full((T, K), sign * highest, np.float32), 128)
+            for scale in (127, -127, 1):
+                weight.scales[:] = scale
+                expected = np.float32(sign * highest * value * K * scale)
+                assert (apply(weight, x, T, N) == expected).all()

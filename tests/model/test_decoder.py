@@ -8,11 +8,11 @@ import families
 import numpy as np
 import pytest
 import reference
-from kernels.kernel_inputs import activation_width, round_up
+from kernels.kernel_inputs import round_up
 
 from tinychat.errors import ContextError, SettingError
 from tinychat.model.folder import open_model_folder
-from tinychat.model.layout import linears, norms
+from tinychat.model.layout import norms, stored_linears
 
 NAMES = ("llama-all-biases", "tinyllama", "smollm2", "qwen2-window", "qwen3-window", "llama-yarn", "llama-wide")
 LENGTH = 150
@@ -47,16 +47,18 @@ def held_weights(folder):
     """Return what a model folder's tensors mean, as float64 by the names of a checkpoint."""
     opened, weights = open_model_folder(folder), {}
     tensors, dequantize = opened.tensors, {"int4": reference.dequantize_int4, "int8": reference.dequantize_int8}
-    for linear in linears(opened.config):
+    parts = {"int4": ("packed", "scales", "row_scales", "table"), "int8": ("packed", "scales", "row_scales")}
+    for linear in stored_linears(opened.config, opened.quantization):
         for layer in range(linear.layers or 1):
             at = ... if linear.layers is None else layer
-            if opened.quantization.method == "f32":
+            method = opened.quantization.method_of(linear.name)
+            if method == "f32":
                 values = reference.unpack_f32(tensors[f"{linear.name}.values"][at])
             else:
-                packed, scales = tensors[f"{linear.name}.packed"][at], tensors[f"{linear.name}.scales"][at]
-                values = dequantize[opened.quantization.method](packed, scales.view(np.float16))
+                values = dequantize[method](*(tensors[f"{linear.name}.{part}"][at] for part in parts[method]))
             for name, rows in split_rows(linear, values[:, : linear.columns], layer):
-                weights[f"{name}.weight"] = rows
+                # The embedding's rows may come in two parts, the first ones first.
+                weights[f"{name}.weight"] = np.concatenate([weights[f"{name}.weight"], rows]) if linear.first else rows
             if linear.bias:
                 for name, rows in split_rows(linear, tensors[f"{linear.name}.bias"][at], layer):
                     weights[f"{name}.bias"] = rows
@@ -118,14 +120,13 @@ def test_what_a_narrower_cache_costs(kv, cost, folders):
 def coded_linear(x, weight, bias=None):
     """Apply a linear to the codes of its input: the reference of what the kernels compute, rounding aside."""
     K = round_up(x.shape[1], 32)
-    width = activation_width(K, 32)
-    codes, scales = reference.quantize_activations(np.pad(x, ((0, 0), (0, K - x.shape[1]))), width)
-    coded = (codes * np.repeat(scales, width, axis=1))[:, : x.shape[1]]
+    codes, scales = reference.quantize_activations(np.pad(x, ((0, 0), (0, K - x.shape[1]))), 32)
+    coded = (codes * np.repeat(scales, 32, axis=1))[:, : x.shape[1]]
     out = coded @ weight.T
     return out if bias is None else out + bias
 
 
-@pytest.mark.parametrize("method", ["int4", "int8"])
+@pytest.mark.parametrize("method", ["int4", "int8", "mixed"])
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_the_codes_of_activations_is_lost(name, method, folders, monkeypatch):
     folder = folders(name, method)

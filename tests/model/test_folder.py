@@ -44,7 +44,7 @@ def test_tensors_are_as_the_layout_says(method, name, tmp_path):
     assert opened.tensors.keys() == specs.keys()
     for tensor, spec in zip(opened.tensors.values(), specs.values()):
         assert tensor.shape == spec.shape
-        assert tensor.dtype == {"U8": np.uint8, "F16": np.uint16, "F32": np.float32}[spec.dtype]
+        assert tensor.dtype == {"U8": np.uint8, "I8": np.int8, "F32": np.float32}[spec.dtype]
         assert tensor.flags.c_contiguous
         assert tensor.flags.writeable, "a read-only array is another type to Numba"
         assert tensor.flags.aligned
@@ -93,10 +93,10 @@ def test_damaged_json_is_named(name, text, folder):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("found", [2, 0, "1", None, [1], 1.5])
+@pytest.mark.parametrize("found", [1, 3, 0, "2", None, [2], 2.5])
 def test_another_format_is_refused(found, folder):
     change_json(folder / "tinychat.json", format=found)
-    assert_refused(folder, r"says format .*, this tinychat reads 1: convert the model again, or update tinychat")
+    assert_refused(folder, r"says format .*, this tinychat reads 2: convert the model again, or update tinychat")
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,28 @@ def test_another_format_is_refused(found, folder):
         "int4",
         {},
         {"method": "int4"},
-        {"method": "int4", "group_size": 32, "zero": 8},
-        {"method": "int3", "group_size": 32},
-        {"method": "int4", "group_size": 33},
-        {"method": ["int4"], "group_size": 32},
-        {"method": "int4", "group_size": [32]},
-        {"method": "int4", "group_size": True},
-        {"method": "int4", "group_size": 32.0},
-        {"method": "int4", "group_size": "32"},
+        {"method": "int4", "group_size": 32},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": 0, "zero": 8},
+        {"method": "int3", "group_size": 32, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": 33, "int8": [], "frequent": 0},
+        {"method": ["int4"], "group_size": 32, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": [32], "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": True, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": 32.0, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": "32", "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": None, "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": "o_proj", "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": ["q_proj"], "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": ["o_proj", 3], "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": [["o_proj"]], "frequent": 0},
+        {"method": "f32", "group_size": 32, "int8": ["o_proj"], "frequent": 0},
+        {"method": "f32", "group_size": 32, "int8": [], "frequent": 16},
+        {"method": "int4", "group_size": 32, "int8": ["embed_tokens"], "frequent": 16},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": 8},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": -16},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": "16"},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": True},
+        {"method": "int4", "group_size": 32, "int8": [], "frequent": 16_000_000},
     ],
 )
 def test_another_quantization_is_refused(found, folder):
@@ -121,7 +135,14 @@ def test_another_quantization_is_refused(found, folder):
     assert_refused(folder, r"tinychat\.json|model\.safetensors is damaged")
 
 
-@pytest.mark.parametrize("found", [{"method": "int8", "group_size": 32}, {"method": "int4", "group_size": 64}])
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"method": "int8", "group_size": 32, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": 64, "int8": [], "frequent": 0},
+        {"method": "int4", "group_size": 32, "int8": ["o_proj"], "frequent": 0},
+    ],
+)
 def test_weights_of_another_quantization_are_refused(found, folder):
     change_json(folder / "tinychat.json", quantization=found)
     assert_refused(folder, r"model\.safetensors is damaged")

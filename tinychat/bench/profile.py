@@ -14,7 +14,7 @@ from tinychat.errors import SettingError
 from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
-from tinychat.kernels.linear import linear, tokens_per_tile
+from tinychat.kernels.linear import head_alone, tokens_per_tile
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import new_mailbox
 
@@ -87,6 +87,11 @@ def seconds_of(stage: Stage) -> float:
     return median(times)
 
 
+def bytes_of(weight: Any) -> int:
+    """Return the size of a weight's arrays."""
+    return sum(part.nbytes if isinstance(part, np.ndarray) else bytes_of(part) for part in weight)
+
+
 def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
     """Yield the stages of the forward pass in its order; see `tinychat.model.forward`."""
     _, _, _, parameters, sizes, cache, x, attention, scratch, job = decoder.call_arguments()
@@ -99,10 +104,10 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
         return [type(stacked)(*(array[layer] for array in stacked)) for layer in range(L)]
 
     def product(name: str, weights: list[Any], out: np.ndarray[Any, Any], rows: int, columns: int) -> Stage:
-        size = sum(array.nbytes for array in weights[0])
+        size = bytes_of(weights[0])
 
         def run(layer: int) -> None:
-            linear(0, 1, mailbox, weights[layer], x, min(T, len(out)), out, scratch.tiles, False)
+            head_alone(mailbox, weights[layer], x, min(T, len(out)), out, scratch.tiles)
 
         return Stage(name, run, len(weights), size, rows * columns * min(T, len(out)))
 
@@ -124,10 +129,10 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
         attend(0, 1, mailbox, *heads, d, start, window, layers[layer], attention, scratch.attended)
 
     def embedded(_: int) -> None:
-        embed(0, 1, parameters.embed_tokens, job.ids[:T], scratch.hidden, scratch.rows)
+        embed(0, 1, parameters.embed_tokens, job.ids[:T], scratch.hidden)
 
     # Of what reads activations, each number's four bytes; of norms the sums of squares count, and scale and gain.
-    token_bytes = sum(array.nbytes for array in parameters.embed_tokens) // config.vocab_size
+    token_bytes = bytes_of(parameters.embed_tokens) // config.vocab_size
     yield Stage("embedding", embedded, 1, T * token_bytes)
     yield Stage("norms and quantize", normed, L, 2 * (T + 1) * D * 4, 2 * T * D * 3)
     yield product("qkv_proj", qkv_proj, scratch.qkv, H * d + 2 * keys, D)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from tinychat.model.layout import Quantization, linears, tensor_specs
 _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
 _CODE_DEVIATION = np.sqrt((15**2 - 1) / 12)
+_TABLE = np.arange(-8, 8, dtype=np.int8)
+_SCALE = 100
 
 
 def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
@@ -35,12 +38,15 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
     """
     config, quantization = ModelConfig.from_dict(shape, "random shape"), Quantization("int4", 32)
     (folder / "config.json").write_text(json.dumps(shape))
-    description = {"format": FORMAT, "quantization": {"method": "int4", "group_size": 32}, "source": "random"}
+    description = {"format": FORMAT, "quantization": asdict(quantization), "source": "random"}
     (folder / DESCRIPTION).write_text(json.dumps(description))
     _write_tokenizer(folder, config.vocab_size)
     specs = tensor_specs(config, quantization)
     # Each output is then of about the size of the inputs.
-    scales = {f"{linear.name}.scales": 1 / (_CODE_DEVIATION * np.sqrt(linear.columns)) for linear in linears(config)}
+    row_scales = {
+        f"{linear.name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(linear.columns))
+        for linear in linears(config)
+    }
     random = np.random.default_rng(1)
     codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
     with (folder / WEIGHTS).open("wb") as stream:
@@ -48,10 +54,12 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
         for name, spec in specs.items():
             if spec.dtype == "U8":
                 stream.writelines(_repeated(codes, spec.bytes))
-            elif spec.dtype == "F16":
-                stream.write(np.full(spec.shape, scales[name], np.float16).tobytes())
+            elif name.endswith(".table"):
+                stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
+            elif spec.dtype == "I8":
+                stream.write(np.full(spec.shape, _SCALE, np.int8).tobytes())
             else:
-                stream.write(np.ones(spec.shape, np.float32).tobytes())
+                stream.write(np.full(spec.shape, row_scales.get(name, 1), np.float32).tobytes())
     return folder
 
 

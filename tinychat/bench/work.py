@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinychat.model.config import ModelConfig
-from tinychat.model.layout import Quantization, linears, tensor_specs
+from tinychat.model.layout import FREQUENT, Quantization, linears, tensor_specs
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     """Return the costs of one token of a model."""
     specs = tensor_specs(config, quantization)
     total = sum(spec.bytes for spec in specs.values())
-    embedding = sum(spec.bytes for name, spec in specs.items() if name.startswith("embed_tokens."))
+    embedding = sum(spec.bytes for name, spec in specs.items() if name.startswith(("embed_tokens.", FREQUENT)))
     inside = [linear for linear in linears(config) if linear.layers is not None]
     return Work(
         weight_bytes=total if config.tie_word_embeddings else total - embedding,

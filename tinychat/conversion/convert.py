@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from tinychat.conversion.pack import Packer, check_finite
 from tinychat.errors import CheckpointError, ConversionError
 from tinychat.files import read_small
 from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
-from tinychat.model.layout import Norm, Quantization, linears, norms, padded, tensor_specs
+from tinychat.model.layout import Norm, Quantization, linears, norms, padded, stored_linears, tensor_specs
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20
@@ -64,7 +65,17 @@ def convert(
     ConversionError
         If a weight is not finite, or `dst` exists or cannot be written.
     """
-    quantization = Quantization(quant, group_size)
+    return write_model_folder(src, dst, Quantization(quant, group_size), progress, source)
+
+
+def write_model_folder(
+    src: str | Path,
+    dst: str | Path,
+    quantization: Quantization,
+    progress: Progress | None = None,
+    source: str | None = None,
+) -> Path:
+    """Do the same for weights stored in any way there is."""
     checkpoint = open_checkpoint(Path(src))
     with written_aside(Path(dst)) as folder:
         errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress)
@@ -72,7 +83,7 @@ def convert(
             (folder / file.name).write_bytes(read_text_file(file))
         description = {
             "format": FORMAT,
-            "quantization": {"method": quant, "group_size": group_size},
+            "quantization": asdict(quantization),
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
@@ -158,7 +169,7 @@ def write_weights(
     with file.open("wb") as stream:
         stream.write(header)
         stream.truncate(len(header) + total)
-        for linear in linears(checkpoint.config):
+        for linear in stored_linears(checkpoint.config, quantization):
             for layer in range(linear.layers or 1):
                 for name, data in packer.pack(checkpoint.tensors, linear, layer).items():
                     stream.seek(offsets[f"{linear.name}.{name}"] + layer * data.nbytes)

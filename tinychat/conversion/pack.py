@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.quantize import INT4_ENDS, arrange_rows, quantize_share
+from tinychat.conversion.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
 from tinychat.errors import ConversionError
 from tinychat.kernels.setup import available_cores
 from tinychat.model.layout import LANES, Linear, Quantization, padded
@@ -34,12 +34,12 @@ class Packer:
             share.result()
 
     def pack(self, tensors: Tensors, linear: Linear, layer: int) -> dict[str, Array]:
-        """Return the arrays of one layer: packed and scales, or values; and bias.
+        """Return the arrays of one layer, by the names of their fields in `kernels.weights`.
 
         Raises
         ------
         ConversionError
-            If a weight is not finite, or too large for a float16 scale.
+            If a weight is not finite, or too large to be squared.
         """
         N = padded(sum(linear.rows), LANES)
         K = padded(linear.columns, self.quantization.column_multiple)
@@ -66,19 +66,19 @@ class Packer:
         return round(error, 5)
 
     def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
-        bits = 4 if self.quantization.method == "int4" else 8
+        bits = 4 if self.quantization.method_of(linear.name) == "int4" else 8
         packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
-        scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.uint16)
+        scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.int8)
+        row_scales = np.empty((N // LANES, LANES), np.float32)
         for name, block, rows in slabs(tensors, linear, layer):
             sums = np.zeros((self._threads, 2))
             part = slice(block, block + padded(len(rows), LANES) // LANES)
-            group_size = self.quantization.group_size
-            shared = (rows, bits, group_size, INT4_ENDS, packed[part], scales[part], sums)
-            self._run_shares(shared)
+            self._run_shares((rows, bits, INT4_ENDS, packed[part], scales[part], row_scales[part], sums))
             check_finite(sums, name)
             self._lost += float(sums[:, 0].sum())
             self._square += float(sums[:, 1].sum())
-        return {"packed": packed, "scales": scales}
+        arrays: dict[str, Array] = {"packed": packed, "scales": scales, "row_scales": row_scales}
+        return arrays | ({"table": INT4_TABLE} if bits == 4 else {})
 
     def _values(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
         values = np.empty((N // LANES, K, LANES), np.float32)
@@ -87,6 +87,15 @@ class Packer:
             arrange_rows(rows, part)
             check_finite(part, name)
         return {"values": values}
+
+
+def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Arrange codes [N, K] of 4 or 8 bits as `kernels.weights` holds them: N a multiple of 16, K of 8."""
+    N, K = codes.shape
+    if bits == 4:
+        low, high = codes.reshape(N // LANES, LANES, K // 8, 2, 4).transpose(3, 0, 2, 1, 4)
+        return np.ascontiguousarray(low | high << 4)
+    return np.ascontiguousarray(codes.reshape(N // LANES, LANES, K // 4, 4).transpose(0, 2, 1, 3))
 
 
 def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, int, Array]]:
@@ -105,7 +114,8 @@ def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, i
     block = 0
     for name, count in zip(names, linear.rows):
         for start in range(0, count, SLAB_ROWS):
-            rows = as_rows(tensors.read(name, start, min(start + SLAB_ROWS, count)))
+            stop = min(start + SLAB_ROWS, count)
+            rows = as_rows(tensors.read(name, linear.first + start, linear.first + stop))
             yield name, block, rows
             block += padded(len(rows), LANES) // LANES
 

@@ -3,7 +3,7 @@
 A group of weights x with codes q and one scale s loses ``sum (x - s q)**2``. For given codes the best scale is
 ``s = sum(x q) / sum(q q)``, which takes ``sum(x q)**2 / sum(q q)`` off the error. So: try a row of scales around
 the one that puts the largest weight on the end of the range, keep the best at its codes' own optimum, round it to
-float16 and code again. A negative scale gives positive weights the longer side of -8..7.
+a 127th of the row's largest and code again. A negative scale gives positive weights the longer side of -8..7.
 
 A lane is a row, as in the linears: the codes of a lane's columns are the bytes of its part of a line.
 """
@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from tinychat.kernels.memory import element_pointer, extend_half, load_f32, store_f32, truncate_half
+from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.simd import (
     F32,
@@ -37,8 +37,12 @@ from tinychat.kernels.simd import (
     to_i32,
 )
 from tinychat.kernels.threads import share
-from tinychat.kernels.weights import INT4_ZERO, INT8_ZERO
+from tinychat.kernels.weights import ZERO
 
+# Code c stands for c - 8.
+INT4_TABLE = np.arange(-8, 8, dtype=np.int8)
+INT4_ZERO = 8
+LARGEST_SCALE = 127
 # Where the largest weight of a group may be put: on the end of the range (8), inside it, or clipped by it.
 INT4_ENDS = np.array([8.0, 7.7, 7.4, 7.1, 6.8, 6.5, 8.3, 8.6, 8.9, 9.2, 9.6, 10.0], np.float32)
 
@@ -53,12 +57,6 @@ def where_greater(builder, a, b, then, otherwise):
 def put_code(builder, line, code, shift):
     """Return `line` with `code` written from bit `shift` of each lane."""
     return builder.or_(line, builder.shl(code, splat(builder, shift)))
-
-
-@operation(f32x16, f32x16)
-def rounded_to_half(builder, a):
-    """Return the value of the nearest float16."""
-    return extend_half(builder, truncate_half(builder, a))
 
 
 @intrinsic
@@ -139,7 +137,7 @@ def int4_scale(x, first, size, ends):
         optimum = multiply(xq, inverse(qq))
         gain = multiply(xq, optimum)
         scale, best = where_greater(gain, best, optimum, scale), maximum(gain, best)
-    return rounded_to_half(scale)
+    return scale
 
 
 @inlined
@@ -148,7 +146,7 @@ def int8_scale(x, first, size):
     peak = splat_f32(0.0)
     for k in range(first, first + size):
         peak = maximum(peak, absolute(load_f32(x, k * LANES)))
-    return rounded_to_half(multiply(peak, splat_f32(1 / 127)))
+    return multiply(peak, splat_f32(1 / 127))
 
 
 @inlined
@@ -157,7 +155,7 @@ def pack_group(x, first, size, scale, bits, packed, line):
     per_line = 32 // bits
     limit = np.float32(7 if bits == 4 else 127)
     lowest = np.float32(-8) if bits == 4 else -limit
-    zero = splat_f32(np.float32(INT4_ZERO if bits == 4 else INT8_ZERO))
+    zero = splat_f32(np.float32(INT4_ZERO if bits == 4 else ZERO))
     to_code = inverse(scale)
     lost, square = splat_f32(0.0), splat_f32(0.0)
     for j in range(size // per_line):
@@ -172,28 +170,46 @@ def pack_group(x, first, size, scale, bits, packed, line):
     return sum_lanes(lost), sum_lanes(square)
 
 
+@inlined
+def round_scales(found, scales, row_scales):
+    """Write float scales [groups, 16] as whole numbers times a row's own, and back as what those stand for.
+
+    scales : int8 [groups, 16]; row_scales : float32 [16].
+    """
+    for r in range(LANES):
+        largest = np.float32(0)
+        for g in range(found.shape[0]):
+            largest = max(largest, abs(found[g, r]))
+        row_scales[r] = largest / np.float32(LARGEST_SCALE)
+        for g in range(found.shape[0]):
+            whole = np.rint(found[g, r] / row_scales[r]) if row_scales[r] > 0 else np.float32(0)
+            scales[g, r] = np.int8(whole)
+            found[g, r] = whole * row_scales[r]
+
+
 @kernel
-def quantize_share(thread, threads, rows, bits, group_size, ends, packed, scales, sums):
+def quantize_share(thread, threads, rows, bits, ends, packed, scales, row_scales, sums):
     """Quantize thread `thread`'s share of the row blocks; add (squared error, square) to ``sums[thread]``.
 
-    rows : [N, K] float32, or uint16 for bfloat16; packed : as in `Int4Weight` or `Int8Weight`, by `bits`; scales :
-    uint16 for float16; sums : float64 [threads, 2].
+    rows : [N, K] float32, or uint16 for bfloat16; packed, scales, row_scales : as in `Int4Weight` or `Int8Weight`, by
+    `bits`; sums : float64 [threads, 2].
     """
-    groups = scales.shape[1]
-    block_bytes = packed.shape[1] * 64
-    x = np.empty((groups * group_size, LANES), np.float32)
+    groups, block_bytes = scales.shape[1], packed.shape[1] * 64
+    group_size = packed.shape[1] * (32 // bits) // groups
+    x, found = np.empty((groups * group_size, LANES), np.float32), np.empty((groups, LANES), np.float32)
     first, last = share(thread, threads, packed.shape[0])
     for block in range(first, last):
         load_block(rows, block * LANES, x)
         for g in range(groups):
-            k = g * group_size
             if bits == 4:
-                scale = int4_scale(x, k, group_size, ends)
+                scale = int4_scale(x, g * group_size, group_size, ends)
             else:
-                scale = int8_scale(x, k, group_size)
-            store_f32(scales, (block * groups + g) * LANES, scale)
+                scale = int8_scale(x, g * group_size, group_size)
+            store_f32(found, g * LANES, scale)
+        round_scales(found, scales[block], row_scales[block])
+        for g in range(groups):
             line = block * block_bytes + g * (block_bytes // groups)
-            lost, square = pack_group(x, k, group_size, scale, bits, packed, line)
+            lost, square = pack_group(x, g * group_size, group_size, load_f32(found, g * LANES), bits, packed, line)
             sums[thread, 0] += lost
             sums[thread, 1] += square
 

@@ -1,8 +1,8 @@
 """What goes into a linear: rows of floats, quantized where the weight is.
 
-Symmetric int8, one scale for each token and activation group (one to four weight groups): ``scale = max|x| / 127``,
-``code = round(x / scale)``, and for each weight group the seed ``-zero * sum(codes)`` that takes the weight codes'
-zero out of the integer dot product.
+Symmetric int8, one scale for each token and group of columns, the weight's: ``scale = max|x| / 127`` and
+``code = round(x / scale)``. Where sums of products with these codes begin, their seed, is ``-zero * sum(codes)``, which
+takes the weight codes' zero out of them, above `ROUNDER_BITS`: so sums come out as floats.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from tinychat.kernels.dot4 import DOT_ZERO
+from tinychat.kernels.dot_tile import ROUNDER_BITS
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.simd import (
@@ -36,13 +38,9 @@ from tinychat.kernels.simd import (
     to_i32,
 )
 from tinychat.kernels.threads import share
-from tinychat.kernels.weights import (
-    Float32Weight,
-    code_zero,
-    columns,
-    groups_per_activation_scale,
-    is_weight,
-)
+from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, is_weight
+
+ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 
 
 @intrinsic
@@ -63,14 +61,11 @@ def store_codes(typingctx, codes, index, stride, vector):
 
 
 class Groups(NamedTuple):
-    """How the K columns of a linear's input are cut: weight groups, and activation groups of some of them."""
+    """How the columns of a linear's input are cut."""
 
     columns: int
-    weight_groups: int
-    size: int  # columns of a weight group
-    count: int  # activation groups
-    per_scale: int  # weight groups of an activation group
-    width: int  # columns of an activation group
+    count: int
+    size: int  # columns of a group
 
 
 def groups_of(weight):
@@ -84,43 +79,43 @@ def overload_groups_of(weight):
 
     def quantized(weight):
         K, groups = columns(weight), weight.scales.shape[1]
-        per_scale = groups_per_activation_scale(groups)
-        return Groups(K, groups, K // groups, groups // per_scale, per_scale, K // groups * per_scale)
+        return Groups(K, groups, K // groups)
 
     def float32(weight):
         K = columns(weight)
-        return Groups(K, K // LANES, LANES, K // LANES, 1, LANES)
+        return Groups(K, K // LANES, LANES)
 
+    if is_weight(weight, SplitWeight):
+        return lambda weight: groups_of(weight.rest)
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 
-def write_group(weight, x, row, groups, a, tile, place, tokens):
-    """Write activation group `a` of `row` as token `place` of a tile of `tokens`."""
+def write_group(weight, x, row, groups, g, tile, place, tokens):
+    """Write group `g` of `row` as token `place` of a tile of `tokens`."""
     raise TypeError("only for compiled code")
 
 
 @overload(write_group, jit_options={**FLAGS, "forceinline": True})
-def overload_write_group(weight, x, row, groups, a, tile, place, tokens):
+def overload_write_group(weight, x, row, groups, g, tile, place, tokens):
     """Choose by the kind of weight."""
 
-    def quantized(weight, x, row, groups, a, tile, place, tokens):
+    def quantized(weight, x, row, groups, g, tile, place, tokens):
         peak = splat_f32(0.0)
-        for k in range(a * groups.width, (a + 1) * groups.width, LANES):
+        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
             peak = maximum(peak, absolute(load_f32(row, k)))
         largest = max_lanes(peak)
-        x.scales[(tile * groups.count + a) * tokens + place] = largest / np.float32(127)
         to_code = splat_f32(np.float32(127) / largest if largest > 0 else np.float32(0))
-        for g in range(a * groups.per_scale, (a + 1) * groups.per_scale):
-            total = splat_i32(0)
-            for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-                code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
-                total = add_i32(total, code)
-                store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
-            seed = (tile * groups.weight_groups + g) * tokens + place
-            x.seeds[seed] = -code_zero(weight) * sum_lanes_i32(total)
+        total = splat_i32(0)
+        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
+            code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
+            total = add_i32(total, code)
+            store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
+        position = (tile * groups.count + g) * tokens + place
+        x.scales[position] = largest / np.float32(127)
+        x.seeds[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_lanes_i32(total)
 
-    def float32(weight, x, row, groups, a, tile, place, tokens):
-        for k in range(a * LANES, (a + 1) * LANES):
+    def float32(weight, x, row, groups, g, tile, place, tokens):
+        for k in range(g * LANES, (g + 1) * LANES):
             x.values[(tile * groups.columns + k) * tokens + place] = row[k]
 
     return float32 if is_weight(weight, Float32Weight) else quantized
@@ -128,7 +123,7 @@ def overload_write_group(weight, x, row, groups, a, tile, place, tokens):
 
 @inlined
 def share_groups(thread, threads, T, count):
-    """Return the tokens and activation groups (first, last, first, last) that are thread `thread`'s.
+    """Return the tokens and groups (first, last, first, last) that are thread `thread`'s.
 
     Tokens are shared, or the groups of a single token, so that it keeps every thread busy.
     """
@@ -165,10 +160,10 @@ def write_normed(thread, threads, T, hidden, gain, size, eps, weight, x, tokens,
     for t in range(first, last):
         start = t * hidden.shape[1]
         scale = splat_f32(inverse_rms(hidden, start, size, eps))
-        for k in range(first_group * groups.width, last_group * groups.width, LANES):
+        for k in range(first_group * groups.size, last_group * groups.size, LANES):
             store_f32(row, k, multiply(multiply(load_f32(hidden, start + k), scale), load_f32(gain, k)))
-        for a in range(first_group, last_group):
-            write_group(weight, x, row, groups, a, t // tokens, t % tokens, tokens)
+        for g in range(first_group, last_group):
+            write_group(weight, x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
 @kernel
@@ -177,8 +172,8 @@ def write_plain(thread, threads, T, values, weight, x, tokens, rows):
     groups = groups_of(weight)
     first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
     for t in range(first, last):
-        for a in range(first_group, last_group):
-            write_group(weight, x, values[t], groups, a, t // tokens, t % tokens, tokens)
+        for g in range(first_group, last_group):
+            write_group(weight, x, values[t], groups, g, t // tokens, t % tokens, tokens)
 
 
 @kernel
@@ -188,14 +183,14 @@ def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
     first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
     for t in range(first, last):
         start = t * gate_up.shape[1]
-        for k in range(first_group * groups.width, last_group * groups.width, LANES):
+        for k in range(first_group * groups.size, last_group * groups.size, LANES):
             if k < size:
                 gate, up = load_f32(gate_up, start + k), load_f32(gate_up, start + size + k)
                 store_f32(row, k, keep_lanes(multiply(silu(gate), up), 0, size - k))
             else:
                 store_f32(row, k, splat_f32(0.0))
-        for a in range(first_group, last_group):
-            write_group(weight, x, row, groups, a, t // tokens, t % tokens, tokens)
+        for g in range(first_group, last_group):
+            write_group(weight, x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
 @inlined

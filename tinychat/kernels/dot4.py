@@ -1,6 +1,7 @@
 """Four products and a sum in each lane of a vector, exactly, on each instruction set.
 
-``sums[lane] + codes[4 lane : 4 lane + 4] . x[4 lane : 4 lane + 4]`` with unsigned codes and signed x.
+``sums[lane] + (codes - zero)[4 lane : 4 lane + 4] . x[4 lane : 4 lane + 4]`` with codes of 0..255, x of -127..127, and
+a zero that is 0 or 128, whichever is faster.
 """
 
 from llvmlite import ir
@@ -14,18 +15,22 @@ def dot4_vnni(builder, sums, codes, x):
     return call(builder, "llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
 
 
-def dot4_maddubs(builder, sums, codes, x):
-    """``vpmaddubsw`` then ``vpmaddwd``, in two halves; 2 x 15 x 127 cannot saturate 16 bits."""
+def dot4_signs(builder, sums, codes, x):
+    """``vpsignb``, ``vpmaddubsw`` and ``vpmaddwd``, in two halves, of ``codes - 128``.
+
+    The sign of the code goes to the activation, whose other factor is then no more than 128: 2 x 128 x 127 cannot
+    saturate 16 bits.
+    """
     i16x16, i32x8, u8x32 = ir.VectorType(I16, 16), ir.VectorType(I32, 8), ir.VectorType(I8, 32)
-    x = builder.bitcast(x, U8X64)
+    signed, x = builder.xor(codes, constant(128, I8, 64)), builder.bitcast(x, U8X64)
     halves = []
     for start in (0, 32):
         lanes = ir.Constant(ir.VectorType(I32, 32), list(range(start, start + 32)))
-        half_codes, half_x = (builder.shuffle_vector(v, v, lanes) for v in (codes, x))
-        assert half_codes.type == u8x32
-        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, half_codes, half_x)
-        ones = constant(1, I16, 16)
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, ones))
+        code, factor = (builder.shuffle_vector(v, v, lanes) for v in (signed, x))
+        size = call(builder, "llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
+        factor = call(builder, "llvm.x86.avx2.psign.b", u8x32, factor, code)
+        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
+        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
     joined = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, 16), list(range(16))))
     return builder.add(sums, joined)
 
@@ -41,12 +46,8 @@ def dot4_generic(builder, sums, codes, x):
     return sums
 
 
-def dot4_by_nibbles(builder, sums, codes, x):
-    """Codes up to 255 as two planes of nibbles, each of which `vpmaddubsw` takes without saturating."""
-    high = dot4_maddubs(builder, constant(0, I32), builder.lshr(codes, constant(4, I8, 64)), x)
-    sums = builder.add(sums, builder.shl(high, constant(4, I32)))
-    return dot4_maddubs(builder, sums, builder.and_(codes, constant(0x0F, I8, 64)), x)
-
-
-dot4_nibbles = {"avx512vnni": dot4_vnni, "avx2": dot4_maddubs, "generic": dot4_generic}[ISA]
-dot4_bytes = {"avx512vnni": dot4_vnni, "avx2": dot4_by_nibbles, "generic": dot4_generic}[ISA]
+dot4, DOT_ZERO = {
+    "avx512vnni": (dot4_vnni, 0),
+    "avx2": (dot4_signs, 128),
+    "generic": (dot4_generic, 0),
+}[ISA]

@@ -1,39 +1,17 @@
 """Register tiles of integers: weight codes times int8 activations, exactly; see `kernels.tile` for what a tile is."""
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.dot4 import dot4_bytes, dot4_nibbles
-from tinychat.kernels.simd import I8, I16, I32, U8X64, constant, i32x16
+from tinychat.kernels.dot4 import dot4
+from tinychat.kernels.simd import F32, F32X16, I32, ROUNDER, constant, fused, i32x16
 from tinychat.kernels.tile import address, load_splat, load_splats, unpack
 
-
-@intrinsic
-def low_nibbles(typingctx, lines):
-    """Return the low four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        mask = constant(0x0F, I8, 64)
-        vectors = unpack(builder, lines, arguments[0])
-        return cgutils.pack_array(builder, [builder.and_(line, mask) for line in vectors])
-
-    return lines(lines), codegen
-
-
-@intrinsic
-def high_nibbles(typingctx, lines):
-    """Return the high four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        # As 16-bit lanes and a mask: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that
-        # competes with the dot products for their execution units.
-        words, four, mask = ir.VectorType(I16, 32), constant(4, I16, 32), constant(0x0F, I8, 64)
-        shifted = (builder.lshr(builder.bitcast(line, words), four) for line in unpack(builder, lines, arguments[0]))
-        return cgutils.pack_array(builder, [builder.and_(builder.bitcast(line, U8X64), mask) for line in shifted])
-
-    return lines(lines), codegen
+# Integers that begin here are floats, `ROUNDER` above what they count.
+ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
 
 
 @intrinsic
@@ -50,19 +28,11 @@ def seed_tile(typingctx, seeds, index, rows, tokens):
 
 
 @intrinsic
-def dot_nibbles(typingctx, tile, codes, activations, index):
-    """Add to each accumulator lane the dot product of 4 codes (0..15) and 4 int8 activations of its token."""
-    return tile(tile, codes, activations, types.intp), dot_codegen(tile, codes, dot4_nibbles)
+def dot(typingctx, tile, codes, activations, index):
+    """Add to each accumulator lane the dot product of 4 codes and 4 int8 activations of its token.
 
-
-@intrinsic
-def dot_bytes(typingctx, tile, codes, activations, index):
-    """Add to each accumulator lane the dot product of 4 codes (0..255) and 4 int8 activations of its token."""
-    return tile(tile, codes, activations, types.intp), dot_codegen(tile, codes, dot4_bytes)
-
-
-def dot_codegen(tile, codes, dot4):
-    """Return the code generator of a tile of dot products; token t's 4 bytes are at ``index + 4 * t``."""
+    Token t's 4 activations are at ``index + 4 * t``; what code counts as 0 is `dot4.DOT_ZERO`.
+    """
     rows, tokens = len(codes), len(tile) // len(codes)
 
     def codegen(context, builder, signature, arguments):
@@ -76,4 +46,28 @@ def dot_codegen(tile, codes, dot4):
                 sums[r * tokens + t] = dot4(builder, sums[r * tokens + t], lines[r], x)
         return cgutils.pack_array(builder, sums)
 
-    return codegen
+    return tile(tile, codes, activations, types.intp), codegen
+
+
+@intrinsic
+def add_scaled(typingctx, tile, sums, row_scales, scales, index, tokens):
+    """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
+
+    The sums began at `ROUNDER_BITS` and count less than 2**22. Row scales are whole numbers of up to 8 bits, so that
+    ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        kinds = signature.args
+        values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(kinds, arguments[:3]))
+        container, first = arguments[3:5]
+        offsets = [builder.fmul(factor, constant(-ROUNDER)) for factor in factors]
+        by_token = load_splats(context, builder, kinds[3], container, first, len(tokens), F32)
+        result = []
+        for i, (value, n) in enumerate(zip(values, integers)):
+            r, t = divmod(i, len(tokens))
+            scaled = fused(builder, builder.bitcast(n, F32X16), factors[r], offsets[r])
+            result.append(fused(builder, scaled, by_token[t], value))
+        return cgutils.pack_array(builder, result)
+
+    return tile(tile, sums, row_scales, scales, types.intp, tokens), codegen

@@ -2,39 +2,26 @@
 
 For a quantized weight, per output row (a lane) and group g of columns:
 
-    sums   = -zero * sum(x) + dot(codes, x)          integers, exact
-    part  += sums * scale[g]                         over the groups of one activation scale
-    total += part * x_scale                          groups ascending
+    sums   = dot(codes - zero, x)                    integers, exact
+    total += round(sums * scale[g]) * x_scale[g]     groups ascending
+    out    = total * row_scale
 
 The same instructions in the same order for one token and for many, so the bits are the same. One token reads
-N*K/2 + N*K/group_size*2 bytes (int4) and is bound by memory; many tokens reuse each line for a whole tile and
-are bound by the dot products. Reference: ``tests/reference.py``.
+N*K/2 + N*K/group_size bytes (int4) and is bound by memory. Many tokens are bound by the dot products.
+Reference: ``tests/reference.py``.
 """
 
 from numba.extending import overload
 
-from tinychat.kernels.dot_tile import dot_bytes, dot_nibbles, high_nibbles, low_nibbles, seed_tile
+from tinychat.kernels.codes import load_table, look_up_high, look_up_low
+from tinychat.kernels.dot_tile import add_scaled, dot, seed_tile
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
-from tinychat.kernels.threads import settle, take
-from tinychat.kernels.tile import (
-    add_outer,
-    add_scaled_by_row,
-    add_scaled_by_token,
-    load_lines,
-    load_rows,
-    store_tile,
-    zero_tile,
-)
-from tinychat.kernels.weights import (
-    Float32Weight,
-    Int4Weight,
-    columns,
-    groups_per_activation_scale,
-    is_weight,
-)
+from tinychat.kernels.threads import barrier, settle, take
+from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
+from tinychat.kernels.weights import Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
 # Tile shapes: tuples whose lengths count. 2 x 6 fills the 32 registers of AVX-512, 1 x 4 the 16 of AVX2. One token
 # takes one row block at a time: two at once are two streams that the processor prefetches badly (0.6 x the speed).
@@ -65,13 +52,14 @@ def overload_dot_group(weight, sums, first, step, lines, codes, index, rows, tok
     """Choose by the kind of weight; a line is 8 columns of int4 or 4 of int8."""
 
     def int4(weight, sums, first, step, lines, codes, index, rows, tokens):
+        table = load_table(weight.table)
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, step, rows)
             if len(tokens) == 1:
                 prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             x = index + j * 8 * len(tokens)
-            sums = dot_nibbles(sums, low_nibbles(line), codes, x)
-            sums = dot_nibbles(sums, high_nibbles(line), codes, x + 4 * len(tokens))
+            sums = dot(sums, look_up_low(table, line), codes, x)
+            sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
         return sums
 
     def int8(weight, sums, first, step, lines, codes, index, rows, tokens):
@@ -79,7 +67,7 @@ def overload_dot_group(weight, sums, first, step, lines, codes, index, rows, tok
             line = load_lines(weight.packed, first + j * 64, step, rows)
             if len(tokens) == 1:
                 prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
-            sums = dot_bytes(sums, line, codes, index + j * 4 * len(tokens))
+            sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
     return int4 if is_weight(weight, Int4Weight) else int8
@@ -96,23 +84,17 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
 
     def quantized(weight, x, tile, block, stride, rows, tokens):
         T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
-        per_scale = groups_per_activation_scale(groups)
-        scales, lines = groups // per_scale, row_lines // groups
-        group_bytes = columns(weight) // groups * T
+        lines, group_bytes = row_lines // groups, columns(weight) // groups * T
         step, scale_step = stride * row_lines * 64, stride * groups * LANES
         total = zero_tile(rows, tokens)
-        for a in range(scales):
-            part = zero_tile(rows, tokens)
-            for g in range(a * per_scale, (a + 1) * per_scale):
-                position = tile * groups + g
-                sums = seed_tile(x.seeds, position * T, rows, tokens)
-                first = (block * row_lines + g * lines) * 64
-                sums = dot_group(weight, sums, first, step, lines, x.codes, position * group_bytes, rows, tokens)
-                scale = (block * groups + g) * LANES
-                row_scales = load_rows(weight.scales, scale, scale_step, rows)
-                part = add_scaled_by_row(part, sums, row_scales)
-            total = add_scaled_by_token(total, part, x.scales, (tile * scales + a) * T, tokens)
-        return total
+        for g in range(groups):
+            position = tile * groups + g
+            sums = seed_tile(x.seeds, position * T, rows, tokens)
+            first = (block * row_lines + g * lines) * 64
+            sums = dot_group(weight, sums, first, step, lines, x.codes, position * group_bytes, rows, tokens)
+            scales = load_rows(weight.scales, (block * groups + g) * LANES, scale_step, rows)
+            total = add_scaled(total, sums, scales, x.scales, position * T, tokens)
+        return scale_by_row(total, load_rows(weight.row_scales, block * LANES, stride * LANES, rows))
 
     def float32(weight, x, tile, block, stride, rows, tokens):
         T, K = len(tokens), columns(weight)
@@ -126,13 +108,13 @@ def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
 
 
 @inlined
-def write_tile(buffer, bias, out, block, stride, tile, T, residual, rows, tokens):
+def write_tile(buffer, bias, out, offset, block, stride, tile, T, residual, rows, tokens):
     """Add bias and, if asked, what `out` holds to a finished tile, and store the rows and tokens that exist."""
     for r in range(len(rows) if stride > 0 else 1):
         n = (block + r) * LANES
         for t in range(min(len(tokens), T - tile * len(tokens))):
             value = load_f32(buffer, (r * len(tokens) + t) * LANES)
-            place = (tile * len(tokens) + t) * out.shape[1] + n
+            place = (tile * len(tokens) + t) * out.shape[1] + offset + n
             if bias.shape[0] > 0:
                 value = add(value, load_f32(bias, n))
             if residual:
@@ -141,7 +123,7 @@ def write_tile(buffer, bias, out, block, stride, tile, T, residual, rows, tokens
 
 
 @inlined
-def linear_rows(weight, x, T, out, buffer, residual, first, last, rows, tokens):
+def linear_rows(weight, x, T, out, offset, buffer, residual, first, last, rows, tokens):
     """Compute row blocks ``first..last`` for all tokens."""
     for tile in range((T + len(tokens) - 1) // len(tokens)):
         for block in range(first, last, len(rows)):
@@ -149,7 +131,7 @@ def linear_rows(weight, x, T, out, buffer, residual, first, last, rows, tokens):
             stride = 1 if block + len(rows) <= last else 0
             total = linear_tile(weight, x, tile, block, stride, rows, tokens)
             store_tile(buffer, 0, total)
-            write_tile(buffer, weight.bias, out, block, stride, tile, T, residual, rows, tokens)
+            write_tile(buffer, weight.bias, out, offset, block, stride, tile, T, residual, rows, tokens)
 
 
 @inlined
@@ -160,11 +142,12 @@ def unit_rows(weight, blocks, threads, rows):
 
 
 @kernel
-def linear(thread, threads, mailbox, weight, x, T, out, buffers, residual):
+def linear(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
     """Do whatever rows thread `thread` gets to.
 
-    x : activations of `T` tokens, tiled by `tokens_per_tile`; out : float32 [>= T, >= N], rows of a stride that is
-    a multiple of 16; buffers : float32 [threads, TILE_FLOATS]; residual : bool, add to `out`.
+    x : activations of `T` tokens, tiled by `tokens_per_tile`; out : float32 [>= T, >= offset + N], rows of a stride
+    that is a multiple of 16, as is `offset`, where in them the output begins; buffers : float32 [threads, TILE_FLOATS];
+    residual : bool, add to `out`.
     """
     blocks = out_blocks(weight)
     size = unit_rows(weight, blocks, threads, len(DECODE_ROWS) if T == 1 else len(ROWS))
@@ -173,11 +156,38 @@ def linear(thread, threads, mailbox, weight, x, T, out, buffers, residual):
     while unit < units:
         first, last = unit * size, min((unit + 1) * size, blocks)
         if T == 1:
-            linear_rows(weight, x, T, out, buffers[thread], residual, first, last, DECODE_ROWS, ONE_TOKEN)
+            linear_rows(weight, x, T, out, offset, buffers[thread], residual, first, last, DECODE_ROWS, ONE_TOKEN)
         else:
-            linear_rows(weight, x, T, out, buffers[thread], residual, first, last, ROWS, TOKENS)
+            linear_rows(weight, x, T, out, offset, buffers[thread], residual, first, last, ROWS, TOKENS)
         unit = take(mailbox, thread)
     settle(mailbox, thread, threads, units)
+
+
+def head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+    """Do the same for a weight that may be a `SplitWeight`."""
+    raise TypeError("only for compiled code")
+
+
+@overload(head, jit_options=FLAGS)
+def overload_head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+    """Choose by the kind of weight; units of the second part are handed out when all of the first have been."""
+
+    def split(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+        linear(thread, threads, mailbox, weight.frequent, x, T, out, offset, buffers, residual)
+        threads = barrier(mailbox, thread)
+        second = offset + weight.frequent.packed.shape[0] * LANES
+        linear(thread, threads, mailbox, weight.rest, x, T, out, second, buffers, residual)
+
+    def whole(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+        linear(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual)
+
+    return split if is_weight(weight, SplitWeight) else whole
+
+
+@kernel
+def head_alone(mailbox, weight, x, T, out, buffers):
+    """Apply a weight of any kind on one thread."""
+    head(0, 1, mailbox, weight, x, T, out, 0, buffers, False)
 
 
 def out_blocks(weight):

@@ -6,12 +6,12 @@ below them a rate lies is what there is left to gain.
 
 import numpy as np
 
-from tinychat.kernels.dot_tile import dot_nibbles, low_nibbles, seed_tile
+from tinychat.kernels.dot_tile import ROUNDER_BITS, add_scaled, dot, seed_tile
 from tinychat.kernels.linear import ROWS, TOKENS
 from tinychat.kernels.policy import kernel
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
-from tinychat.kernels.tile import add_outer, add_scaled_by_row, load_lines, load_rows, store_tile, zero_tile
+from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
 
 # Neighbouring lines read at once, each into a sum of its own. On a Zen 4 core 4 read 35 GB/s, like 1 and 8, prefetched
 # or not; lines that are far apart, as several streams, read 15 to 25.
@@ -41,13 +41,14 @@ def read_share(thread, threads, values, out):
 def multiply_share(thread, rounds, codes, x, out):
     """Do `rounds` times the ``MULTIPLY_ADDS`` of a linear's tile, all from registers and the first-level cache.
 
-    codes : uint8 [rows of a tile, 64], below 16; x : int8 [TILES_OF_X, tokens of a tile, 4];
+    codes : uint8 [rows of a tile, 64]; x : int8 [TILES_OF_X, tokens of a tile, 4];
     out : float32 [threads, TILE_FLOATS], the sums.
     """
-    seeds, ones = np.zeros(len(TOKENS), np.int32), np.ones(len(ROWS) * LANES, np.float32)
+    # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
+    seeds, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(len(ROWS) * LANES, np.float32)
     sums = seed_tile(seeds, 0, ROWS, TOKENS)
-    lines = low_nibbles(load_lines(codes, 0, 64, ROWS))
+    lines = load_lines(codes, 0, 64, ROWS)
     for i in range(rounds):
-        sums = dot_nibbles(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
-    tile = add_scaled_by_row(zero_tile(ROWS, TOKENS), sums, load_rows(ones, 0, LANES, ROWS))
+        sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
+    tile = add_scaled(zero_tile(ROWS, TOKENS), sums, load_rows(ones, 0, LANES, ROWS), ones, 0, TOKENS)
     store_tile(out, thread * TILE_FLOATS, tile)

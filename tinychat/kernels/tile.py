@@ -107,35 +107,16 @@ def load_rows(typingctx, array, index, stride, rows):
 
 
 @intrinsic
-def add_scaled_by_row(typingctx, tile, sums, scales):
-    """Return ``tile + float(sums) * scale`` with one scale vector for each row block."""
+def scale_by_row(typingctx, tile, scales):
+    """Return ``tile * scale`` with one scale vector for each row block."""
     tokens = len(tile) // len(scales)
 
     def codegen(context, builder, signature, arguments):
-        values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(signature.args, arguments))
-        result = [
-            fused(builder, builder.sitofp(n, F32X16), factors[i // tokens], value)
-            for i, (value, n) in enumerate(zip(values, integers))
-        ]
-        return cgutils.pack_array(builder, result)
+        values, factors = (unpack(builder, kind, v) for kind, v in zip(signature.args, arguments))
+        scaled = [builder.fmul(value, factors[i // tokens]) for i, value in enumerate(values)]
+        return cgutils.pack_array(builder, scaled)
 
-    return tile(tile, sums, scales), codegen
-
-
-@intrinsic
-def add_scaled_by_token(typingctx, tile, addend, scales, index, tokens):
-    """Return ``tile + addend * scales[index + t]`` with one scale for each token."""
-
-    def codegen(context, builder, signature, arguments):
-        values, addends, container, first, _ = arguments
-        values, addends = unpack(builder, tile, values), unpack(builder, addend, addends)
-        factors = load_splats(context, builder, signature.args[2], container, first, len(tokens), F32)
-        result = [
-            fused(builder, a, factors[i % len(tokens)], value) for i, (value, a) in enumerate(zip(values, addends))
-        ]
-        return cgutils.pack_array(builder, result)
-
-    return tile(tile, addend, scales, types.intp, tokens), codegen
+    return tile(tile, scales), codegen
 
 
 @intrinsic

@@ -2,7 +2,8 @@
 
 ``tinychat.json`` says what the folder is::
 
-    {"format": 1, "quantization": {"method": "int4", "group_size": 32}, "source": "owner/name", ...}
+    {"format": 2, "source": "owner/name",
+     "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
 ``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
 tensors of `layout.tensor_specs`, in the very order that the kernels read; loading is a memory map.
@@ -23,11 +24,10 @@ from tinychat.model.config import ModelConfig
 from tinychat.model.json_file import read_json_object
 from tinychat.model.layout import LINE, Quantization, TensorSpec, tensor_specs
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
-# float16 travels as uint16: Numba has no float16 on CPUs.
-MAPPED_AS: dict[str, np.dtype[Any]] = {"U8": np.dtype("<u1"), "F16": np.dtype("<u2"), "F32": np.dtype("<f4")}
+MAPPED_AS: dict[str, np.dtype[Any]] = {"U8": np.dtype("<u1"), "I8": np.dtype("<i1"), "F32": np.dtype("<f4")}
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,12 @@ def read_description(path: Path) -> Quantization:
             "convert the model again, or update tinychat"
         )
     stored = description.get("quantization")
-    if not isinstance(stored, dict) or stored.keys() != {"method", "group_size"}:
+    if not isinstance(stored, dict) or stored.keys() != {"method", "group_size", "int8", "frequent"}:
         raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again')
     try:
-        return Quantization(**stored)
+        return Quantization(**stored | {"int8": tuple(stored["int8"])})
+    except TypeError:
+        raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again') from None
     except SettingError as error:
         raise ModelFolderError(f"{path / DESCRIPTION}: {error}") from None
 

@@ -15,7 +15,7 @@ from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.kv import layer_of_cache
-from tinychat.kernels.linear import linear, tokens_per_tile
+from tinychat.kernels.linear import head, linear, tokens_per_tile
 from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import THREADS, barrier, begin, release
@@ -91,9 +91,9 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         sizes.rms_norm_eps,
     )
     tokens = tokens_per_tile(T)
-    alone, added = np.bool_(0), np.bool_(1)  # literals would compile `linear` once for each
+    at, alone, added = np.int64(0), np.bool_(0), np.bool_(1)  # literals would compile `linear` once for each
 
-    embed(thread, threads, p.embed_tokens, job.ids[:T], s.hidden, s.rows)
+    embed(thread, threads, p.embed_tokens, job.ids[:T], s.hidden)
     for layer in range(p.norms.input_layernorm.shape[0]):
         kv, window = layer_of_cache(cache, layer), sizes.windows[layer]
         qkv_proj, o_proj = layer_of(p.qkv_proj, layer), layer_of(p.o_proj, layer)
@@ -103,7 +103,7 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         gain = p.norms.input_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, qkv_proj, x, tokens, s.rows)
         threads = barrier(mailbox, thread)
-        linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, s.tiles, alone)
+        linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, at, s.tiles, alone)
         threads = barrier(mailbox, thread)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
         rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv)
@@ -112,23 +112,23 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         threads = barrier(mailbox, thread)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         threads = barrier(mailbox, thread)
-        linear(thread, threads, mailbox, o_proj, x, T, s.hidden, s.tiles, added)
+        linear(thread, threads, mailbox, o_proj, x, T, s.hidden, at, s.tiles, added)
 
         threads = barrier(mailbox, thread)
         gain = p.norms.post_attention_layernorm[layer]
         write_normed(thread, threads, T, s.hidden, gain, D, eps, gate_up_proj, x, tokens, s.rows)
         threads = barrier(mailbox, thread)
-        linear(thread, threads, mailbox, gate_up_proj, x, T, s.gate_up, s.tiles, alone)
+        linear(thread, threads, mailbox, gate_up_proj, x, T, s.gate_up, at, s.tiles, alone)
         threads = barrier(mailbox, thread)
         write_swiglu(thread, threads, T, s.gate_up, F, down_proj, x, tokens, s.rows)
         threads = barrier(mailbox, thread)
-        linear(thread, threads, mailbox, down_proj, x, T, s.hidden, s.tiles, added)
+        linear(thread, threads, mailbox, down_proj, x, T, s.hidden, at, s.tiles, added)
 
     threads = barrier(mailbox, thread)
     last, tokens = s.hidden[T - outputs : T], tokens_per_tile(outputs)
     write_normed(thread, threads, outputs, last, p.norms.norm, D, eps, p.lm_head, x, tokens, s.rows)
     threads = barrier(mailbox, thread)
-    linear(thread, threads, mailbox, p.lm_head, x, outputs, job.logits, s.tiles, alone)
+    head(thread, threads, mailbox, p.lm_head, x, outputs, job.logits, at, s.tiles, alone)
     threads = barrier(mailbox, thread)
 
 

@@ -6,29 +6,50 @@ layers; query, key and value projections are one linear, gate and up projections
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
 from tinychat.model.config import ModelConfig
 
 METHODS = ("int4", "int8", "f32")
 GROUP_SIZES = (32, 64, 128)
+LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")
+# The first rows of the embedding, where they are stored apart from the others.
+FREQUENT = "frequent_tokens"
 LANES = 16
 LINE = 64  # bytes
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, or "f32"."""
+    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, or "f32".
+
+    `int8` names the linears of an int4 model that are stored in int8; `frequent` is how many of the first rows of the
+    embedding are, a multiple of 16: tokenizers number the most frequent tokens first.
+    """
 
     method: str = "int4"
     group_size: int = 32
+    int8: tuple[str, ...] = ()
+    frequent: int = 0
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise SettingError(f"quantization {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
         if self.group_size not in GROUP_SIZES:
             raise SettingError(f"group size {self.group_size} is not supported: choose 32, 64 or 128")
+        for name in self.int8:
+            if self.method != "int4" or name not in LINEARS:
+                raise SettingError(f"{name!r} cannot be in int8 beside {self.method}: choose from {', '.join(LINEARS)}")
+
+        if type(self.frequent) is not int or self.frequent < 0 or self.frequent % LANES:
+            raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
+        if self.frequent and (self.method != "int4" or "embed_tokens" in self.int8):
+            raise SettingError(f"{self.frequent} rows cannot be in int8: the embedding is not in int4")
+
+    def method_of(self, linear: str) -> str:
+        """Return how a linear of this name is stored."""
+        return "int8" if linear in (*self.int8, FREQUENT) else self.method
 
     @property
     def column_multiple(self) -> int:
@@ -46,6 +67,7 @@ class Linear:
     columns: int
     layers: int | None  # None: outside the decoder layers
     bias: bool = False
+    first: int = 0  # row of its only source that it begins at
 
 
 @dataclass(frozen=True)
@@ -69,7 +91,7 @@ class TensorSpec:
     @property
     def bytes(self) -> int:
         """Size of the data."""
-        return math.prod(self.shape) * {"U8": 1, "F16": 2, "F32": 4}[self.dtype]
+        return math.prod(self.shape) * {"U8": 1, "I8": 1, "F32": 4}[self.dtype]
 
 
 def padded(size: int, multiple: int) -> int:
@@ -98,6 +120,16 @@ def linears(config: ModelConfig) -> list[Linear]:
     return found
 
 
+def stored_linears(config: ModelConfig, quantization: Quantization) -> list[Linear]:
+    """List the linear layers as they are stored: the embedding's frequent rows apart from the others."""
+    embedding, *others = linears(config)
+    if not quantization.frequent:
+        return [embedding, *others]
+    first, (rows,) = quantization.frequent, embedding.rows
+    frequent = replace(embedding, name=FREQUENT, rows=(first,))
+    return [frequent, replace(embedding, rows=(rows - first,), first=first), *others]
+
+
 def norms(config: ModelConfig) -> list[Norm]:
     """List the norms."""
     D, d, L = config.hidden_size, config.head_dim, config.num_hidden_layers
@@ -118,7 +150,7 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line.
     """
     specs: dict[str, TensorSpec] = {}
-    for linear in linears(config):
+    for linear in stored_linears(config, quantization):
         stack = () if linear.layers is None else (linear.layers,)
         specs.update(_linear_specs(linear, quantization, stack))
     for norm in norms(config):
@@ -133,12 +165,16 @@ def _linear_specs(
 ) -> Iterator[tuple[str, TensorSpec]]:
     N = padded(sum(linear.rows), LANES)
     K = padded(linear.columns, quantization.column_multiple)
-    if quantization.method == "f32":
+    method = quantization.method_of(linear.name)
+    if method == "f32":
         yield f"{linear.name}.values", TensorSpec("F32", (*stack, N // LANES, K, LANES))
     else:
-        per_line = 8 if quantization.method == "int4" else 4
+        per_line = 8 if method == "int4" else 4
         yield f"{linear.name}.packed", TensorSpec("U8", (*stack, N // LANES, K // per_line, LANES, 4))
         groups = K // quantization.group_size
-        yield f"{linear.name}.scales", TensorSpec("F16", (*stack, N // LANES, groups, LANES))
+        yield f"{linear.name}.scales", TensorSpec("I8", (*stack, N // LANES, groups, LANES))
+        yield f"{linear.name}.row_scales", TensorSpec("F32", (*stack, N // LANES, LANES))
+    if method == "int4":
+        yield f"{linear.name}.table", TensorSpec("I8", (*stack, 16))
     if linear.bias:
         yield f"{linear.name}.bias", TensorSpec("F32", (*stack, N))

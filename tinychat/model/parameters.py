@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight
+from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.model.folder import ModelFolder
 from tinychat.model.forward import Norms, Parameters
+from tinychat.model.layout import FREQUENT
 
-QUANTIZED = {"int4": Int4Weight, "int8": Int8Weight}
+KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
 
 def bind_parameters(folder: ModelFolder) -> Parameters:
@@ -16,23 +17,26 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
     tensors, L = folder.tensors, folder.config.num_hidden_layers
 
     def weight(name: str) -> Any:
-        stack = (L,) if name not in ("embed_tokens", "lm_head") else ()
+        stack = (L,) if name not in (FREQUENT, "embed_tokens", "lm_head") else ()
+        kind = KINDS[folder.quantization.method_of(name)]
+        *parts, _ = kind._fields
         bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))
-        if folder.quantization.method == "f32":
-            return Float32Weight(tensors[f"{name}.values"], bias)
-        kind = QUANTIZED[folder.quantization.method]
-        return kind(tensors[f"{name}.packed"], tensors[f"{name}.scales"], bias)
+        return kind(*(tensors[f"{name}.{part}"] for part in parts), bias)
+
+    def embedding() -> Any:
+        rest = weight("embed_tokens")
+        return SplitWeight(weight(FREQUENT), rest) if folder.quantization.frequent else rest
 
     def norm(name: str) -> Any:
         return tensors.get(name, np.zeros((L, 0), np.float32))
 
     return Parameters(
-        embed_tokens=weight("embed_tokens"),
+        embed_tokens=embedding(),
         qkv_proj=weight("qkv_proj"),
         o_proj=weight("o_proj"),
         gate_up_proj=weight("gate_up_proj"),
         down_proj=weight("down_proj"),
-        lm_head=weight("embed_tokens" if folder.config.tie_word_embeddings else "lm_head"),
+        lm_head=embedding() if folder.config.tie_word_embeddings else weight("lm_head"),
         norms=Norms(
             input_layernorm=norm("input_layernorm"),
             q_norm=norm("q_norm"),

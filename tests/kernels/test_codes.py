@@ -1,0 +1,98 @@
+"""Every way to look up four-bit codes gives what the table holds, whichever of them this instruction set chose."""
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from kernels.kernel_inputs import compiled
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tinychat.kernels import codes
+from tinychat.kernels.memory import element_pointer
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.simd import U8X64
+from tinychat.kernels.tile import load_lines
+
+WAYS = {"generic": [codes.shuffle_generic], "avx2": [codes.shuffle_generic, codes.shuffle_256]}
+WAYS["avx512vnni"] = [*WAYS["avx2"], codes.shuffle_512]
+if llvm.get_host_cpu_features().get("avx512vbmi"):
+    WAYS["avx512vnni"].append(codes.shuffle_vbmi)
+
+ways = pytest.mark.parametrize("shuffle", [*WAYS[ISA], codes.shuffle], ids=lambda way: way.__name__)
+
+
+def look_up(shuffle):
+    """Return a function that writes to `out` what `table` holds for the low four bits of each of 64 bytes."""
+
+    @intrinsic
+    def apply(typingctx, table, indices, out):
+        def codegen(context, builder, signature, arguments):
+            zero = context.get_constant(types.intp, 0)
+            at = [element_pointer(context, builder, *each, zero, U8X64) for each in zip(signature.args, arguments)]
+            builder.store(shuffle(builder, *(builder.load(pointer, align=1) for pointer in at[:2])), at[2], align=1)
+            return context.get_dummy_value()
+
+        return types.void(table, indices, out), codegen
+
+    @compiled
+    def run(table, indices, out):
+        apply(table, indices, out)
+
+    return run
+
+
+@ways
+def test_a_byte_is_looked_up_by_its_low_four_bits(shuffle, rng):
+    run, out = look_up(shuffle), np.zeros(64, np.uint8)
+    table = rng.permutation(256)[:16].astype(np.uint8)
+    for start in range(0, 256, 64):
+        indices = rng.permutation(np.arange(start, start + 64)).astype(np.uint8)
+        run(np.tile(table, 4), indices, out)
+        np.testing.assert_array_equal(out, table[indices & 15])
+
+
+@compiled
+def both_halves(table, line, out):
+    """Write what the low halves of a line stand for, then what the high ones do."""
+    entries = codes.load_table(table)
+    lines = load_lines(line, 0, 0, (0,))
+    write_line(out, 0, codes.look_up_low(entries, lines))
+    write_line(out, 64, codes.look_up_high(entries, lines))
+
+
+@intrinsic
+def write_line(typingctx, out, index, lines):
+    def codegen(context, builder, signature, arguments):
+        container, first, vectors = arguments
+        pointer = element_pointer(context, builder, signature.args[0], container, first, U8X64)
+        builder.store(builder.extract_value(vectors, 0), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, lines), codegen
+
+
+def test_nibbles_of_a_line_become_entries_above_128(rng):
+    table = np.concatenate([[-128, 127, 0], rng.integers(-128, 128, 13)]).astype(np.int8)
+    line, out = rng.integers(0, 256, 64, dtype=np.uint8), np.zeros(128, np.uint8)
+    both_halves(table, line, out)
+    np.testing.assert_array_equal(
+        out.astype(int), np.concatenate([table[line & 15], table[line >> 4]]).astype(int) + 128
+    )
+
+
+def test_neon_looks_up_with_its_own_instruction():
+    """On whatever processor this runs: only the assembly is looked at."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
+    except RuntimeError:
+        pytest.skip("this LLVM compiles for its host only")
+    module = ir.Module()
+    module.triple = "aarch64-unknown-linux-gnu"
+    function = ir.Function(module, ir.FunctionType(U8X64, [U8X64, U8X64]), "look_up")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(codes.shuffle_neon(builder, *function.args))
+    assembly = target.create_target_machine().emit_assembly(llvm.parse_assembly(str(module)))
+    assert assembly.count("\ttbl\t") == 4, assembly
