@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import reference
 
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.linear import TILE_FLOATS, tokens_per_tile
 from tinychat.kernels.policy import FLAGS
 from tinychat.kernels.weights import (
     Float32Weight,
@@ -65,7 +65,7 @@ def random_table(rng):
 
 def tokens_of(T):
     """Return the tokens that a tile of activations holds."""
-    return 1 if T == 1 else len(TOKENS)
+    return tokens_per_tile.py_func(T)
 
 
 def empty_activations(method, T, K, group_size=32):

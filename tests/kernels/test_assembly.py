@@ -64,7 +64,7 @@ def test_one_token_and_many_have_loops_of_their_own(loops):
     # A line holds 8 columns: two dot products for each row block and token; loops may be unrolled.
     assert per_loop, "no loop with dot products"
     assert per_loop[0] % 2 == 0
-    assert any(count % 24 == 0 for count in per_loop), f"no 2 x 6 tile among loops of {per_loop} dot products"
+    assert any(count % 24 == 0 for count in per_loop), f"no tile of twelve among loops of {per_loop} dot products"
     assert any(count % 24 for count in per_loop), f"no loop for one token among loops of {per_loop} dot products"
 
 

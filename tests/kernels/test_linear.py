@@ -25,7 +25,7 @@ from tinychat.kernels.linear import head, linear
 from tinychat.kernels.threads import new_mailbox
 from tinychat.kernels.weights import SplitWeight
 
-LENGTHS = (1, 2, 3, 17, 200)
+LENGTHS = (1, 2, 3, 6, 7, 17, 200)
 # (N, K, group size): odd and even numbers of row blocks, many groups and one in all.
 SHAPES = [(48, 64, 32), (80, 544, 32), (16, 32, 32), (32, 704, 32), (80, 576, 32), (96, 1280, 64), (64, 128, 128)]
 
@@ -130,7 +130,7 @@ def test_each_row_is_written_by_one_thread(method, rng):
 
 
 @methods
-@pytest.mark.parametrize("T", [2, 3, 17, 200])
+@pytest.mark.parametrize("T", [2, 3, 6, 7, 17, 200])
 def test_one_token_and_many_are_the_same_bits(method, T, rng):
     weight, _ = random_weight(rng, method, 80, 576, bias=True)
     values = rng.standard_normal((T, 576)).astype(np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tinychat.kernels.dot4 import DOT_ZERO
-from tinychat.kernels.linear import ROWS, TOKENS
+from tinychat.kernels.linear import TOKENS
 from tinychat.kernels.machine import (
     MULTIPLY_ADDS,
     READ_FLOATS,
@@ -26,12 +26,12 @@ def test_every_float_is_read_once(threads, rng):
 
 def test_every_product_is_made(rng):
     rounds = 2 * TILES_OF_X + 3
-    codes = rng.integers(0, 256, (len(ROWS), 64), np.uint8)
+    codes = rng.integers(0, 256, (1, 64), np.uint8)
     x = rng.integers(-127, 128, (TILES_OF_X, len(TOKENS), 4)).astype(np.int8)
     out = np.full((2, TILE_FLOATS), np.nan, np.float32)
     multiply_share(1, rounds, codes, x, out)
     total = sum(x[i % TILES_OF_X].astype(np.int64) for i in range(rounds))
-    expected = np.einsum("rli,ti->rtl", codes.reshape(len(ROWS), 16, 4).astype(np.int64) - DOT_ZERO, total)
+    expected = np.einsum("rli,ti->rtl", codes.reshape(1, 16, 4).astype(np.int64) - DOT_ZERO, total)
     np.testing.assert_array_equal(out[1].reshape(expected.shape), expected)
     assert np.isnan(out[0]).all()
     assert expected.size * 4 == MULTIPLY_ADDS

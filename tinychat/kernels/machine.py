@@ -7,7 +7,7 @@ below them a rate lies is what there is left to gain.
 import numpy as np
 
 from tinychat.kernels.dot_tile import ROUNDER_BITS, add_scaled, dot, seed_tile
-from tinychat.kernels.linear import ROWS, TOKENS
+from tinychat.kernels.linear import ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.policy import kernel
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
@@ -18,7 +18,6 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, 
 LINES = (0,) * 4
 ONE = (0,)
 READ_FLOATS = len(LINES) * LANES
-TILE_FLOATS = len(ROWS) * len(TOKENS) * LANES
 MULTIPLY_ADDS = TILE_FLOATS * 4
 TILES_OF_X = 8
 
@@ -41,14 +40,14 @@ def read_share(thread, threads, values, out):
 def multiply_share(thread, rounds, codes, x, out):
     """Do `rounds` times the ``MULTIPLY_ADDS`` of a linear's tile, all from registers and the first-level cache.
 
-    codes : uint8 [rows of a tile, 64]; x : int8 [TILES_OF_X, tokens of a tile, 4];
+    codes : uint8 [1, 64]; x : int8 [TILES_OF_X, tokens of a tile, 4];
     out : float32 [threads, TILE_FLOATS], the sums.
     """
     # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
-    seeds, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(len(ROWS) * LANES, np.float32)
-    sums = seed_tile(seeds, 0, ROWS, TOKENS)
-    lines = load_lines(codes, 0, 64, ROWS)
+    seeds, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)
+    sums = seed_tile(seeds, 0, ONE_ROW, TOKENS)
+    lines = load_lines(codes, 0, 64, ONE_ROW)
     for i in range(rounds):
         sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
-    tile = add_scaled(zero_tile(ROWS, TOKENS), sums, load_rows(ones, 0, LANES, ROWS), ones, 0, TOKENS)
+    tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_rows(ones, 0, LANES, ONE_ROW), ones, 0, TOKENS)
     store_tile(out, thread * TILE_FLOATS, tile)
