@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from tinychat.kernels.dot4 import DOT_ZERO
-from tinychat.kernels.linear import TOKENS
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.machine import (
     MULTIPLY_ADDS,
     READ_FLOATS,
-    TILE_FLOATS,
     TILES_OF_X,
     multiply_share,
     read_share,

@@ -8,11 +8,10 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from tinychat.kernels.linear import TOKENS
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.machine import (
     MULTIPLY_ADDS,
     READ_FLOATS,
-    TILE_FLOATS,
     TILES_OF_X,
     multiply_share,
     read_share,
