@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/train_demo.py demo-training
     cp -r demo-training/hf weights/demo-hf
-    .venv/bin/tinychat convert weights/demo-hf weights/demo
+    .venv/bin/tinychat convert weights/demo-hf weights/demo --method plain --no-check
 
 The first argument is a folder for the run: tokenizer, log and, every five minutes, the state, from which the same
 command goes on. ``total_steps.txt`` in it overrides ``--steps`` while the run goes, so that it can be brought to an

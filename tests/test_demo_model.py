@@ -27,7 +27,7 @@ def test_sizes_that_a_repository_can_carry():
 
 
 def test_converting_the_checkpoint_gives_the_same_bytes(tmp_path):
-    made = tinychat.convert(CHECKPOINT, tmp_path / "demo")
+    made = tinychat.convert(CHECKPOINT, tmp_path / "demo", method="plain", check=False)
     assert sorted(path.name for path in made.iterdir()) == sorted(path.name for path in DEMO.iterdir())
     for path in DEMO.iterdir():
         assert (made / path.name).read_bytes() == path.read_bytes(), path.name

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 import families
 import pytest
 
-from tinychat import locate
+from tinychat import locate, making
 from tinychat.checkpoint import hub
 from tinychat.checkpoint.store import store_folder
-from tinychat.conversion import convert as conversion
 from tinychat.errors import ConversionError, StoreError, TextError, TinychatError
 
 
@@ -19,12 +18,13 @@ def conversions(monkeypatch):
     """Replace the conversion by one that only notes what it was asked for."""
     calls = []
 
-    def convert(src, dst, progress=None, source=None):
+    def make(src, dst, recipe, progress, source):
+        assert recipe == making.Recipe()
         calls.append((src, source))
         dst.mkdir(parents=True)
-        (dst / "tinychat.json").write_text(json.dumps({"format": 1}))
+        (dst / "tinychat.json").write_text(json.dumps({"format": 2}))
 
-    monkeypatch.setattr(conversion, "convert", convert)
+    monkeypatch.setattr(making, "make", make)
     monkeypatch.setattr(locate, "check_checkpoint", lambda folder: None)
     return calls
 
@@ -154,7 +154,7 @@ def test_convert_takes_what_the_command_takes(monkeypatch, tmp_path):
     local = locate.convert("~/checkpoint", "~/local", "int8", 64, progress=lambda done, total: seen.append(done))
     assert (local, bool(seen)) == (tmp_path / "local", True)
     assert json.loads((local / "tinychat.json").read_text())["source"] == "checkpoint"
-    fetched = locate.convert("owner/name", tmp_path / "fetched")
+    fetched = locate.convert("owner/name", tmp_path / "fetched", method="plain", check=False)
     assert json.loads((fetched / "tinychat.json").read_text())["source"] == "owner/name"
     with pytest.raises(ConversionError, match="converted already"):
         locate.convert(local, tmp_path / "again")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from tinychat.checkpoint.store import ModelReference, list_models, store_folder
+from tinychat.checkpoint.store import ModelReference, certificate_lines, list_models, store_folder
 from tinychat.errors import TinychatError
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.model.config import ModelConfig
@@ -121,6 +121,8 @@ def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: s
     from tinychat.model.folder import open_model_folder
 
     opened = open_model_folder(folder)
+    for i, line in enumerate(certificate_lines(folder)):
+        findings.add("" if i else "quality", line)
     findings.check(lambda: _examine_text(findings, folder))
     _add_sizes(findings, opened.config, opened.quantization, context, kv)
 

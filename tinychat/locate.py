@@ -78,6 +78,11 @@ def convert(
     quant: str = "int4",
     group_size: int = 32,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    method: str = "gptq",
+    bits: str = "auto",
+    calibration: str | os.PathLike[str] | None = None,
+    check: bool = True,
 ) -> Path:
     """Convert a Hugging Face checkpoint into a model folder, downloading it first if it is a repo id.
 
@@ -91,7 +96,16 @@ def convert(
     group_size : {32, 64, 128}
         Columns that share one scale.
     progress : callable, optional
-        Called with (bytes done, bytes in all).
+        Called with (done, total).
+    method : {"plain", "importance", "gptq"}
+        How four-bit codes are chosen: each weight by itself, as fast as reading; each column by the importance that
+        texts give it; with each column's error passed on to the columns after it, which is best.
+    bits : str
+        Most bits of a weight on average, from "4.25" on, or "auto".
+    calibration : path, optional
+        A text file to look at the model with; the model writes texts of its own when omitted.
+    check : bool
+        Compare the result with the checkpoint, and note down its certificate.
 
     Returns
     -------
@@ -109,11 +123,13 @@ def convert(
     folder = checkpoint_folder(source)
     check_checkpoint(folder)
     # Imported here: a wrong `src` is told without waiting for Numba.
-    from tinychat.conversion import convert as conversion
+    from tinychat.making import Recipe, make
 
+    file = None if calibration is None else Path(os.path.expanduser(calibration))
+    recipe = Recipe(quant, group_size, method, bits, file, check)
     # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
     origin = None if os.path.isdir(os.path.expanduser(source)) else source
-    return conversion.convert(folder, target, quant, group_size, progress, origin)
+    return make(folder, target, recipe, progress, origin)
 
 
 def demo_model() -> Path:
@@ -211,9 +227,9 @@ def _convert_into_store(reference: ModelReference, progress: Callable[[int, int]
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
     check_checkpoint(source)
     # Imported here: only a conversion needs Numba.
-    from tinychat.conversion import convert as conversion
+    from tinychat.making import Recipe, make
 
-    conversion.convert(source, reference.path, progress=progress, source=reference.source)
+    make(source, reference.path, Recipe(), progress, reference.source)
 
 
 def _target(path: str) -> Path:

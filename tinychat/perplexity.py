@@ -130,7 +130,7 @@ def measure(
         )
     if against is not None:
         _check_comparable(model, against, text, prefix + ids)
-    total = _Totals()
+    total = Totals()
     for window in windows(len(ids), size, stride, begins):
         if progress is not None:
             progress(total.tokens, len(ids) - begins)
@@ -156,7 +156,7 @@ def log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
     return wide
 
 
-class _Totals:
+class Totals:
     """Sums over the positions scored so far."""
 
     def __init__(self) -> None:
@@ -176,6 +176,7 @@ class _Totals:
         self.agreements += int((log_p.argmax(axis=1) == log_q.argmax(axis=1)).sum())
 
     def report(self, context: int, stride: int, text_bytes: int, compared: bool) -> Report:
+        """Return the means, `context` and `stride` being those that were used."""
         n = self.tokens
         comparison = Comparison(_exp(self.reference_loss / n), self.divergence / n, self.agreements / n)
         return Report(
@@ -194,7 +195,7 @@ def _exp(value: float) -> float:
 
 
 def _score(
-    total: _Totals, model: Model, against: Model | None, prefix: list[int], ids: list[int], window: Window
+    total: Totals, model: Model, against: Model | None, prefix: list[int], ids: list[int], window: Window
 ) -> None:
     """Run one window and add its scored positions to `total`."""
     # The last token predicts nothing that is scored here, so it is not run; row t predicts token t + 1.

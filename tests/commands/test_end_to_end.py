@@ -42,7 +42,8 @@ def run(monkeypatch, capsys):
 def test_convert_writes_what_the_flags_say(run, checkpoint, tmp_path):
     assert run("convert", checkpoint, tmp_path / "model", "--quant", "int8", "--group-size", "64") == ""
     description = json.loads((tmp_path / "model" / "tinychat.json").read_text())
-    assert description["quantization"] == {"method": "int8", "group_size": 64}
+    assert description["quantization"] == {"method": "int8", "group_size": 64, "int8": [], "frequent": 0}
+    assert description["certificate"]["texts"]["text"]["kl"] < 0.05
     assert description["source"] == checkpoint.name
 
 
@@ -98,6 +99,7 @@ def test_perplexity_ends_with_one_json_object(run, model, checkpoint, tmp_path):
     assert found["tokens"] in (159, 160)
     assert 1 < found["perplexity"] < 1e6
     assert 0 < found["against"]["kl_divergence"] < 1
-    assert 0.5 < found["against"]["top1_agreement"] <= 1
+    # Weights drawn at random have no favourites: many tokens are all but equally likely.
+    assert 0.2 < found["against"]["top1_agreement"] <= 1
     *_, last = run("perplexity", model, text, "--against", model).splitlines()
     assert json.loads(last)["against"]["kl_divergence"] == 0

@@ -10,10 +10,10 @@ import pytest
 import reference
 from safetensors.numpy import load_file, save_file
 
-from tinychat.conversion.convert import convert
+from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.model.folder import open_model_folder
-from tinychat.model.layout import linears, norms
+from tinychat.model.layout import Quantization, linears, norms
 
 METHODS = ("int4", "int8", "f32")
 methods = pytest.mark.parametrize("method", METHODS)
@@ -42,19 +42,22 @@ def rows_of(folder, name, layer):
 
     if method == "f32":
         return reference.unpack_f32(part("values"))
-    if method == "int8":
-        return reference.dequantize_int8(part("packed"), part("scales"), part("row_scales"))
-    return reference.dequantize_int4(part("packed"), part("scales"), part("row_scales"), part("table"))
+    codes = [part("packed"), part("scales"), part("row_scales")]
+    if folder.quantization.method_of(name) == "int4":
+        return reference.dequantize_int4(*codes, part("table"))
+    return reference.dequantize_int8(*codes)
 
 
 def assert_linear(folder, linear, weights, allowed):
+    zero_table = 0 not in folder.tensors.get(f"{linear.name}.table", [0])
     for layer in [None] if linear.layers is None else range(linear.layers):
         names = [source.format(layer) for source in linear.sources]
         expected = np.concatenate([weights[f"{name}.weight"] for name in names]).astype(np.float64)
         got = rows_of(folder, linear.name, layer)
         N, K = expected.shape
         assert not got[N:].any()
-        assert not got[:, K:].any()
+        # A code of 0 need not stand for 0: columns beyond K meet inputs of 0.
+        assert zero_table or not got[:, K:].any()
         error = np.sqrt(np.mean((got[:N, :K] - expected) ** 2) / np.mean(expected**2))
         assert error <= allowed, f"{linear.name} is off by {error:.3f}"
         if linear.bias:
@@ -265,3 +268,89 @@ def test_unknown_settings_are_refused_before_anything_is_read(quant, group_size,
     with pytest.raises(SettingError):
         convert(tmp_path / "nothing here", tmp_path / "model", quant, group_size)
     assert list(tmp_path.iterdir()) == []
+
+
+TEXTS = [[1, 5, 9, 200, 31, 7] * 8, [3, 4, 77, 12] * 5]
+
+
+@pytest.mark.parametrize("coding", ["importance", "gptq"])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_calibrated_codes_mean_what_the_weights_meant(coding, name, tmp_path):
+    checkpoint = checkpoint_of(name, tmp_path)
+    folder = open_model_folder(
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), method=coding, texts=TEXTS)
+    )
+    weights = families.make_weights(families.BY_NAME[name])
+    for linear in linears(folder.config):
+        # What a code loses may be larger where the texts ask for it.
+        assert_linear(folder, linear, weights, 0.2)
+    description = json.loads((folder.path / "tinychat.json").read_text())
+    assert description["coding"] == coding
+    assert set(description["relative_rms_error"]) == {
+        f"{linear.name} {layer}"
+        for linear in linears(folder.config)
+        if linear.layers
+        for layer in range(folder.config.num_hidden_layers)
+    }
+
+
+def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):
+    checkpoint = checkpoint_of("qwen3", tmp_path)
+    stored = Quantization("int4", 32, ("lm_head", "o_proj"))
+    made = write_model_folder(checkpoint, tmp_path / "model", stored, method="gptq", texts=TEXTS)
+    folder = open_model_folder(made)
+    assert folder.quantization.int8 == ("lm_head", "o_proj")
+    weights = families.make_weights(families.BY_NAME["qwen3"])
+    for linear in linears(folder.config):
+        assert_linear(folder, linear, weights, 0.01 if linear.name in ("lm_head", "o_proj") else 0.2)
+
+
+def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
+    checkpoint = checkpoint_of("smollm2", tmp_path)
+    stored = Quantization("int4", 32, (), 32)
+    folder = open_model_folder(write_model_folder(checkpoint, tmp_path / "model", stored, method="gptq", texts=TEXTS))
+    rows = families.make_weights(families.BY_NAME["smollm2"])["model.embed_tokens.weight"].astype(np.float64)
+    tensors = folder.tensors
+    first = reference.dequantize_int8(
+        *(tensors[f"frequent_tokens.{part}"] for part in ("packed", "scales", "row_scales"))
+    )
+    rest = reference.dequantize_int4(
+        *(tensors[f"embed_tokens.{p}"] for p in ("packed", "scales", "row_scales", "table"))
+    )
+    for got, expected, allowed in ((first, rows[:32], 0.01), (rest, rows[32:], 0.2)):
+        N, K = expected.shape
+        assert np.sqrt(np.mean((got[:N, :K] - expected) ** 2) / np.mean(expected**2)) <= allowed
+
+
+@pytest.mark.parametrize(("method", "texts"), [("gptq", ()), ("awq", TEXTS)])
+def test_a_method_that_cannot_work_is_refused(method, texts, tmp_path):
+    with pytest.raises(SettingError, match=method):
+        write_model_folder(
+            checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), method=method, texts=texts
+        )
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_examines_a_model_gets_it_whole(tmp_path):
+    def examine(folder):
+        assert open_model_folder(folder).config.num_hidden_layers
+        return {"texts": {}}
+
+    made = write_model_folder(checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), examine=examine)
+    certificate = json.loads((made / "tinychat.json").read_text())["certificate"]
+    assert certificate["texts"] == {}
+    assert len(certificate["worst"]) == 4
+
+
+def test_inputs_that_overflow_are_told(tmp_path):
+    checkpoint = checkpoint_of("qwen2-window", tmp_path)
+
+    def enlarge(tensors):
+        tensors["model.layers.0.input_layernorm.weight"] = np.full_like(
+            tensors["model.layers.0.input_layernorm.weight"], 3e38
+        )
+
+    change_weights(checkpoint, enlarge)
+    with pytest.raises(ConversionError, match="inputs of qkv_proj are not finite"):
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), method="gptq", texts=TEXTS)
+    assert not (tmp_path / "model").exists()

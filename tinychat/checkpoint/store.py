@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -23,13 +24,14 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One line of the store: `bytes` is the size of its files; a source or method that is unknown is empty."""
+    """One line of the store: `bytes` is the size of its files; a source, method or quality that is unknown is empty."""
 
     name: str
     path: Path
     bytes: int
     source: str
     quantization: str
+    quality: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,56 @@ def _describe(path: Path) -> StoredModel:
         manifest = {}
     quantization = manifest.get("quantization")
     method = quantization.get("method") if isinstance(quantization, dict) else None
-    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), _as_text(method))
+    quality = _short(certificate_texts(manifest))
+    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), _as_text(method), quality)
+
+
+def certificate_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
+    """Return what a manifest's certificate says of each text: numbers by name; nothing where it has none."""
+    certificate = manifest.get("certificate")
+    texts = certificate.get("texts") if isinstance(certificate, dict) else None
+    if not isinstance(texts, dict):
+        return {}
+    return {
+        one_line(name, 40): {key: float(n) for key, n in entry.items() if isinstance(n, int | float)}
+        for name, entry in texts.items()
+        if isinstance(entry, dict)
+    }
+
+
+def certificate_lines(folder: Path) -> list[str]:
+    """Return the certificate of a model folder in lines to read; none where it has none.
+
+    Raises
+    ------
+    CheckpointError
+        If its manifest is damaged.
+    """
+    manifest = read_json_object(folder / MANIFEST)
+    texts = certificate_texts(manifest)
+    lines = [
+        f"{name}: KL {entry.get('kl', 0):.4f} to the checkpoint in float32, same top token {entry.get('top1', 0):.1%}, "
+        f"perplexity {entry.get('perplexity', 0):.2f} ({entry.get('source_perplexity', 0):.2f}), "
+        f"{entry.get('tokens', 0):.0f} tokens"
+        for name, entry in texts.items()
+    ]
+    certificate = manifest.get("certificate")
+    if lines and isinstance(certificate, dict):
+        if isinstance(bits := certificate.get("bits_per_weight"), int | float):
+            lines.append(f"{bits:.2f} bits a weight")
+        worst = certificate.get("worst")
+        if isinstance(worst, dict) and worst:
+            parts = [f"{one_line(name, 40)} {error:.1%}" for name, error in worst.items() if isinstance(error, float)]
+            lines.append(f"largest errors of outputs: {', '.join(parts)}")
+    return lines
+
+
+def _short(texts: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the mean KL over a certificate's tokens."""
+    tokens = sum(entry.get("tokens", 0.0) for entry in texts.values())
+    if tokens <= 0:
+        return ""
+    return f"KL {sum(entry.get('kl', 0.0) * entry.get('tokens', 0.0) for entry in texts.values()) / tokens:.3f}"
 
 
 def _as_text(value: object) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+from tinychat.checkpoint.store import certificate_lines
 from tinychat.commands.progress import progress_bar
 
 
@@ -26,7 +28,37 @@ from tinychat.commands.progress import progress_bar
     show_default=True,
     help="Weights that share one scale",
 )
-def convert(source: str, target: Path, quant: str, group_size: int) -> None:
+@click.option(
+    "--method",
+    type=click.Choice(["plain", "importance", "gptq"]),
+    default="gptq",
+    show_default=True,
+    help="How int4 codes are chosen: each weight by itself, by how much its inputs weigh, or with errors passed on",
+)
+@click.option(
+    "--bits",
+    default="auto",
+    show_default=True,
+    metavar="NUMBER",
+    help="Most bits of an int4 model's weight on average, from 4.25 on",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Text to look at the model with; it writes its own when omitted",
+)
+@click.option("--no-check", is_flag=True, help="Do not compare the result with the checkpoint")
+def convert(
+    source: str,
+    target: Path,
+    quant: str,
+    group_size: int,
+    method: str,
+    bits: str,
+    calibration: Path | None,
+    no_check: bool,
+) -> None:
     """Make a model folder of a checkpoint.
 
     SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
@@ -35,4 +67,16 @@ def convert(source: str, target: Path, quant: str, group_size: int) -> None:
     from tinychat.locate import convert as convert_checkpoint
 
     with progress_bar(f"converting to {quant}") as progress:
-        convert_checkpoint(source, target, quant, group_size, progress)
+        folder = convert_checkpoint(
+            source,
+            target,
+            quant,
+            group_size,
+            progress,
+            method=method,
+            bits=bits,
+            calibration=calibration,
+            check=not no_check,
+        )
+    for line in certificate_lines(folder):
+        print(line, file=sys.stderr)

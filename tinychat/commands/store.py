@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from tinychat.checkpoint.store import certificate_lines
 from tinychat.commands.progress import progress_bar
 
 
@@ -20,6 +21,8 @@ def pull(repo_id: str) -> None:
 
     with progress_bar(f"converting {repo_id} to int4") as progress:
         folder = pull_model(repo_id, progress)
+    for line in certificate_lines(folder):
+        print(line, file=sys.stderr)
     print(f"stored as {folder.name}", file=sys.stderr)
 
 
@@ -35,7 +38,9 @@ def list_models() -> None:
     width = max(len(model.name) for model in models)
     for model in models:
         size = f"{model.bytes / 1e6:,.0f} MB"
-        print(f"{model.name:<{width}}  {model.quantization:<4}  {size:>10}  {model.source}".rstrip())
+        print(
+            f"{model.name:<{width}}  {model.quantization:<4}  {size:>10}  {model.quality:<8}  {model.source}".rstrip()
+        )
 
 
 @click.command()

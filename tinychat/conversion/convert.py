@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from tinychat.conversion.calibrated import Calibrated, Packed
 from tinychat.conversion.pack import Packer, check_finite
-from tinychat.errors import CheckpointError, ConversionError
+from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
 from tinychat.model.layout import Norm, Quantization, linears, norms, padded, stored_linears, tensor_specs
@@ -29,6 +30,11 @@ _MAX_TEXT_FILE_BYTES = 64 << 20
 _STALE_SECONDS = 24 * 3600.0
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
+Examine = Callable[[Path], Mapping[str, object]]
+"""Called with the finished folder before it gets its name; returns what to note down as its certificate."""
+CODINGS = ("plain", "importance", "gptq")
+# Linears that a certificate names as those with the largest errors.
+WORST = 4
 
 
 def convert(
@@ -74,21 +80,57 @@ def write_model_folder(
     quantization: Quantization,
     progress: Progress | None = None,
     source: str | None = None,
+    *,
+    method: str = "plain",
+    texts: Sequence[Sequence[int]] = (),
+    examine: Examine | None = None,
 ) -> Path:
-    """Do the same for weights stored in any way there is."""
+    """Do the same for weights stored in any way there is, and codes chosen in any way.
+
+    Parameters
+    ----------
+    method : {"plain", "importance", "gptq"}
+        How four-bit codes are chosen: each weight by itself; each column by the mean square of its inputs; with each
+        column's error passed on to the columns after it.
+    texts : sequence of sequences of int
+        Token ids, whose inputs "importance" and "gptq" look at.
+    examine : callable, optional
+        See `Examine`.
+
+    Raises
+    ------
+    SettingError
+        If there is no such method, or no text for it.
+    """
+    calibrated = quantization.method == "int4" and method != "plain"
+    if method not in CODINGS:
+        raise SettingError(f"method {method!r} is unknown: choose one of {', '.join(CODINGS)}")
+    if calibrated and not texts:
+        raise SettingError(f"method {method!r} needs texts to look at")
     checkpoint = open_checkpoint(Path(src))
     with written_aside(Path(dst)) as folder:
-        errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress)
+        how = (method, texts) if calibrated else None
+        errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress, how)
         for file in checkpoint.text_files():
             (folder / file.name).write_bytes(read_text_file(file))
-        description = {
+        description: dict[str, object] = {
             "format": FORMAT,
             "quantization": asdict(quantization),
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
-        (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        if calibrated:
+            description["coding"] = method
+        _write_description(folder, description)
+        if examine is not None:
+            worst = dict(sorted(errors.items(), key=lambda item: -item[1])[:WORST])
+            description["certificate"] = {**examine(folder), "worst": worst}
+            _write_description(folder, description)
     return Path(dst)
+
+
+def _write_description(folder: Path, description: dict[str, object]) -> None:
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
 
 
 def read_text_file(file: Path) -> bytes:
@@ -157,28 +199,37 @@ def _touched(folder: Path) -> float:
 
 
 def write_weights(
-    checkpoint: Checkpoint, quantization: Quantization, file: Path, progress: Progress | None
+    checkpoint: Checkpoint,
+    quantization: Quantization,
+    file: Path,
+    progress: Progress | None,
+    calibrated: tuple[str, Sequence[Sequence[int]]] | None = None,
 ) -> dict[str, float]:
-    """Write the weight file; return the relative root-mean-square error of each quantized linear."""
+    """Write the weight file; return the relative root-mean-square error of each quantized linear.
+
+    `calibrated` is how four-bit codes are chosen, and the texts for it: the errors are then those of the outputs.
+    """
     specs = tensor_specs(checkpoint.config, quantization)
     check_tensors(checkpoint)
     header, offsets = header_of(specs)
-    packer = Packer(quantization)
     total, done = sum(spec.bytes for spec in specs.values()), 0
-    errors = {}
+    errors: dict[str, float] = {}
+    packer = Packer(quantization)
+    packed = (
+        _packed(checkpoint, packer, errors)
+        if calibrated is None
+        else _calibrated(checkpoint, packer, errors, *calibrated)
+    )
     with file.open("wb") as stream:
         stream.write(header)
         stream.truncate(len(header) + total)
-        for linear in stored_linears(checkpoint.config, quantization):
-            for layer in range(linear.layers or 1):
-                for name, data in packer.pack(checkpoint.tensors, linear, layer).items():
-                    stream.seek(offsets[f"{linear.name}.{name}"] + layer * data.nbytes)
-                    stream.write(data.data)
-                    done += data.nbytes
-                if progress:
-                    progress(done, total)
-            if quantization.method != "f32":
-                errors[linear.name] = packer.relative_error()
+        for linear, layer, arrays in packed:
+            for name, data in arrays.items():
+                stream.seek(offsets[f"{linear}.{name}"] + layer * data.nbytes)
+                stream.write(data.data)
+                done += data.nbytes
+            if progress:
+                progress(done, total)
         for norm in norms(checkpoint.config):
             data = read_norm(checkpoint, norm, quantization)
             stream.seek(offsets[norm.name])
@@ -187,6 +238,25 @@ def write_weights(
         if progress:
             progress(done, total)
     return errors
+
+
+def _packed(checkpoint: Checkpoint, packer: Packer, errors: dict[str, float]) -> Iterator[Packed]:
+    """Yield every linear, each weight quantized by itself; note the weights' errors."""
+    for linear in stored_linears(checkpoint.config, packer.quantization):
+        for layer in range(linear.layers or 1):
+            yield linear.name, layer, packer.pack(checkpoint.tensors, linear, layer)
+        if packer.quantization.method != "f32":
+            errors[linear.name] = packer.relative_error()
+
+
+def _calibrated(
+    checkpoint: Checkpoint, packer: Packer, errors: dict[str, float], method: str, texts: Sequence[Sequence[int]]
+) -> Iterator[Packed]:
+    """Yield every linear, quantized under the inputs that the texts give it; note the outputs' errors."""
+    quantizer = Calibrated(checkpoint, packer, packer.quantization, method == "gptq", texts)
+    yield from quantizer.linears()
+    worst = sorted(quantizer.output_errors.items(), key=lambda item: -item[1])
+    errors.update({f"{name} {layer}": round(error, 5) for (name, layer), error in worst})
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:

@@ -1,0 +1,128 @@
+#!/usr/bin/env python
+"""Compare the quality of quantized weights: tinychat's, and llama.cpp's out of GGUF files, on the same engine.
+
+    .venv/bin/python scripts/accuracy.py CHECKPOINT TEXT [TEXT ...] [--gguf FILE ...] [--ask]
+
+Each kind of weights is compared with the checkpoint in float32, on every text: KL divergence and how often the most
+likely token is the same. GGUF files (of llama's architecture) are dequantized by the package `gguf` and run in
+float32, so that their weights alone are judged; tinychat's models run as they always do, activations in int8. With
+--ask the checkpoint and the default int4 model answer three questions.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+import tinychat
+from tinychat.perplexity import measure
+
+QUESTIONS = (
+    "Why is the sky blue? Answer in two sentences.",
+    "Name three things to pack for a day in the mountains.",
+    "What does a compiler do?",
+)
+KINDS: dict[str, dict[str, str]] = {
+    "int8": {"quant": "int8"},
+    "int4, plain": {"quant": "int4", "method": "plain"},
+    "int4, importance, 4.25 bits": {"quant": "int4", "method": "importance", "bits": "4.25"},
+    "int4, gptq, 4.25 bits": {"quant": "int4", "method": "gptq", "bits": "4.25"},
+    "int4, gptq, 4.5 bits": {"quant": "int4", "method": "gptq", "bits": "4.5"},
+    "int4 (default)": {"quant": "int4"},
+}
+GGUF_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> Path:
+    """Write a GGUF file's weights, dequantized, as a checkpoint with the text files of the one it was made from."""
+    from gguf import GGUFReader, dequantize
+
+    config = json.loads((checkpoint / "config.json").read_text())
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    tensors = {}
+    for tensor in GGUFReader(file).tensors:
+        stem, _, suffix = tensor.name.rpartition(".")
+        layer, name = (f"model.layers.{stem.split('.')[1]}.", stem.split(".")[2]) if "blk." in stem else ("", stem)
+        if name not in GGUF_NAMES:
+            continue
+        values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if name in heads:
+            # llama.cpp pairs channel 2i with 2i + 1, Hugging Face i with i + d/2.
+            n, width = heads[name], values.shape[1]
+            values = values.reshape(n, -1, 2, width).swapaxes(1, 2).reshape(-1, width)
+        tensors[f"{layer}{GGUF_NAMES[name]}.{suffix}"] = np.ascontiguousarray(values)
+    shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors*", "*.bin*"))
+    save_file(tensors, target / "model.safetensors")
+    return target
+
+
+def print_row(name: str, size: int, folder: Path, reference: tinychat.Model, texts: list[Path]) -> None:
+    """Measure one model on every text and print its line of the table."""
+    model = tinychat.load(folder, context=reference.context_size)
+    cells = []
+    for text in texts:
+        against = measure(model, text.read_text(encoding="utf-8"), against=reference).against
+        assert against is not None
+        cells.append(f"{against.kl_divergence:.4f} | {against.top1_agreement:.1%}")
+    print(f"| {name} | {size / 1e6:.1f} MB | {' | '.join(cells)} |", flush=True)
+
+
+def print_answers(models: dict[str, tinychat.Model]) -> None:
+    """Print what each model answers to the questions, at temperature 0."""
+    for question in QUESTIONS:
+        print(f"\n**{question}**")
+        for name, model in models.items():
+            print(
+                f"- {name}: {tinychat.Chat(model, max_tokens=120, temperature=0.0).say(question).strip()}", flush=True
+            )
+
+
+def main() -> None:
+    """Convert, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("--gguf", type=Path, nargs="*", default=[])
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--ask", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder)
+        reference = tinychat.load(
+            tinychat.convert(arguments.checkpoint, made / "f32", quant="f32"), context=arguments.context
+        )
+        print("| weights | file |" + "".join(f" KL, {text.name} | same top token |" for text in arguments.texts))
+        print("|---|---:|" + "---:|---:|" * len(arguments.texts))
+        for number, kind in enumerate(arguments.kinds):
+            model = tinychat.convert(arguments.checkpoint, made / f"kind{number}", check=False, **KINDS[kind])
+            size = (model / "model.safetensors").stat().st_size
+            print_row(kind, size, model, reference, arguments.texts)
+        for file in arguments.gguf:
+            plain = checkpoint_of_gguf(file, arguments.checkpoint, made / f"{file.stem}-checkpoint")
+            model = tinychat.convert(plain, made / file.stem, quant="f32")
+            print_row(f"llama.cpp {file.stem}", file.stat().st_size, model, reference, arguments.texts)
+        if arguments.ask:
+            default = tinychat.convert(arguments.checkpoint, made / "default", check=False)
+            print_answers({"f32": reference, "int4": tinychat.load(default, context=arguments.context)})
+
+
+if __name__ == "__main__":
+    main()

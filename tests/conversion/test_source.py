@@ -1,0 +1,41 @@
+"""The float32 forward pass that calibration looks at: the same numbers as the formulas, for every family."""
+
+from itertools import pairwise
+
+import families
+import numpy as np
+import pytest
+import reference
+
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.conversion.source import Source, last_inputs, run_layer
+from tinychat.model.layout import linears
+
+
+def logits_of(source, texts):
+    """Return the logits of all texts, run together, [T, V], and where each begins."""
+    cuts = [0, *np.cumsum([len(ids) for ids in texts])]
+    hidden = source.embed([token for ids in texts for token in ids])
+    for layer in range(source.config.num_hidden_layers):
+        hidden = run_layer(source, layer, hidden, cuts, source.linear(layer))
+    return source.outputs(last_inputs(source, hidden)), cuts
+
+
+@pytest.mark.parametrize("name", families.BY_NAME)
+def test_logits_are_those_of_the_formulas(name, tmp_path, rng):
+    variant = families.BY_NAME[name]
+    checkpoint = open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint"))
+    weights = families.make_weights(variant)
+    texts = [rng.integers(0, checkpoint.config.vocab_size, length).tolist() for length in (23, 1, 40)]
+    logits, cuts = logits_of(Source(checkpoint), texts)
+    for ids, (start, stop) in zip(texts, pairwise(cuts)):
+        expected = reference.decoder_logits(checkpoint.config, weights, ids)
+        assert np.abs(logits[start:stop] - expected).max() <= 2e-4 * max(1.0, np.abs(expected).max())
+
+
+def test_slabs_join_to_the_whole_matrix(tmp_path):
+    variant = families.BY_NAME["smollm2"]
+    source = Source(open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint")))
+    joined = np.concatenate(list(source.slabs(source.layout("embed_tokens"), 48)))
+    np.testing.assert_array_equal(joined, source.weight("embed_tokens", 0))
+    assert [linear.name for linear in linears(source.config)][-1] != "lm_head"

@@ -1,0 +1,42 @@
+"""The script that compares kinds of weights: what it reads out of a GGUF file is the checkpoint it was made of."""
+
+import families
+import numpy as np
+import pytest
+
+from tinychat.checkpoint.checkpoint import open_checkpoint
+
+gguf = pytest.importorskip("gguf", reason="reads GGUF files with the package gguf")
+accuracy = pytest.importorskip("accuracy")
+
+
+def write_gguf(path, variant):
+    """Write a checkpoint's tensors as llama.cpp's converter does: other names, query and key channels in pairs."""
+    config, weights = variant.config, families.make_weights(variant)
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    short = {name: key for key, name in accuracy.GGUF_NAMES.items()}
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, values in weights.items():
+        stem, _, suffix = name.rpartition(".")
+        parts = stem.split(".")
+        layer, rest = (f"blk.{parts[2]}.", ".".join(parts[3:])) if parts[1] == "layers" else ("", stem)
+        values = values.astype(np.float32)
+        if short[rest] in heads:
+            n, width = heads[short[rest]], values.shape[1]
+            values = values.reshape(n, 2, -1, width).swapaxes(1, 2).reshape(-1, width)
+        writer.add_tensor(f"{layer}{short[rest]}.{suffix}", np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_gguf_file_gives_its_checkpoint_back(tmp_path):
+    variant = families.BY_NAME["smollm2"]
+    checkpoint = families.write_checkpoint(variant, tmp_path / "checkpoint")
+    write_gguf(tmp_path / "model.gguf", variant)
+    made = open_checkpoint(accuracy.checkpoint_of_gguf(tmp_path / "model.gguf", checkpoint, tmp_path / "made"))
+    weights = families.make_weights(variant)
+    assert made.tensors.names() == weights.keys()
+    for name, expected in weights.items():
+        np.testing.assert_array_equal(made.tensors.read(name), expected.astype(np.float32))

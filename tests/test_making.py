@@ -1,0 +1,161 @@
+"""A conversion as a whole: texts to look at the model with, bits to keep to, a certificate that is true."""
+
+import json
+from pathlib import Path
+
+import families
+import numpy as np
+import pytest
+
+import tinychat
+from tinychat.calibration import TEXT_TOKENS, own_words, words_of
+from tinychat.certificate import examine
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.store import certificate_lines, list_models, path_for
+from tinychat.conversion.source import Source
+from tinychat.errors import SettingError
+from tinychat.making import Phases, Recipe, stored, weight_count
+from tinychat.model.config import ModelConfig
+from tinychat.model.layout import Quantization, tensor_specs
+from tinychat.model.shapes import config_of
+from tinychat.perplexity import measure
+
+STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
+needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason=f"needs a trained checkpoint at {STORIES}")
+
+
+@pytest.fixture(scope="module")
+def int8(tmp_path_factory):
+    if not STORIES.is_dir():
+        pytest.skip(f"needs a trained checkpoint at {STORIES}")
+    return tinychat.load(tinychat.convert(STORIES, tmp_path_factory.mktemp("int8") / "model", "int8", check=False))
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory):
+    if not STORIES.is_dir():
+        pytest.skip(f"needs a trained checkpoint at {STORIES}")
+    return tinychat.convert(STORIES, tmp_path_factory.mktemp("default") / "model")
+
+
+def test_own_words_are_the_same_each_time_and_fill_their_room(int8):
+    texts = own_words(int8, 4)
+    assert texts == own_words(int8, 4)
+    length = min(TEXT_TOKENS, int8.context_size)
+    assert all(1 < len(ids) <= length for ids in texts)
+    assert any(len(ids) == length for ids in texts)
+    assert len({tuple(ids) for ids in texts}) == 4
+
+
+def test_a_file_is_cut_into_even_runs(int8):
+    text = "Once upon a time there was a little dog. " * 400
+    texts = words_of(int8, text, 5)
+    assert len(texts) == 5
+    assert {len(ids) for ids in texts} == {min(TEXT_TOKENS, int8.context_size)}
+    assert all(ids[0] == int8.encode("")[0] for ids in texts)
+    with pytest.raises(SettingError, match="tokens: give"):
+        words_of(int8, "No.", 5)
+
+
+def test_the_certificate_is_what_perplexity_measures(default, tmp_path):
+    certificate = json.loads((default / "tinychat.json").read_text())["certificate"]
+    assert certificate["texts"].keys() == {"text", "own words"}
+    exact = tinychat.load(tinychat.convert(STORIES, tmp_path / "f32", "f32"))
+    model = tinychat.load(default)
+    ids = own_words(tinychat.load(tinychat.convert(STORIES, tmp_path / "int8", "int8", check=False)), 1)[0]
+    found = examine(Source(open_checkpoint(STORIES)), model, ids)["own words"]
+    p, q = (m.logits(ids)[:-1].astype(np.float64) for m in (model, exact))
+    p, q = (z - np.log(np.exp(z).sum(axis=1, keepdims=True)) for z in (p, q))
+    assert found["kl"] == pytest.approx((np.exp(q) * (q - p)).sum(axis=1).mean(), abs=2e-4)
+    assert found["top1"] == pytest.approx((p.argmax(axis=1) == q.argmax(axis=1)).mean(), abs=0.01)
+    assert found["tokens"] == len(ids) - 1
+
+
+@needs_stories
+def test_looking_at_texts_takes_error_off(default, tmp_path):
+    plain = tinychat.load(tinychat.convert(STORIES, tmp_path / "plain", method="plain", check=False))
+    exact = tinychat.load(tinychat.convert(STORIES, tmp_path / "f32", "f32"))
+    text = tinychat.load(tmp_path / "f32").decode(
+        exact.generate(exact.encode("Lily and Tom went to the"), 300, temperature=0.9, ignore_eos=True)
+    )
+    divergence = [measure(m, text, against=exact).against.kl_divergence for m in (plain, tinychat.load(default))]
+    assert divergence[1] < 0.7 * divergence[0]
+
+
+def test_the_certificate_is_shown(default, monkeypatch, capsys):
+    lines = certificate_lines(default)
+    assert any("KL" in line and "own words" in line for line in lines)
+    assert any("bits a weight" in line for line in lines)
+    assert any("largest errors" in line for line in lines)
+    stored = path_for("stories")
+    stored.parent.mkdir(parents=True)
+    stored.symlink_to(default)
+    (model,) = list_models()
+    assert model.quality.startswith("KL 0.")
+
+
+def test_without_a_check_there_is_no_certificate(tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
+    made = tinychat.convert(checkpoint, tmp_path / "model", method="plain", check=False)
+    assert "certificate" not in json.loads((made / "tinychat.json").read_text())
+    assert certificate_lines(made) == []
+
+
+@pytest.mark.parametrize("name", ["llama-all-biases", "qwen2-tied", "qwen3"])
+def test_every_family_looks_at_its_own_words(name, tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint")
+    made = tinychat.convert(checkpoint, tmp_path / "model", bits="4.25")
+    description = json.loads((made / "tinychat.json").read_text())
+    assert description["coding"] == "gptq"
+    assert description["certificate"]["texts"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "model"]
+
+
+def test_a_calibration_file_is_read(tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
+    file = tmp_path / "text.txt"
+    with pytest.raises(SettingError, match=r"text\.txt cannot be read"):
+        tinychat.convert(checkpoint, tmp_path / "model", calibration=file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingError, match="UTF-8"):
+        tinychat.convert(checkpoint, tmp_path / "model", calibration=file)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "text.txt"]
+    file.write_text("The cat sat on the mat and looked at the moon. " * 50)
+    tinychat.convert(checkpoint, tmp_path / "model", calibration=file, check=False)
+
+
+@pytest.mark.parametrize(("field", "value"), [("method", "awq"), ("bits", "3")])
+def test_what_is_not_offered_is_refused(field, value):
+    with pytest.raises(SettingError, match=value):
+        Recipe(**{field: value})
+
+
+def test_bits_decide_what_stays_in_int8():
+    large = ModelConfig.from_dict(config_of("llama-3.2-1b"), "shape")
+    untied = ModelConfig.from_dict(config_of("tinyllama-1.1b"), "shape")
+    small = ModelConfig.from_dict(config_of("smollm2-135m"), "shape")
+    sizes = {}
+    for config in (large, untied, small):
+        for bits in ("4.35", "4.5", "5.0", "5.5", "8.25"):
+            quantization = stored(config, Recipe(bits=bits))
+            specs = tensor_specs(config, quantization)
+            size = sum(spec.bytes for spec in specs.values())
+            assert size <= float(bits) * weight_count(config) / 8
+            sizes[bits] = quantization
+        assert stored(config, Recipe(bits="4.25")) == Quantization()
+    assert sizes["4.5"].frequent > 10000
+    assert sizes["5.5"].int8 == ("embed_tokens", "o_proj")
+    assert set(sizes["8.25"].int8) > {"embed_tokens", "down_proj"}
+    assert stored(small, Recipe(method="plain")) == Quantization()
+    assert stored(small, Recipe()).frequent > stored(small, Recipe(bits="4.5")).frequent
+    assert stored(untied, Recipe()).frequent == 0
+
+
+def test_parts_make_one_progress():
+    seen = []
+    phases = Phases(lambda done, total: seen.append((done, total)))
+    for part in (phases.part(0.25), phases.part(0.5), phases.part(0.1, ends=True)):
+        part(0, 8)
+        part(8, 8)
+    assert seen == [(0, 1000), (250, 1000), (250, 1000), (750, 1000), (750, 1000), (1000, 1000)]
+    assert Phases(None).part(0.5) is None

@@ -1,0 +1,224 @@
+"""Four-bit codes for a whole decoder, layer by layer, each linear under the inputs that it really gets.
+
+The calibration texts run through the layers in float32, twice: as the checkpoint computes, and with all linears so far
+as they were quantized. With error feedback a linear is aimed at what the checkpoint's would give, for the inputs that
+it really gets: for inputs x of the checkpoint and y of the quantized model, W becomes ``W + W E[(x - y) y'] H**-1``,
+H being ``E[y y']``; where outputs are added to the residual stream, they are asked to make up for its error too.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.conversion.linear_codes import Coded, Coder, arrays_of
+from tinychat.conversion.pack import Array, Packer
+from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
+from tinychat.errors import ConversionError
+from tinychat.model.layout import LANES, Quantization, padded, stored_linears
+from tinychat.model.layout import Linear as LinearLayout
+
+# Rows of an embedding or an output matrix that are coded at a time.
+SLAB_ROWS = 8192
+# What a correction adds to each entry of the inputs' second moments' diagonal, as a share of it and of the mean.
+CORRECTION_SHRINKAGE = 0.2
+Packed = tuple[str, int, dict[str, Array]]
+"""A linear's name, its layer (0 outside the layers), and its arrays as `kernels.weights` names them."""
+
+
+class Calibrated:
+    """Quantizes a checkpoint's linears under the inputs that some texts give them.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    packer : Packer
+        For the linears that are not stored in four bits.
+    quantization : Quantization
+    feedback : bool
+        Code with error feedback (GPTQ); else each column by its importance alone.
+    texts : sequence of sequences of int
+        Token ids.
+
+    Attributes
+    ----------
+    output_errors : dict
+        By (linear, layer): the relative root-mean-square error of its outputs on the texts.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        packer: Packer,
+        quantization: Quantization,
+        feedback: bool,
+        texts: Sequence[Sequence[int]],
+    ) -> None:
+        self.output_errors: dict[tuple[str, int], float] = {}
+        self._source = Source(checkpoint)
+        self._tensors = checkpoint.tensors
+        self._packer = packer
+        self._quantization = quantization
+        self._feedback = feedback
+        self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
+        self._coder = Coder(quantization.group_size)
+        self._ids = [token for text in texts for token in text]
+        self._cuts = [0, *accumulate(len(text) for text in texts)]
+
+    def linears(self) -> Iterator[Packed]:
+        """Yield every linear of the model as it is quantized."""
+        config = self._source.config
+        hidden = true_hidden = self._source.embed(self._ids)
+        for layer in range(config.num_hidden_layers):
+            true: dict[str, tuple[Floats, Floats | None]] = {}
+            if self._feedback:
+                true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(layer, true))
+            made: list[Packed] = []
+            hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(layer, made, true))
+            yield from made
+        inputs = last_inputs(self._source, hidden)
+        for linear in self._stored.values():
+            if linear.layers is None:
+                gives_outputs = config.tie_word_embeddings or linear.name == "lm_head"
+                yield linear.name, 0, self._table(linear, inputs if gives_outputs else None)
+
+    def _recording(self, layer: int, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
+        """Return the checkpoint's own linears, which note their inputs and residual stream in `true`."""
+        run = self._source.linear(layer)
+
+        def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
+            true[name] = inputs, residual
+            return run(name, inputs, residual)
+
+        return linear
+
+    def _quantizing(self, layer: int, made: list[Packed], true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
+        """Return linears that quantize before they give their outputs, and note their arrays in `made`."""
+
+        def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
+            bias = self._source.bias(name, layer)
+            if self._quantization.method_of(name) == "int4":
+                weight = self._source.weight(name, layer)
+                moments = self._moments(name, inputs)
+                aim = transposed(weight, len(moments))
+                if name in true:
+                    aim = corrected(aim, moments, inputs, residual, *true.pop(name))
+                coded = self._code(aim, moments)
+                values = coded.values()[: weight.shape[1], : len(weight)]
+                self.output_errors[name, layer] = output_error(weight.T, values, moments)
+                arrays = arrays_of(coded)
+                if bias is not None:
+                    arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
+                made.append((name, layer, arrays))
+            else:
+                made.append((name, layer, self._packed(name, layer)))
+                values = self._source.weight(name, layer).T
+            outputs = inputs @ values
+            return outputs if bias is None else outputs + bias
+
+        return linear
+
+    def _moments(self, name: str, inputs: Floats) -> Floats:
+        """Return the second moments of a linear's inputs, over its padded columns.
+
+        Raises
+        ------
+        ConversionError
+            If they are not finite.
+        """
+        moments = second_moments(inputs, padded(self._stored[name].columns, self._quantization.column_multiple))
+        if not np.isfinite(moments).all():
+            raise ConversionError(
+                f"the inputs of {name} are not finite on the calibration texts: download the checkpoint again, or try"
+                " --method plain"
+            )
+        return moments
+
+    def _packed(self, name: str, layer: int) -> dict[str, Array]:
+        """Return a linear's arrays as the packer makes them."""
+        return self._packer.pack(self._tensors, self._stored[name], layer)
+
+    def _code(self, weights: Floats, moments: Floats) -> Coded:
+        if self._feedback:
+            return self._coder.code_with_feedback(weights, moments)
+        return self._coder.code(weights, importance_of(moments))
+
+    def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
+        """Return the arrays of an embedding or output matrix; its inputs are None where it only gives rows."""
+        if self._quantization.method_of(linear.name) != "int4":
+            return self._packed(linear.name, 0)
+        K = padded(linear.columns, self._quantization.column_multiple)
+        # An embedding that gives rows only has no inputs to weigh its columns by.
+        moments = None if inputs is None else self._moments(linear.name, inputs)
+        parts = []
+        for rows in self._source.slabs(linear, SLAB_ROWS):
+            weights = transposed(rows, K)
+            even = np.ones(K, np.float32)
+            parts.append(
+                arrays_of(self._coder.code(weights, even) if moments is None else self._code(weights, moments))
+            )
+        joined = {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0] if kind != "table"}
+        return {**joined, "table": parts[0]["table"]}
+
+
+def second_moments(inputs: Floats, columns: int) -> Floats:
+    """Return the mean of ``x x'`` over the tokens, padded with zeros to [columns, columns]."""
+    moments = np.zeros((columns, columns), np.float32)
+    K = inputs.shape[1]
+    np.matmul(inputs.T, inputs, out=moments[:K, :K])
+    moments /= np.float32(len(inputs))
+    return moments
+
+
+def corrected(
+    weights: Floats,
+    moments: Floats,
+    inputs: Floats,
+    residual: Floats | None,
+    true_inputs: Floats,
+    true_residual: Floats | None,
+) -> Floats:
+    """Return the weights [K, N] whose outputs on `inputs` are nearest to what the checkpoint would give there.
+
+    They are those of `weights` on `true_inputs`, plus what the residual stream lacks by now. The diagonal of `moments`
+    is enlarged, as texts tell only roughly how columns go together: that pulls the result towards `weights`.
+    """
+    K, N = inputs.shape[1], 0 if residual is None else residual.shape[1]
+    wanted = np.zeros_like(weights)
+    np.matmul(inputs.T @ (true_inputs - inputs), weights[:K], out=wanted[:K])
+    if residual is not None and true_residual is not None:
+        wanted[:K, :N] += inputs.T @ (true_residual - residual)
+    wanted /= np.float32(len(inputs))
+    enlarged = moments.copy()
+    diagonal = np.diag_indices_from(enlarged)
+    squares = enlarged[diagonal]
+    enlarged[diagonal] = squares * (1 + CORRECTION_SHRINKAGE) + CORRECTION_SHRINKAGE * squares.mean() + 1e-12
+    return np.asarray(weights + np.linalg.solve(enlarged, wanted), np.float32)
+
+
+def importance_of(moments: Floats) -> Floats:
+    """Return each column's mean square; a hundredth of the mean for what the texts hardly use."""
+    squares = np.diag(moments)
+    return np.asarray(squares + 0.01 * squares.mean() + 1e-12, np.float32)
+
+
+def transposed(weight: Floats, columns: int) -> Floats:
+    """Return [N, K] as [columns, N padded to whole lanes], zeros in the padding."""
+    N, K = weight.shape
+    result = np.zeros((columns, padded(N, LANES)), np.float32)
+    result[:K, :N] = weight.T
+    return result
+
+
+def output_error(weights: NDArray[np.float32], values: Floats, moments: Floats) -> float:
+    """Return the root of the mean square of the outputs' error by that of the outputs, under the inputs' moments."""
+    K = len(weights)
+    kept = moments[:K, :K]
+
+    def energy(rows: Floats) -> float:
+        return float(np.vdot(rows, kept @ rows))
+
+    square = energy(weights)
+    return (max(energy(weights - values), 0.0) / square) ** 0.5 if square > 0 else 0.0

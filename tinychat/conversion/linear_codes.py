@@ -1,0 +1,157 @@
+"""One linear's weights as four-bit codes: plain, by importance, or with error feedback."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.conversion.table_codes import PLACES, TABLE, code_columns, find_row_scales
+from tinychat.kernels.setup import available_cores
+from tinychat.kernels.simd import LANES
+
+Floats = NDArray[np.float32]
+# Columns that are coded before their errors are passed on to all that follow, by one matrix product.
+FEEDBACK_COLUMNS = 96
+# Room above the largest scale that a row begins with: feedback makes some weights larger.
+SLACK = 1.1
+# What is added to the diagonal of the inputs' second moments: a share of each entry, and of their mean.
+SHRINKAGE = 0.3
+DAMPING = 0.001
+_NUMBERS = np.arange(16, dtype=np.float32)
+
+
+class Coded(NamedTuple):
+    """Transposed codes uint8 [K, N], scales int8 [K / group_size, N], row scales float32 [N], table int8 [16]."""
+
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.int8]
+    row_scales: Floats
+    table: NDArray[np.int8]
+
+    def values(self) -> Floats:
+        """Return what the codes stand for, float32 [K, N]."""
+        K, groups = len(self.codes), len(self.scales)
+        scales = self.scales.astype(np.float32) * self.row_scales
+        values = self.table.astype(np.float32)[self.codes].reshape(groups, K // groups, -1)
+        values *= scales[:, None]
+        return values.reshape(K, -1)
+
+
+def arrays_of(coded: Coded) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of an `Int4Weight` without its bias."""
+    K, N = coded.codes.shape
+    nibbles = coded.codes.reshape(K // 8, 2, 4, N // LANES, LANES)
+    packed = nibbles[:, 0] | nibbles[:, 1] << 4
+    return {
+        "packed": np.ascontiguousarray(packed.transpose(2, 0, 3, 1)),
+        "scales": np.ascontiguousarray(coded.scales.reshape(-1, N // LANES, LANES).transpose(1, 0, 2)),
+        "row_scales": coded.row_scales.reshape(N // LANES, LANES),
+        "table": coded.table,
+    }
+
+
+class Coder:
+    """Codes weights on every core.
+
+    Parameters
+    ----------
+    group_size : int
+        Columns that share one scale.
+    """
+
+    def __init__(self, group_size: int = 32, table: NDArray[np.int8] = TABLE, places: Floats = PLACES) -> None:
+        self.group_size = group_size
+        self.table = table
+        self._values = table.astype(np.float32)
+        self._borders = (self._values[1:] + self._values[:-1]) / 2
+        self._places = np.concatenate([self._values[0] * places, self._values[-1] * places])
+        self._threads = available_cores()
+        self._pool = ThreadPoolExecutor(self._threads)
+
+    def _run(self, function: Any, *arguments: Any) -> None:
+        """Run a kernel's shares on every core; compiled code lets go of the interpreter's lock."""
+        shares = [self._pool.submit(function, thread, self._threads, *arguments) for thread in range(self._threads)]
+        for share in shares:
+            share.result()
+
+    def code(self, weights: Floats, importance: Floats) -> Coded:
+        """Code transposed weights [K, N], each column by its importance [K]: the mean square of its inputs, or ones."""
+        K, N = weights.shape
+        coded = self._empty(K, N)
+        shared = (self.group_size, importance, self._values, self._borders, self._places)
+        self._run(find_row_scales, weights, *shared, coded.row_scales)
+        no_feedback, errors = np.empty((0, 0), np.float32), np.empty((K, N), np.float32)
+        self._run(
+            code_columns,
+            weights,
+            weights,
+            *shared,
+            no_feedback,
+            coded.row_scales,
+            _NUMBERS,
+            coded.codes,
+            coded.scales,
+            errors,
+        )
+        return coded
+
+    def code_with_feedback(self, weights: Floats, moments: Floats) -> Coded:
+        """Code transposed weights [K, N] under the second moments of their inputs, float32 [K, K] (GPTQ).
+
+        Groups are coded in the order of their columns' mean square, the largest first, and so are the columns of each.
+        """
+        K, N = weights.shape
+        order = self._order(moments)
+        feedback, loss = factor(moments[np.ix_(order, order)])
+        ordered = weights[order]
+        fed = ordered.copy()
+        held = self._empty(K, N)
+        shared = (self._values, self._borders, self._places)
+        importance = loss.astype(np.float32)
+        self._run(find_row_scales, ordered, self.group_size, importance, *shared, held.row_scales)
+        np.multiply(held.row_scales, SLACK, out=held.row_scales)
+        step = max(self.group_size, FEEDBACK_COLUMNS // self.group_size * self.group_size)
+        for first in range(0, K, step):
+            part = slice(first, min(first + step, K))
+            errors = np.empty((part.stop - first, N), np.float32)
+            own = np.ascontiguousarray(feedback[part, part])
+            # The kernel's arguments: weights and what they are searched by, what is known, what it writes.
+            known = (ordered[part], fed[part], self.group_size, importance[part], *shared, own, held.row_scales)
+            groups = slice(first // self.group_size, part.stop // self.group_size)
+            self._run(code_columns, *known, _NUMBERS, held.codes[part], held.scales[groups], errors)
+            if part.stop < K:
+                fed[part.stop :] += np.ascontiguousarray(feedback[part, part.stop :].T) @ errors
+        coded = self._empty(K, N)
+        coded.codes[order] = held.codes
+        coded.scales[order[:: self.group_size] // self.group_size] = held.scales
+        return coded._replace(row_scales=held.row_scales)
+
+    def _order(self, moments: Floats) -> NDArray[np.intp]:
+        squares = np.diag(moments).reshape(-1, self.group_size)
+        groups = squares.mean(axis=1).argsort(kind="stable")[::-1]
+        inside = squares.argsort(axis=1, kind="stable")[:, ::-1]
+        return np.asarray(groups[:, None] * self.group_size + inside[groups], np.intp).reshape(-1)
+
+    def _empty(self, K: int, N: int) -> Coded:
+        return Coded(
+            np.empty((K, N), np.uint8),
+            np.empty((K // self.group_size, N), np.int8),
+            np.empty(N, np.float32),
+            self.table,
+        )
+
+
+def factor(moments: Floats) -> tuple[Floats, NDArray[np.float64]]:
+    """Factor second moments H, their diagonal enlarged, into R D R' with R unit upper triangular: R float32, D float64.
+
+    Some thousands of tokens tell how columns go together only roughly. A larger diagonal trusts that less, and each
+    column's own mean square, which is known well, more.
+    """
+    enlarged = moments[::-1, ::-1].astype(np.float64)
+    diagonal = np.diag_indices_from(enlarged)
+    enlarged[diagonal] = enlarged[diagonal] * (1 + SHRINKAGE) + DAMPING * enlarged[diagonal].mean() + 1e-12
+    root = np.linalg.cholesky(enlarged)[::-1, ::-1]
+    del enlarged
+    scale = np.diag(root)
+    return (root / scale).astype(np.float32), scale**2

@@ -1,0 +1,198 @@
+"""The checkpoint's own forward pass in float32, a layer at a time over all of some texts: what calibration looks at.
+
+It serves nothing but conversion, so it is written for matrix products over thousands of tokens: NumPy's, in blocks of
+one sequence where attention is concerned. What a linear layer does is left to the caller, who may look at its inputs,
+and quantize it before it gives its outputs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.conversion.pack import check_finite
+from tinychat.model.config import ModelConfig
+from tinychat.model.layout import Linear as LinearLayout
+from tinychat.model.layout import linears, norms
+from tinychat.model.rope import rope_tables
+
+Floats = NDArray[np.float32]
+Linear = Callable[[str, Floats, Floats | None], Floats]
+"""Called with a linear's name, its inputs [T, K], and the residual stream [T, D] that its outputs are added to, if they
+are; returns the outputs [T, N], bias included."""
+
+# Rows of the embedding or the output matrix that are widened to float32 at a time.
+SLAB_ROWS = 8192
+
+
+class Source:
+    """The tensors of a checkpoint in float32, read when asked for.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.config = checkpoint.config
+        self._tensors = checkpoint.tensors
+        self._linears = {linear.name: linear for linear in linears(self.config)}
+        self._norms = {norm.name: norm for norm in norms(self.config)}
+
+    def layout(self, name: str) -> LinearLayout:
+        """Return what makes up a linear; a tied ``lm_head`` is the embedding."""
+        return self._linears.get(name) or self._linears["embed_tokens"]
+
+    def weight(self, name: str, layer: int) -> Floats:
+        """Return a linear's weight [N, K].
+
+        Raises
+        ------
+        ConversionError
+            If it is not finite.
+        """
+        parts = [f"{source.format(layer)}.weight" for source in self.layout(name).sources]
+        rows = np.concatenate([self._tensors.read(part).astype(np.float32) for part in parts])
+        check_finite(rows, " + ".join(parts))
+        return rows
+
+    def slabs(self, linear: LinearLayout, rows: int) -> Iterator[Floats]:
+        """Yield the weight of a linear outside the layers, `rows` rows at a time.
+
+        Raises
+        ------
+        ConversionError
+            If it is not finite.
+        """
+        part, end = f"{linear.sources[0]}.weight", linear.first + linear.rows[0]
+        for first in range(linear.first, end, rows):
+            slab = self._tensors.read(part, first, min(first + rows, end)).astype(np.float32)
+            check_finite(slab, part)
+            yield slab
+
+    def linear(self, layer: int) -> Linear:
+        """Return what the checkpoint's own linears of a layer do."""
+
+        def run(name: str, inputs: Floats, residual: Floats | None) -> Floats:
+            outputs = inputs @ self.weight(name, layer).T
+            bias = self.bias(name, layer)
+            return outputs if bias is None else outputs + bias
+
+        return run
+
+    def bias(self, name: str, layer: int) -> Floats | None:
+        """Return a linear's bias [N], None where it has none."""
+        linear = self.layout(name)
+        if not linear.bias:
+            return None
+        parts = [self._tensors.read(f"{source.format(layer)}.bias") for source in linear.sources]
+        return np.concatenate([part.astype(np.float32) for part in parts])
+
+    def gain(self, name: str, layer: int = 0) -> Floats | None:
+        """Return a norm's gains, None where the model has no such norm."""
+        norm = self._norms.get(name)
+        if norm is None:
+            return None
+        return self._tensors.read(f"{norm.source.format(layer)}.weight").astype(np.float32)
+
+    def embed(self, ids: Sequence[int]) -> Floats:
+        """Return the embeddings [T, D] of some ids."""
+        name = f"{self._linears['embed_tokens'].sources[0]}.weight"
+        rows = {i: self._tensors.read(name, i, i + 1).astype(np.float32)[0] for i in sorted(set(ids))}
+        return np.stack([rows[i] for i in ids])
+
+    def outputs(self, inputs: Floats) -> Floats:
+        """Return the output matrix's products [T, V] with normed hidden states."""
+        slabs = [inputs @ rows.T for rows in self.slabs(self.layout("lm_head"), SLAB_ROWS)]
+        return np.concatenate(slabs, axis=1)
+
+
+# What is not finite is told of by whoever uses it.
+@np.errstate(over="ignore", invalid="ignore")
+def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], linear: Linear) -> Floats:
+    """Run one decoder layer over several sequences.
+
+    Parameters
+    ----------
+    source : Source
+        For norms and sizes.
+    layer : int
+    hidden : float32 [T, D]
+        The residual stream of all sequences, one after another.
+    cuts : sequence of int
+        Where sequences begin, and T.
+    linear : callable
+        See `Linear`.
+
+    Returns
+    -------
+    float32 [T, D]
+    """
+    config = source.config
+    x = normed(hidden, source.gain("input_layernorm", layer), config.rms_norm_eps)
+    qkv = linear("qkv_proj", x, None)
+    parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
+    hidden = hidden + linear("o_proj", np.concatenate(parts), hidden)
+    x = normed(hidden, source.gain("post_attention_layernorm", layer), config.rms_norm_eps)
+    return hidden + linear("down_proj", gated(linear("gate_up_proj", x, None)), hidden)
+
+
+def last_inputs(source: Source, hidden: Floats) -> Floats:
+    """Return what the output matrix reads: the hidden states behind the last norm."""
+    return normed(hidden, source.gain("norm"), source.config.rms_norm_eps)
+
+
+def normed(x: Floats, gain: Floats | None, eps: float) -> Floats:
+    """Return ``x / rms(x) * gain`` over the last axis; as it is without a gain."""
+    if gain is None:
+        return x
+    scale = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(eps))
+    return np.asarray(x * scale * gain, np.float32)
+
+
+def gated(gate_up: Floats) -> Floats:
+    """Return ``silu(gate) * up`` [T, F] of [T, 2 F], a few rows at a time."""
+    F = gate_up.shape[1] // 2
+    result = np.empty((len(gate_up), F), np.float32)
+    for first in range(0, len(gate_up), 64):
+        gate, up = np.split(gate_up[first : first + 64], 2, axis=1)
+        result[first : first + 64] = gate / (1 + np.exp(-gate)) * up
+    return result
+
+
+def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
+    """Return what attention makes of one sequence's queries, keys and values: [T, H d]."""
+    config = source.config
+    T, d, G = len(qkv), config.head_dim, config.num_key_value_heads
+    H = config.num_attention_heads
+    heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
+    q = normed(heads[:H], source.gain("q_norm", layer), config.rms_norm_eps)
+    k = normed(heads[H : H + G], source.gain("k_norm", layer), config.rms_norm_eps)
+    table = rope_tables(config, 0, T)
+    q, k, v = _rotated(q, table), _rotated(k, table), heads[H + G :]
+    q = q.reshape(G, H // G * T, d)
+    scores = (q @ k.transpose(0, 2, 1)).reshape(H, T, T)
+    scores *= np.float32(d**-0.5)
+    scores[:, ~_visible(config, layer, T)] = -np.inf
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed = scores.reshape(G, H // G * T, T) @ v
+    return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
+
+
+def _rotated(heads: Floats, table: Floats) -> Floats:
+    """Rotate [n, T, d] by the cosines and sines [T, d] of the positions."""
+    half = heads.shape[-1] // 2
+    cos, sin = table[:, :half], table[:, half:]
+    first, second = heads[..., :half], heads[..., half:]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def _visible(config: ModelConfig, layer: int, T: int) -> NDArray[np.bool_]:
+    """Return which positions [T, T] each query sees: none after it, none beyond the layer's window."""
+    distance = np.arange(T)[:, None] - np.arange(T)
+    window = config.sliding_windows[layer] or T
+    return (distance >= 0) & (distance < window)
