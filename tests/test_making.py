@@ -1,6 +1,7 @@
 """A conversion as a whole: texts to look at the model with, bits to keep to, a certificate that is true."""
 
 import json
+import os
 from pathlib import Path
 
 import families
@@ -21,6 +22,7 @@ from tinychat.model.shapes import config_of
 from tinychat.perplexity import measure
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
+SMOLLM2 = Path(os.environ.get("TINYCHAT_SMOLLM2", "no checkpoint named"))
 needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason=f"needs a trained checkpoint at {STORIES}")
 
 
@@ -159,3 +161,17 @@ def test_parts_make_one_progress():
         part(8, 8)
     assert seen == [(0, 1000), (250, 1000), (250, 1000), (750, 1000), (750, 1000), (1000, 1000)]
     assert Phases(None).part(0.5) is None
+
+
+@pytest.mark.skipif(
+    not SMOLLM2.is_dir(), reason="takes minutes: set TINYCHAT_SMOLLM2 to SmolLM2-135M-Instruct's folder"
+)
+@pytest.mark.parametrize(
+    ("bits", "most_bytes", "text", "own"), [("4.5", 75.8e6, 0.1, 0.07), ("5.45", 92e6, 0.06, 0.05)]
+)
+def test_a_real_model_stays_near_its_checkpoint(bits, most_bytes, text, own, tmp_path):
+    made = tinychat.convert(SMOLLM2, tmp_path / "model", bits=bits)
+    assert (made / "model.safetensors").stat().st_size <= most_bytes
+    texts = json.loads((made / "tinychat.json").read_text())["certificate"]["texts"]
+    assert texts["text"]["kl"] <= text
+    assert texts["own words"]["kl"] <= own
