@@ -20,9 +20,9 @@ from tinychat.chat.session_store import SessionStore
 from tinychat.checkpoint.store import list_models, store_folder
 from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
-from tinychat.commands.options import ReplyOptions
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError
+from tinychat.generate.request import Request
 
 resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
 FULL = 1000
@@ -89,7 +89,7 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
 
 
 def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path, full_disk):
-    jobs = read_jobs(b'{"prompt": "x"}\n' * 9, ReplyOptions({}, None, ()))
+    jobs = read_jobs(b'{"prompt": "x"}\n' * 9, Request())
     target = tmp_path / "out.jsonl"
     with pytest.raises(OSError, match="File too large"), BatchResults(target, jobs) as results:
         for job in jobs:

@@ -26,9 +26,10 @@ from tinychat.commands.complete import complete
 from tinychat.commands.convert import convert
 from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
+from tinychat.commands.options import flag_problem
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
-from tinychat.errors import TinychatError
+from tinychat.errors import ContextError, FieldError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
@@ -133,6 +134,10 @@ def _report(error: BaseException) -> int:
         case click.UsageError():
             _write_error(f"{error.format_message()}{_help_hint(error)}")
             return EXIT_USAGE
+        case FieldError():
+            _write_error(flag_problem(error, command_line.commands.values()))
+        case ContextError():
+            _write_error(f"{error} (--context)")
         case TinychatError():
             _write_error(str(error))
         case OSError():

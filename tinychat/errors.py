@@ -10,10 +10,12 @@
     |- TextError                tokenizer or chat template cannot be used
     |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
-    `- SettingError             an argument, flag or environment variable is out of range
+    `- SettingError             an argument or environment variable is out of range
+       `- FieldError            the value of one named field is
 
 The library raises; only the command line turns an error into text. Each message is one line
-that says what is wrong, which file or value it is about, and what to do.
+that says what is wrong, which file or value it is about, and what to do. A field is called by the name
+that it has in Python; the command line says ``--top-k`` where the error says ``top_k``.
 """
 
 
@@ -58,4 +60,21 @@ class ContextError(TinychatError):
 
 
 class SettingError(TinychatError):
-    """An argument, flag or environment variable is out of range."""
+    """An argument or environment variable is out of range."""
+
+
+class FieldError(SettingError):
+    """The value of one field is out of range.
+
+    Attributes
+    ----------
+    field : str
+        The field's name in Python, with which the message begins.
+    problem : str
+        The rest of the message: what its value must be.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field = field
+        self.problem = problem

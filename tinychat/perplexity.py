@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tinychat.errors import ModelFolderError, SettingError
+from tinychat.errors import FieldError, ModelFolderError, SettingError
 from tinychat.generate.model import Model
 
 Progress = Callable[[int, int], None]
@@ -125,9 +125,7 @@ def measure(
     size = model.context_size - len(prefix)
     stride = stride or max(1, model.context_size // 2)
     if not 1 <= stride <= size - begins:
-        raise SettingError(
-            f"--stride {stride} does not fit into a context of {model.context_size}: give 1 to {size - begins}"
-        )
+        raise FieldError("stride", f"must be 1 to {size - begins} in a context of {model.context_size}, not {stride}")
     if against is not None:
         _check_comparable(model, against, text, prefix + ids)
     total = Totals()
@@ -219,5 +217,5 @@ def _check_comparable(model: Model, other: Model, text: str, ids: list[int]) -> 
         raise SettingError(f"{model.name} and {other.name} do not share a vocabulary: they cannot be compared")
     if other.context_size < model.context_size:
         raise SettingError(
-            f"{other.name} has a context of {other.context_size}: compare with --context {other.context_size} or less"
+            f"{other.name} has a context of {other.context_size}: compare in a context of {other.context_size} or less"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparison.serving import run, token_ids
 from tinychat.generate.engine import Engine
-from tinychat.generate.prefill import prefill
+from tinychat.generate.loop import prefill
 from tinychat.model.loading import load_engine
 
 

@@ -23,10 +23,10 @@ from tinychat.checkpoint.store import list_models
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
-from tinychat.commands.options import ReplyOptions
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
+from tinychat.generate.request import Request
 from tinychat.model.config import ModelConfig
 from tinychat.model.folder import header_of, open_model_folder
 from tinychat.model.layout import Quantization, tensor_specs
@@ -262,7 +262,7 @@ def _read_store(folder: Path) -> None:
 
 
 def _read_jobs(folder: Path) -> None:
-    jobs = read_jobs(read_stream(folder / "in.jsonl", 1 << 20), ReplyOptions(sampling={}, max_tokens=5, stop=()))
+    jobs = read_jobs(read_stream(folder / "in.jsonl", 1 << 20), Request(max_tokens=5))
     with BatchResults(folder / "out.jsonl", jobs, ()) as results:
         for job in jobs:
             results.add(job, {"error": job.error} if job.error else {"text": ""})
@@ -271,7 +271,7 @@ def _read_jobs(folder: Path) -> None:
 
 
 def _read_results(folder: Path) -> None:
-    jobs = read_jobs(JOBS, ReplyOptions(sampling={}, max_tokens=5, stop=()))
+    jobs = read_jobs(JOBS, Request(max_tokens=5))
     BatchResults(folder / "out.jsonl", jobs, ()).__exit__(None, None, None)
 
 

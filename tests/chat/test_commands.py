@@ -82,7 +82,7 @@ def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
 def test_an_edited_turn_runs_only_what_is_new():
     desk = desk_after(("a long beginning", "yes"), ("two", "2"))
     assert "".join(piece.text for piece in desk.chat.stream("twi", replaced=1)) == "again"
-    summary = desk.chat.model.summary
+    summary = desk.chat.summary
     assert summary.prompt_tokens - summary.reused_tokens == len("i") + 1
 
 
@@ -127,29 +127,29 @@ def test_a_new_message_ends_what_can_be_brought_back_and_a_withdrawn_one_does_no
 def test_retry_samples_differently_once():
     desk = desk_after(*TWO_TURNS)
     seen = []
-    stream = desk.chat.model.stream
-    desk.chat.model.stream = lambda ids, **options: seen.append(options) or stream(ids, **options)
+    reply = desk.chat.model.reply
+    desk.chat.model.reply = lambda prompt, request, **calls: seen.append(request) or reply(prompt, request, **calls)
     desk.run("/retry temperature=1.5 top-k=3")
-    assert (seen[0]["temperature"], seen[0]["top_k"]) == (1.5, 3)
+    assert (seen[0].temperature, seen[0].top_k) == (1.5, 3)
     assert desk.spoken[-1] == "again"
-    assert (desk.chat.sampling.temperature, desk.chat.sampling.top_k) == (0.0, 40)
+    assert (desk.chat.request.temperature, desk.chat.request.top_k) == (0.0, 40)
 
 
 @pytest.mark.parametrize(("usual", "once"), [(0.0, 1.0), (0.8, 1.0), (1.0, 1.3), (1.5, 1.8)])
 def test_a_bare_retry_is_freer_once_and_says_so(usual, once):
     desk = desk_after(*TWO_TURNS)
-    desk.chat.sampling = replace(desk.chat.sampling, temperature=usual)
+    desk.chat.request = replace(desk.chat.request, temperature=usual)
     seen = []
-    stream = desk.chat.model.stream
-    desk.chat.model.stream = lambda ids, **options: seen.append(options) or stream(ids, **options)
+    reply = desk.chat.model.reply
+    desk.chat.model.reply = lambda prompt, request, **calls: seen.append(request) or reply(prompt, request, **calls)
     assert desk.run("/retry") == f"writing it again with temperature={once:g}, this once"
-    assert seen[0]["temperature"] == once
-    assert (desk.spoken[-1], desk.chat.sampling.temperature) == ("again", usual)
+    assert seen[0].temperature == once
+    assert (desk.spoken[-1], desk.chat.request.temperature) == ("again", usual)
 
 
 def test_a_bare_retry_stays_in_range():
     desk = desk_after(*TWO_TURNS)
-    desk.chat.sampling = replace(desk.chat.sampling, temperature=100.0)
+    desk.chat.request = replace(desk.chat.request, temperature=100.0)
     assert "temperature=100," in desk.run("/retry")
 
 
@@ -201,7 +201,7 @@ def test_set_changes_and_shows(argument, shown):
         ("colour red", "there is no setting colour: choose one of temperature"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
-        ("overflow spill", "--overflow spill is unknown: choose one of stop, drop, shift"),
+        ("overflow spill", "overflow must be one of stop, drop, shift, not spill"),
         ("think hard", "think must be one of show, hide, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
         ("context much", "context must be a whole number of tokens, not 'much'"),
@@ -222,7 +222,7 @@ def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
         desk.chat.say("And is it long now?")
     assert "context         100" in desk.run("/set context 100").splitlines()
     assert desk.chat.say("And is it long now?") == "No."
-    assert desk.chat.model.summary.reused_tokens > 0
+    assert desk.chat.summary.reused_tokens > 0
 
 
 def test_show_tells_all():
@@ -474,7 +474,7 @@ def test_a_template_that_refuses_a_lone_system_prompt_is_counted_all_the_same():
         raise TextError("a message must come first")
 
     desk = FakeDesk(system="Be kind.")
-    desk.chat.rendered_ids = refuse
+    desk.chat.prompt = refuse
     assert "context: 8 of 256 tokens" in desk.run("/stats")
 
 
@@ -491,11 +491,11 @@ def test_a_seed_is_used_as_it_is_given():
     seeds = []
     for line in ("one", "two"):
         desk.chat.say(line)
-        seeds.append(desk.chat.model.summary.seed)
+        seeds.append(desk.chat.summary.seed)
     for line in ("/retry seed=47", "/regen"):
         desk.run(line)
-        seeds.append(desk.chat.model.summary.seed)
+        seeds.append(desk.chat.summary.seed)
     desk.run("/set seed 47")
     desk.run("/regen")
-    seeds.append(desk.chat.model.summary.seed)
+    seeds.append(desk.chat.summary.seed)
     assert seeds == [5, 6, 47, 8, 47]

@@ -53,17 +53,17 @@ def test_dropping_reads_the_rest_again_and_shifting_does_not():
     dropping, _ = after_turns("drop", 3, system="Be kind.")
     shifting, _ = after_turns("shift", 3, system="Be kind.")
     assert dropping.model.engine.drops == []
-    assert dropping.model.summary.reused_tokens == len([BOS, SYSTEM, *b"Be kind.", USER]) + len("message")
+    assert dropping.summary.reused_tokens == len([BOS, SYSTEM, *b"Be kind.", USER]) + len("message")
     (span,) = shifting.model.engine.drops
     assert span[1] - span[0] == len([USER, *b"message0", ASSISTANT, *b"reply..0", EOS])
     # The new message with its marks, and the end of the reply before it.
-    assert shifting.model.summary.prompt_tokens - shifting.model.summary.reused_tokens == 11
+    assert shifting.summary.prompt_tokens - shifting.summary.reused_tokens == 11
     assert shifting.model.engine.cached_ids == dropping.model.engine.cached_ids
 
 
 def test_stopping_forgets_nothing():
     chat, notices = after_turns("stop", 3, system="Be kind.")
-    assert chat.model.summary.finish_reason == "context"
+    assert chat.summary.finish_reason == "context"
     with pytest.raises(ContextError, match="context holds 64"):
         chat.say("message4")
     assert (chat.forgotten, notices) == (0, [])
@@ -74,8 +74,8 @@ def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
     reply = "0123456789" * 2 + "😀 and done"
     chat, notices = after_turns(overflow, 1, reply, system="Be kind.")
     assert chat.say("at length") == reply
-    assert chat.model.summary.finish_reason == "stop"
-    assert chat.model.summary.new_tokens == len(reply.encode())
+    assert chat.summary.finish_reason == "stop"
+    assert chat.summary.new_tokens == len(reply.encode())
     assert chat.forgotten == 2
     assert len(notices) == 1
     assert text_of(chat.model.engine) == f"Be kind.at length{reply}"
@@ -84,7 +84,7 @@ def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
 def test_a_reply_that_has_the_context_to_itself_ends_there():
     chat, notices = full_chat("drop", "x" * 100)
     chat.say("hi")
-    assert chat.model.summary.finish_reason == "context"
+    assert chat.summary.finish_reason == "context"
     assert (chat.forgotten, notices) == (0, [])
 
 
@@ -109,7 +109,7 @@ def test_undoing_past_what_was_forgotten():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(SettingError, match="--overflow spill is unknown: choose one of stop, drop, shift"):
+    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not spill$"):
         full_chat("spill")
 
 

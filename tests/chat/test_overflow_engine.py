@@ -70,7 +70,7 @@ def test_shifting_reuses_what_stays(converse):
     assert chat.forgotten > 0
     assert len(chat.notices) == 1
     # The last reply's token that was never run, its end, the new message and its marks.
-    assert chat.model.summary.prompt_tokens - chat.model.summary.reused_tokens == 12
+    assert chat.summary.prompt_tokens - chat.summary.reused_tokens == 12
     prompt = chat.rendered_ids(chat.messages[chat.forgotten : -1])
     assert chat.model.engine.cached_ids == [*prompt, *chat.reply_ids[:-1]]
 
@@ -98,5 +98,5 @@ def test_dropping_gives_what_a_fresh_start_gives(converse, folder):
 def test_a_reply_goes_on_past_the_end_of_the_context(converse, overflow):
     chat = converse(overflow, turns=2, reply_tokens=40)
     assert len(chat.messages[-1].content) == 40
-    assert chat.model.summary.finish_reason == "length"
+    assert chat.summary.finish_reason == "length"
     assert chat.forgotten == 2

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tinychat.chat.rendering import Renderer, summary_line
-from tinychat.generate.summary import Summary
+from tinychat.generate.reply import Summary
 
 SUMMARY = Summary(
     prompt_tokens=30,

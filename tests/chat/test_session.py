@@ -39,7 +39,7 @@ def test_a_second_turn_runs_only_what_is_new():
     chat.say("a long first question")
     chat.say("so?")
     # The new message and the marks around it; question and answer are in the cache.
-    summary = chat.model.summary
+    summary = chat.summary
     assert summary.prompt_tokens - summary.reused_tokens == len([EOS, USER, *b"so?", ASSISTANT])
 
 
@@ -131,7 +131,7 @@ def test_clear_keeps_the_system_prompt():
     assert chat.say("b") == "Two"
     assert spoken(chat) == [("user", "b"), ("assistant", "Two")]
     assert bytes(i for i in chat.model.engine.cached_ids if i < 256).startswith(b"Be brief.")
-    assert chat.model.summary.reused_tokens == len("<sBe brief.u")
+    assert chat.summary.reused_tokens == len("<sBe brief.u")
 
 
 def test_limits_reach_the_model():
@@ -158,5 +158,5 @@ def test_a_seeded_conversation_repeats_but_regenerates_differently():
 
 
 def test_out_of_range_sampling_is_refused_at_once():
-    with pytest.raises(SettingError, match="--top-p"):
+    with pytest.raises(SettingError, match=r"^top_p must be between"):
         Chat(fake_model(Continuation({})), top_p=3.0)

@@ -147,8 +147,8 @@ def test_system_and_settings_come_back():
     desk.run("/system Be brief.")
     again = FakeDesk()
     again.run(f"/load {desk.workspace.name}")
-    assert (again.chat.system, again.chat.max_tokens, again.chat.overflow) == ("Be brief.", 9, "shift")
-    assert again.chat.sampling == desk.chat.sampling
+    assert (again.chat.system, again.chat.request.max_tokens, again.chat.overflow) == ("Be brief.", 9, "shift")
+    assert again.chat.request == desk.chat.request
 
 
 def test_a_loaded_conversation_goes_on_in_its_file():
@@ -172,7 +172,7 @@ def test_a_session_that_cannot_be_loaded_leaves_the_present_one():
         with pytest.raises((SessionError, SettingError)):
             desk.run(f"/load {wrong}")
         assert desk.spoken == ["hi", "Hello"]
-        assert (desk.chat.system, desk.chat.sampling.temperature) == (None, 0.0)
+        assert (desk.chat.system, desk.chat.request.temperature) == (None, 0.0)
         assert desk.workspace.name == name
 
 
@@ -288,7 +288,7 @@ def test_stop_texts_and_the_size_of_the_context_come_back():
     desk.run("/set context 100")
     again = FakeDesk("Fine", context_size=64)
     again.run(f"/load {desk.workspace.name}")
-    assert again.chat.stop == ("END", "\n\n")
+    assert again.chat.request.stop == ("END", "\n\n")
     assert again.chat.model.context_size == 100
 
 

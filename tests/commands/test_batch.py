@@ -9,9 +9,8 @@ from console import Console
 from fake_model import BOS, Continuation, fake_model
 
 from tinychat.commands import batch_results
-from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.batch_results import BatchResults, model_stamp
 from tinychat.commands.loading import load_model
-from tinychat.commands.model_stamp import model_stamp
 from tinychat.errors import ModelFolderError, SettingError
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
@@ -87,24 +86,24 @@ BAD_LINES = [
     ('{"prompt": "caf\udce9"}', "the line is no JSON in UTF-8"),
     ("[" * 100_000, "the line is no JSON in UTF-8"),
     ("3", "the line is no JSON object"),
-    ({}, 'either "prompt" or "messages"'),
-    ({"prompt": None}, 'either "prompt" or "messages"'),
-    ({"prompt": "x", "messages": []}, 'either "prompt" or "messages"'),
-    ({"prompt": 3}, '"prompt" must be a text'),
-    ({"messages": []}, '"messages" must be a list'),
-    ({"messages": ["x"]}, '"messages" must be a list'),
-    ({"messages": [{"role": "user"}]}, '"messages" must be a list'),
-    ({"messages": [{"role": "user", "content": 3}]}, '"messages" must be a list'),
+    ({}, "either prompt or messages"),
+    ({"prompt": None}, "either prompt or messages"),
+    ({"prompt": "x", "messages": []}, "either prompt or messages"),
+    ({"prompt": 3}, "prompt must be a text"),
+    ({"messages": []}, "messages must be a list"),
+    ({"messages": ["x"]}, "messages must be a list"),
+    ({"messages": [{"role": "user"}]}, "messages must be a list"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages must be a list"),
     ({"prompt": "x", "temprature": 1}, "the key 'temprature' is not known"),
-    ({"prompt": "x", "temperature": "hot"}, '"temperature" must be a number'),
-    ({"prompt": "x", "temperature": True}, '"temperature" must be a number'),
-    ('{"prompt": "x", "temperature": NaN}', "(temperature) must be between"),
-    ({"prompt": "x", "top_k": 1.5}, '"top_k" must be an integer'),
-    ({"prompt": "x", "top_k": -1}, "(top_k) must be 0"),
-    ({"prompt": "x", "max_tokens": 0}, "(max_tokens) must be 1 or more"),
-    ({"prompt": "x", "stop": [3]}, '"stop" must be a text or a list of texts'),
-    ({"prompt": "x", "stop": ""}, "(stop) must not be empty"),
-    ({"prompt": "x", "id": [3]}, '"id" must be a text or an integer'),
+    ({"prompt": "x", "temperature": "hot"}, "temperature must be a number"),
+    ({"prompt": "x", "temperature": True}, "temperature must be a number"),
+    ('{"prompt": "x", "temperature": NaN}', "temperature must be between"),
+    ({"prompt": "x", "top_k": 1.5}, "top_k must be a whole number"),
+    ({"prompt": "x", "top_k": -1}, "top_k must be 0"),
+    ({"prompt": "x", "max_tokens": 0}, "max_tokens must be 1 or more"),
+    ({"prompt": "x", "stop": [3]}, "stop must be a text or a list of texts"),
+    ({"prompt": "x", "stop": ""}, "stop must not be empty"),
+    ({"prompt": "x", "id": [3]}, "id must be a text or a whole number"),
     ({"prompt": "y" * 300}, "301 tokens but the context holds 256"),
 ]
 

@@ -1,19 +1,19 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fake_model import EOS, ByteTokenizer, Continuation, FakeEngine
 
 from tinychat.errors import ContextError, SettingError
-from tinychat.generate.loop import generate
-from tinychat.generate.settings import SamplingSettings
+from tinychat.generate.model import Model
 
-GREEDY = SamplingSettings(temperature=0.0)
 STORY = Continuation({"Once": " upon a time"})
 
 
 def start(engine, prompt="Once", **options):
-    options = {"stop_ids": frozenset({EOS})} | options
     tokenizer = options.pop("tokenizer", ByteTokenizer())
-    return generate(engine, tokenizer, tokenizer.encode(prompt), GREEDY, **options)
+    model = Model(engine, tokenizer, None, frozenset({EOS}), None, Path("fake"))
+    return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
 def text_of(run):
@@ -63,20 +63,20 @@ def test_a_longer_prompt_is_refused_before_anything_runs():
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(SettingError, match="empty"):
-        generate(FakeEngine(STORY), ByteTokenizer(), [], GREEDY)
+        start(FakeEngine(STORY), [])
 
 
 def test_a_stop_string_ends_the_reply_and_stays_out_of_the_text():
-    run = start(FakeEngine(STORY), stop_strings=["a ti"])
+    run = start(FakeEngine(STORY), stop=["a ti"])
     assert text_of(run) == " upon "
     assert run.summary.finish_reason == "stop_string"
 
 
 def test_text_that_only_began_a_stop_string_comes_at_the_end():
-    run = start(FakeEngine(STORY), stop_strings=["time!"])
+    run = start(FakeEngine(STORY), stop=["time!"])
     assert text_of(run) == " upon a time"
     assert run.summary.finish_reason == "stop"
-    run = start(FakeEngine(STORY), stop_strings=["upon b"], max_tokens=5)
+    run = start(FakeEngine(STORY), stop=["upon b"], max_tokens=5)
     assert text_of(run) == " upon"
 
 
@@ -91,7 +91,7 @@ def test_a_character_cut_by_the_limit_becomes_a_replacement():
 
 
 def test_a_stop_string_completed_by_the_flush_is_reported():
-    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop_strings=["\ufffd"])
+    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop=["\ufffd"])
     assert text_of(run) == ""
     assert run.summary.finish_reason == "stop_string"
 
@@ -108,7 +108,7 @@ def test_the_first_space_belongs_to_a_text_that_goes_on(joins_prompt, text):
 
 def test_cancelling_ends_the_reply_with_its_held_back_text():
     engine = FakeEngine(STORY)
-    run = start(engine, stop_strings=["upon x"], cancelled=lambda: len(engine.steps) > 4)
+    run = start(engine, stop=["upon x"], cancelled=lambda: len(engine.steps) > 4)
     assert text_of(run) == " upon"
     assert run.summary.finish_reason == "interrupted"
 
@@ -166,7 +166,6 @@ class TwoFavourites(FakeEngine):
 
 
 def test_the_repeat_penalty_sees_prompt_and_reply():
-    settings = SamplingSettings(temperature=0.0, repeat_penalty=2.0, repeat_last_n=1)
-    run = generate(TwoFavourites(STORY), ByteTokenizer(), [65], settings, max_tokens=3)
+    run = start(TwoFavourites(STORY), [65], repeat_penalty=2.0, repeat_last_n=1, max_tokens=3)
     list(run)
     assert run.token_ids == [66, 65, 66]

@@ -52,12 +52,13 @@ def test_generate_returns_ids_without_the_stop_id():
     assert model.generate(model.encode("Twice"), max_tokens=8, ignore_eos=True)[-2:] == [EOS, EOS]
 
 
-def test_the_summary_is_of_the_last_run():
+def test_each_stream_has_its_own_summary():
     model = fake_model(STORY)
-    assert model.summary is None
-    model.generate(model.encode("Once"))
-    model.generate(model.encode("Twice"))
-    assert model.summary.new_tokens == len(" a day")
+    once, twice = model.stream("Once", temperature=0.0), model.stream("Twice", temperature=0.0)
+    for run in (once, twice):
+        assert (run.summary.new_tokens, run.summary.finish_reason) == (0, "interrupted")
+        list(run)
+    assert (once.summary.new_tokens, twice.summary.new_tokens) == (len(" upon a time"), len(" a day"))
 
 
 def test_logits_are_of_every_position_and_checked():

@@ -2,7 +2,8 @@ import pytest
 from fake_model import FakeEngine
 
 from tinychat.errors import ContextError, SettingError
-from tinychat.generate.prefill import check_prompt, prefill
+from tinychat.generate.loop import prefill
+from tinychat.generate.prompt import check_prompt
 
 
 def next_byte(ids):

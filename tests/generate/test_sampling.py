@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tinychat.errors import ModelFolderError, SettingError
+from tinychat.errors import ModelFolderError
+from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
-from tinychat.generate.settings import SamplingSettings
 
 OPEN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
@@ -24,14 +24,14 @@ def softmax(values):
 
 
 def test_temperature_zero_takes_the_best_and_the_lowest_id_on_ties():
-    sampler = Sampler(SamplingSettings(temperature=0.0))
+    sampler = Sampler(Request(temperature=0.0))
     assert sampler.sample(np.array([1.0, 3.0, 2.0, 3.0], dtype=np.float32), []) == 1
 
 
 def test_draws_follow_the_softmax(rng):
     logits = rng.standard_normal(8).astype(np.float32)
     for temperature in (0.5, 1.0, 2.0):
-        settings = SamplingSettings(temperature=temperature, seed=7, **OPEN)
+        settings = Request(temperature=temperature, seed=7, **OPEN)
         expected = softmax(logits.astype(np.float64) / temperature)
         # Five standard deviations of a frequency over 4000 draws.
         assert np.abs(frequencies(settings, logits) - expected).max() < 5 * np.sqrt(0.25 / 4000)
@@ -54,13 +54,13 @@ def test_draws_follow_the_softmax(rng):
     ],
 )
 def test_filters_keep_exactly_these(option, kept):
-    settings = SamplingSettings(temperature=1.0, seed=1, **(OPEN | option))
+    settings = Request(temperature=1.0, seed=1, **(OPEN | option))
     found = frequencies(settings, logits_of(0.401, 0.3, 0.2, 0.099), draws=1000)
     assert set(np.flatnonzero(found)) == kept
 
 
 def test_top_k_breaks_ties_by_the_lower_id():
-    settings = SamplingSettings(temperature=1.0, seed=1, **(OPEN | {"top_k": 2}))
+    settings = Request(temperature=1.0, seed=1, **(OPEN | {"top_k": 2}))
     found = frequencies(settings, np.zeros(6, dtype=np.float32), draws=200)
     assert set(np.flatnonzero(found)) == {0, 1}
 
@@ -69,7 +69,7 @@ def test_the_same_seed_gives_the_same_ids(rng):
     rows = rng.standard_normal((50, 100)).astype(np.float32)
 
     def draw(seed):
-        sampler = Sampler(SamplingSettings(temperature=1.0, seed=seed, **OPEN))
+        sampler = Sampler(Request(temperature=1.0, seed=seed, **OPEN))
         return [sampler.sample(row, []) for row in rows]
 
     assert draw(3) == draw(3)
@@ -78,14 +78,14 @@ def test_the_same_seed_gives_the_same_ids(rng):
 
 def test_an_unseeded_run_can_be_repeated_with_the_seed_it_tells(rng):
     rows = rng.standard_normal((20, 100)).astype(np.float32)
-    first = Sampler(SamplingSettings(temperature=1.0))
-    again = Sampler(SamplingSettings(temperature=1.0, seed=first.seed))
+    first = Sampler(Request(temperature=1.0))
+    again = Sampler(Request(temperature=1.0, seed=first.seed))
     assert [first.sample(row, []) for row in rows] == [again.sample(row, []) for row in rows]
 
 
 def test_repeat_penalty_divides_positive_and_multiplies_negative_logits():
     logits = np.array([2.0, 1.5, -1.0, -1.2], dtype=np.float32)
-    settings = SamplingSettings(temperature=0.0, repeat_penalty=2.0)
+    settings = Request(temperature=0.0, repeat_penalty=2.0)
     assert Sampler(settings).sample(logits, [0]) == 1
     # 2/2, 1.5/2 = 0.75, -1*2 = -2: id 0 leads again; repeats count once.
     assert Sampler(settings).sample(logits, [0, 0, 1, 2]) == 0
@@ -95,7 +95,7 @@ def test_repeat_penalty_divides_positive_and_multiplies_negative_logits():
 
 def test_repeat_penalty_looks_only_at_the_last_tokens():
     logits = np.array([2.0, 1.5, 0.0], dtype=np.float32)
-    settings = SamplingSettings(temperature=0.0, repeat_penalty=2.0, repeat_last_n=2)
+    settings = Request(temperature=0.0, repeat_penalty=2.0, repeat_last_n=2)
     assert Sampler(settings).sample(logits, [0, 2, 2]) == 0
     assert Sampler(settings).sample(logits, [2, 0, 2]) == 1
 
@@ -103,33 +103,11 @@ def test_repeat_penalty_looks_only_at_the_last_tokens():
 @pytest.mark.parametrize("temperature", [0.0, 1e-300, 1.0, 100.0])
 def test_hard_logits_are_harmless(temperature):
     logits = np.array([-np.inf, 1e30, -np.inf, -1e30], dtype=np.float32)
-    assert Sampler(SamplingSettings(temperature=temperature, **OPEN)).sample(logits, []) == 1
+    assert Sampler(Request(temperature=temperature, **OPEN)).sample(logits, []) == 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_broken_logits_are_an_error(value):
     logits = np.array([0.0, value], dtype=np.float32)
     with pytest.raises(ModelFolderError, match="not a number"):
-        Sampler(SamplingSettings()).sample(logits, [])
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("temperature", -0.1),
-        ("temperature", float("nan")),
-        ("temperature", float("inf")),
-        ("top_k", -1),
-        ("top_k", 1.5),
-        ("top_p", 0.0),
-        ("top_p", 1.1),
-        ("min_p", -0.1),
-        ("min_p", 2.0),
-        ("repeat_penalty", 0.0),
-        ("repeat_last_n", -1),
-        ("seed", -1),
-    ],
-)
-def test_values_out_of_range_name_the_flag(field, value):
-    with pytest.raises(SettingError, match="--" + field.replace("_", "-")):
-        SamplingSettings(**{field: value})
+        Sampler(Request()).sample(logits, [])

@@ -16,7 +16,7 @@ import numpy as np
 
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.work import Work
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError
 from tinychat.generate.engine import Engine
 
 Progress = Callable[[int, int], None]
@@ -62,13 +62,13 @@ class Plan:
 
         Raises
         ------
-        SettingError
+        FieldError
             If nothing fits.
         """
         prefill = tuple(length for length in self.prefill if length <= context_size)
         depths = tuple(depth for depth in self.depths if depth + self.new_tokens <= context_size)
         if not prefill and not depths:
-            raise SettingError(f"a context of {context_size} holds none of the measurements: give a larger --context")
+            raise FieldError("context", f"must be larger: {context_size} tokens hold none of the measurements")
         left_out = [f"prefill of {length}" for length in self.prefill if length not in prefill]
         left_out += [f"decode at depth {depth}" for depth in self.depths if depth not in depths]
         notes = [f"{what} left out: the context holds {context_size} tokens" for what in left_out]

@@ -9,8 +9,8 @@ from textwrap import shorten
 from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.desk import Desk
 from tinychat.chat.message import Draft
-from tinychat.chat.settings import SAMPLING_NAMES, changed_sampling
-from tinychat.generate.settings import SamplingSettings
+from tinychat.chat.settings import changed_sampling
+from tinychat.generate.request import SAMPLING_FIELDS, Request
 
 
 def clear(desk: Desk, _argument: str) -> None:
@@ -57,23 +57,23 @@ def _short(text: str) -> str:
 
 def retry(desk: Desk, argument: str) -> None:
     """Write the last reply again with other sampling, for this once; without an argument, with more randomness."""
-    sampling = desk.chat.sampling
-    sampling = changed_sampling(sampling, as_assignments(argument)) if argument else _freer(sampling)
+    usual = desk.chat.request
+    request = changed_sampling(usual, as_assignments(argument)) if argument else _freer(usual)
     if desk.chat.messages and not argument:
-        desk.notice(f"writing it again with temperature={sampling.temperature:g}, this once")
-    with desk.chat.sampling_otherwise(sampling):
+        desk.notice(f"writing it again with temperature={request.temperature:g}, this once")
+    with desk.chat.using(request):
         desk.regenerate()
 
 
-def _freer(sampling: SamplingSettings) -> SamplingSettings:
-    usual = sampling.temperature
-    return replace(sampling, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
+def _freer(request: Request) -> Request:
+    usual = request.temperature
+    return replace(request, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
 
 
 def complete_retry(_desk: Desk, argument: str) -> Iterable[str]:
     """Complete the name of a sampling setting in the last word."""
     before, space, _ = argument.rpartition(" ")
-    return [f"{before}{space}{name}=" for name in SAMPLING_NAMES]
+    return [f"{before}{space}{name}=" for name in SAMPLING_FIELDS]
 
 
 def system(desk: Desk, argument: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from textwrap import shorten
 
 from tinychat.chat.command import as_count
-from tinychat.chat.context_use import context_use
 from tinychat.chat.desk import Desk
 from tinychat.chat.explanation import explain_reply
 
@@ -15,8 +14,8 @@ _SHOWN_TOKENS = 200
 def stats(desk: Desk, _argument: str) -> None:
     """Show context use and the rates of the last reply."""
     chat = desk.chat
-    desk.notice(f"context: {context_use(chat)} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
-    summary = chat.model.summary
+    desk.notice(f"context: {chat.tokens_in_use()} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
+    summary = chat.summary
     if summary is not None:
         desk.notice(
             f"last reply: prompt {summary.prompt_tokens} tokens ({summary.reused_tokens} reused) "
@@ -30,7 +29,7 @@ def context(desk: Desk, _argument: str) -> None:
     """Show what fills the context."""
     chat = desk.chat
     size, seen = chat.model.context_size, chat.messages[chat.forgotten :]
-    used = context_use(chat)
+    used = chat.tokens_in_use()
     lines = [f"{used} of {size} tokens in use, {size - used} left; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")

@@ -7,8 +7,8 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.desk import Desk
-from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.errors import SessionError
+from tinychat.generate.prompt import NO_TEMPLATE
 
 
 def save(desk: Desk, argument: str) -> None:

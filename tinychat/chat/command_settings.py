@@ -45,8 +45,8 @@ def show(desk: Desk, _argument: str) -> None:
     chat = desk.chat
     lines = {"model": chat.model.name, "system": chat.system or "none"}
     lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
-    if chat.stop:
-        lines["stop"] = ", ".join(map(repr, chat.stop))
+    if chat.request.stop:
+        lines["stop"] = ", ".join(map(repr, chat.request.stop))
     lines["think"] = next(name for name, shown in _THINKING.items() if shown == desk.show_thinking)
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = desk.workspace.name or "not saved yet"

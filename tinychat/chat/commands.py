@@ -20,7 +20,7 @@ from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.chat.command_sessions import complete_model, complete_session, fork, load, model, save, sessions
 from tinychat.chat.command_settings import complete_set, multiline, set_value, show
 from tinychat.chat.desk import Desk
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError, SettingError
 
 
 def run_command(desk: Desk, line: str) -> None:
@@ -41,7 +41,11 @@ def run_command(desk: Desk, line: str) -> None:
         raise SettingError(f"/{name} takes no argument: type {command.usage}")
     if command.needs_argument and not argument.strip():
         raise SettingError(f"/{name} needs an argument: type {command.usage}")
-    command.run(desk, argument.strip())
+    try:
+        command.run(desk, argument.strip())
+    except FieldError as error:
+        # The chat calls a setting by its field, from a pipe too: the command line must not take it for a flag.
+        raise SettingError(str(error)) from error
 
 
 def complete_command(desk: Desk, line: str) -> list[str]:

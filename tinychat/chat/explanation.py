@@ -10,7 +10,7 @@ import numpy as np
 from tinychat.chat.session import Chat
 from tinychat.errors import SettingError
 from tinychat.generate.engine import Logits
-from tinychat.generate.prefill import prefill
+from tinychat.generate.loop import prefill
 
 _CANDIDATES = 5
 
@@ -50,7 +50,7 @@ def explain_reply(chat: Chat, count: int) -> Iterator[Choice]:
         raise SettingError("there is no reply yet that could be explained: send a message first")
     reply = chat.messages[-1]
     reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
-    prompt_ids = chat.rendered_ids(chat.messages[chat.forgotten : -1])
+    prompt_ids = chat.prompt(chat.messages[chat.forgotten : -1]).ids
     count = min(count, len(reply_ids))
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:

@@ -7,7 +7,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tinychat.chat.message import Message
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError
 
 if TYPE_CHECKING:
     from tinychat.generate.engine import Engine
@@ -28,13 +28,13 @@ def as_policy(name: str) -> OverflowPolicy:
 
     Raises
     ------
-    SettingError
+    FieldError
         If there is none.
     """
     for policy in POLICIES:
         if policy == name:
             return policy
-    raise SettingError(f"--overflow {name} is unknown: choose one of {', '.join(POLICIES)}")
+    raise FieldError("overflow", f"must be one of {', '.join(POLICIES)}, not {name}")
 
 
 def begins_full(length: int, context_size: int) -> bool:

@@ -10,7 +10,7 @@ from tinychat.chat.clipboard import offer_to_terminal
 from tinychat.chat.plain_reply import PlainReply
 from tinychat.chat.safe_text import safe_text
 from tinychat.chat.terminal_size import terminal_size
-from tinychat.generate.summary import FinishReason, Summary
+from tinychat.generate.reply import FinishReason, Summary
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
 

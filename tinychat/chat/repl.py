@@ -7,7 +7,6 @@ from functools import partial
 from time import monotonic
 
 from tinychat.chat.commands import complete_command, run_command
-from tinychat.chat.context_use import context_use
 from tinychat.chat.fences import unfence
 from tinychat.chat.interrupt import InterruptFlag
 from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt, as_message, is_command
@@ -15,10 +14,10 @@ from tinychat.chat.message import Draft
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
 from tinychat.chat.status_bar import status_bar
-from tinychat.chat.template_notice import NO_TEMPLATE
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
-from tinychat.generate.loop import Piece
+from tinychat.generate.prompt import NO_TEMPLATE
+from tinychat.generate.reply import Piece
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
@@ -124,8 +123,7 @@ class Repl:
         if not self._lines.interactive:
             return Prompt()
         # Counted once for each prompt: the bar is drawn with every key.
-        names = [attachment.name for attachment in self.chat.attachments]
-        bar = partial(status_bar, self.chat.model, context_use(self.chat), attached=names)
+        bar = partial(status_bar, self.chat, self.chat.tokens_in_use())
         return Prompt(self._draft.text, self._multiline, self._complete, bar)
 
     def _complete(self, line: str) -> list[str]:
@@ -180,5 +178,5 @@ class Repl:
             raise KeyboardInterrupt
         if self.chat.messages is messages_before:
             self.notice("stopped before the reply began: the conversation is as it was")
-        elif self.chat.model.summary is not None:
-            self._renderer.summary(self.chat.model.summary)
+        elif self.chat.summary is not None:
+            self._renderer.summary(self.chat.summary)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Unpack, cast
+from typing import Unpack
 
 from tinychat.chat.history import Change, History
 from tinychat.chat.message import Attachment, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
-from tinychat.errors import SettingError
-from tinychat.generate.loop import Piece
+from tinychat.errors import SettingError, TextError
+from tinychat.generate.loop import PrefillProgress, prefill
 from tinychat.generate.model import Model
-from tinychat.generate.prefill import PrefillProgress, prefill
-from tinychat.generate.settings import SamplingOptions, SamplingSettings
-from tinychat.generate.stopping import as_strings
+from tinychat.generate.prompt import Prompt, chat_prompt
+from tinychat.generate.reply import Piece, Summary
+from tinychat.generate.request import Request, RequestFields
 
 
 class Chat:
@@ -31,19 +31,17 @@ class Chat:
         Answers; other users of it only cost this conversation its cached beginning.
     system : str, optional
         Standing instruction, before all messages.
-    max_tokens : int, optional
-        Most tokens of a reply; None for as many as the context holds.
-    stop : sequence of str
-        Texts that end a reply.
     overflow : {"stop", "drop", "shift"}
         What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
         command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
-    **sampling
-        Fields of `SamplingSettings`. With a seed the conversation can be repeated; the seed grows
-        by one with each reply, so that regenerating gives another text.
+    **fields
+        Fields of `Request`, such as `temperature`, `max_tokens` or `stop`. With a seed the conversation can be
+        repeated; the seed grows by one with each reply, so that regenerating gives another text.
 
     Attributes
     ----------
+    request : Request
+        How replies are written.
     messages : list of Message
         User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
         a new list here, so an earlier one still shows the conversation as it was.
@@ -55,6 +53,8 @@ class Chat:
         Texts that go with the next message.
     reply_ids : list of int
         Tokens of the last reply of this run of the program.
+    summary : Summary, optional
+        Counts, times and end of the last reply that the present model began.
     writing : bool
         Whether a reply is being written just now.
     on_change : callable
@@ -73,10 +73,8 @@ class Chat:
         model: Model,
         system: str | None = None,
         *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
         overflow: str = "stop",
-        **sampling: Unpack[SamplingOptions],
+        **fields: Unpack[RequestFields],
     ) -> None:
         self.model = model
         self.system = system
@@ -84,11 +82,10 @@ class Chat:
         self.history = History()
         self.forgotten = 0
         self.attachments: list[Attachment] = []
-        self.sampling = SamplingSettings(**sampling)
-        self.max_tokens = max_tokens
-        self.stop = as_strings(stop)
+        self.request = Request(**fields)
         self.overflow = as_policy(overflow)
         self.reply_ids: list[int] = []
+        self.summary: Summary | None = None
         self.writing = False
         self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
@@ -127,7 +124,7 @@ class Chat:
         replaced : int
             Turns at the end whose place it takes; they return if it is withdrawn.
         on_prefill, cancelled : callable, optional
-            As for `tinychat.generate.prefill.prefill`.
+            As for `tinychat.generate.loop.prefill`.
 
         Raises
         ------
@@ -243,20 +240,20 @@ class Chat:
         self.replace_messages([])
 
     def seed(self) -> None:
-        """Let the next reply use the seed of `sampling` itself, and later ones those after it."""
+        """Let the next reply use the seed of `request` itself, and later ones those after it."""
         self._seeded_since = self._replies
 
     @contextmanager
-    def sampling_otherwise(self, sampling: SamplingSettings) -> Iterator[None]:
-        """Use another sampling within a block: its seed, where it has one of its own, as it is."""
-        usual, since = self.sampling, self._seeded_since
-        self.sampling = sampling
-        if sampling.seed != usual.seed:
+    def using(self, request: Request) -> Iterator[None]:
+        """Write replies in another way within a block: with its seed, where it has one of its own, as it is."""
+        usual, since = self.request, self._seeded_since
+        self.request = request
+        if request.seed != usual.seed:
             self.seed()
         try:
             yield
         finally:
-            self.sampling, self._seeded_since = usual, since
+            self.request, self._seeded_since = usual, since
 
     def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
         """Go on from `messages`, whose history is turn after turn unless given, and hide the first `forgotten`."""
@@ -266,11 +263,27 @@ class Chat:
         self.reply_ids = []
         self.on_change()
 
-    def rendered_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Return the token ids that ask the model to answer `messages`, the system prompt before them."""
-        spoken = [{"role": message.role, "content": message.content} for message in messages]
-        standing = [{"role": "system", "content": self.system}] if self.system else []
-        return self.model.render_ids(standing + spoken)
+    def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """Return the prompt that asks the model to answer `messages`, the system prompt before them.
+
+        Raises
+        ------
+        TextError
+            If the chat template refuses them.
+        """
+        return chat_prompt(self.model, [{"role": told.role, "content": told.content} for told in messages], self.system)
+
+    def tokens_in_use(self) -> int:
+        """Return the tokens of what the model sees of the conversation, as the next prompt will hold them."""
+        seen = self.messages[self.forgotten :]
+        if not seen and not self.system:
+            return 0
+        try:
+            return len(self.prompt(seen).ids)
+        except TextError:
+            # Some templates refuse a system prompt without a message.
+            texts = [self.system or "", *(message.content for message in seen)]
+            return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
         self,
@@ -283,16 +296,12 @@ class Chat:
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
-            run = self.model.stream(
-                self._fitting_ids(messages),
-                max_tokens=self.max_tokens,
-                # A model without chat template ends its turn in words, not by a token.
-                stop=(*self.stop, *self.model.template.stop_strings),
+            run = self.model.reply(
+                self._fitting_prompt(messages),
+                self._next_request(),
                 on_prefill=on_prefill,
                 cancelled=cancelled,
-                joins_prompt=False,
                 make_room=partial(self._make_room, messages, cancelled),
-                **self._next_sampling(),
             )
         except BaseException:
             self.forgotten = forgotten_before
@@ -311,7 +320,7 @@ class Chat:
             ending = True
             raise
         finally:
-            self.writing = False
+            self.writing, self.summary = False, run.summary
             if reply.partial and not reply.content and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before
             else:
@@ -319,12 +328,12 @@ class Chat:
                 self.reply_ids = run.token_ids
             self.on_change()
 
-    def _fitting_ids(self, messages: list[Message]) -> list[int]:
-        """Return the ids of what is not forgotten, after forgetting what no longer fits."""
-        ids = self.rendered_ids(messages[self.forgotten :])
-        if self.overflow != "stop" and begins_full(len(ids), self.model.context_size):
-            return self._forget(messages, ids, ())
-        return ids
+    def _fitting_prompt(self, messages: list[Message]) -> Prompt:
+        """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
+        prompt = self.prompt(messages[self.forgotten :])
+        if self.overflow != "stop" and begins_full(len(prompt.ids), self.model.context_size):
+            return replace(prompt, ids=self._forget(messages, prompt.ids, ()))
+        return prompt
 
     def _make_room(
         self, messages: list[Message], cancelled: Callable[[], bool] | None, reply_ids: Sequence[int]
@@ -333,18 +342,18 @@ class Chat:
         if self.overflow == "stop":
             return False
         written, forgotten = reply_ids[:-1], self.forgotten
-        ids = [*self.rendered_ids(messages[forgotten:]), *written]
+        ids = [*self.prompt(messages[forgotten:]).ids, *written]
         ids = self._forget(messages, ids, written)
         if self.forgotten == forgotten:
             return False
         logits, _ = prefill(self.model.engine, ids, cancelled=cancelled)
         return logits is not None
 
-    def _forget(self, messages: list[Message], ids: list[int], written: Sequence[int]) -> list[int]:
+    def _forget(self, messages: list[Message], ids: Sequence[int], written: Sequence[int]) -> list[int]:
         """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
 
         def render(first: int) -> list[int]:
-            return [*self.rendered_ids(messages[first:]), *written]
+            return [*self.prompt(messages[first:]).ids, *written]
 
         size, first = self.model.context_size, self.forgotten
         self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
@@ -354,8 +363,8 @@ class Chat:
             self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
         return shorter
 
-    def _next_sampling(self) -> SamplingOptions:
-        settings = self.sampling
-        if settings.seed is not None:
-            settings = replace(settings, seed=settings.seed + self._replies - self._seeded_since)
-        return cast(SamplingOptions, asdict(settings))
+    def _next_request(self) -> Request:
+        request = self.request
+        if request.seed is None:
+            return request
+        return replace(request, seed=request.seed + self._replies - self._seeded_since)

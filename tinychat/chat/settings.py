@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 
 from tinychat.chat.overflow import as_policy
 from tinychat.chat.session import Chat
-from tinychat.errors import SettingError
-from tinychat.generate.settings import SamplingSettings
-from tinychat.generate.stopping import StopConditions
+from tinychat.errors import FieldError, SettingError
+from tinychat.generate.request import SAMPLING_FIELDS, Request
 
-_SAMPLING: Mapping[str, Callable[[str], int | float]] = {
-    "temperature": float,
-    "top_k": int,
-    "top_p": float,
-    "min_p": float,
-    "repeat_penalty": float,
-    "repeat_last_n": int,
-    "seed": int,
-}
-_MAY_BE_NONE = ("seed", "max_tokens")
-SAMPLING_NAMES = tuple(_SAMPLING)
-NAMES = (*SAMPLING_NAMES, "max_tokens", "overflow", "context")
+_REQUEST_FIELDS = (*SAMPLING_FIELDS, "max_tokens")
+_DEFAULTS = Request()
+NAMES = (*_REQUEST_FIELDS, "overflow", "context")
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
     """Return every setting of `chat` by name."""
-    limits = {"max_tokens": chat.max_tokens, "overflow": chat.overflow, "context": chat.model.context_size}
-    return asdict(chat.sampling) | limits
+    fields = {name: getattr(chat.request, name) for name in _REQUEST_FIELDS}
+    return fields | {"overflow": chat.overflow, "context": chat.model.context_size}
 
 
 def change_setting(chat: Chat, name: str, value: str) -> None:
@@ -43,12 +33,10 @@ def change_setting(chat: Chat, name: str, value: str) -> None:
     name = _known(name)
     if name == "overflow":
         chat.overflow = as_policy(value)
-    elif name == "max_tokens":
-        chat.max_tokens = StopConditions(max_tokens=_as_limit(value)).max_tokens
     elif name == "context":
         _resize(chat, value)
     else:
-        chat.sampling = changed_sampling(chat.sampling, {name: value})
+        chat.request = changed_request(chat.request, {name: value})
         if name == "seed":
             chat.seed()
 
@@ -65,12 +53,10 @@ def check_settings(values: Mapping[str, object]) -> None:
         known, text = _known(name), "none" if value is None else str(value)
         if known == "overflow":
             as_policy(text)
-        elif known == "max_tokens":
-            StopConditions(max_tokens=_as_limit(text))
         elif known == "context":
             _as_size(text)
         else:
-            changed_sampling(SamplingSettings(), {known: text})
+            changed_request(_DEFAULTS, {known: text})
 
 
 def _resize(chat: Chat, value: str) -> None:
@@ -83,8 +69,8 @@ def _resize(chat: Chat, value: str) -> None:
         engine.resize(size)
 
 
-def changed_sampling(sampling: SamplingSettings, values: Mapping[str, str]) -> SamplingSettings:
-    """Return `sampling` with other values.
+def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
+    """Return `request` with other sampling.
 
     Raises
     ------
@@ -92,11 +78,22 @@ def changed_sampling(sampling: SamplingSettings, values: Mapping[str, str]) -> S
         If a name is no sampling setting, or its value is out of range.
     """
     for name in map(_known, values):
-        if name not in _SAMPLING:
+        if name not in SAMPLING_FIELDS:
             raise SettingError(f"{name} is no setting of the sampler: use /set {name}")
-    parsed = {_known(name): _parsed(_known(name), value) for name, value in values.items()}
-    # SamplingSettings checks what the types leave open.
-    return replace(sampling, **parsed)  # type: ignore[arg-type]
+    return changed_request(request, {_known(name): value for name, value in values.items()})
+
+
+def changed_request(request: Request, values: Mapping[str, str]) -> Request:
+    """Return `request` with other values of its fields, given as text.
+
+    Raises
+    ------
+    FieldError
+        If a value is out of range.
+    """
+    parsed = {name: _parsed(name, value) for name, value in values.items()}
+    # Request checks types and ranges.
+    return replace(request, **parsed)  # type: ignore[arg-type]
 
 
 def _known(name: str) -> str:
@@ -108,24 +105,19 @@ def _known(name: str) -> str:
     raise SettingError(f"there is no setting {name}: {advice}")
 
 
-def _parsed(name: str, value: str) -> int | float | None:
-    if name in _MAY_BE_NONE and value == "none":
+def _parsed(name: str, value: str) -> int | float | str | None:
+    """Return the number that a text is, None for "none" where that is the default, and any other text as it is."""
+    if value == "none" and getattr(_DEFAULTS, name) is None:
         return None
-    try:
-        return _SAMPLING[name](value)
-    except ValueError:
-        kind = "a whole number" if _SAMPLING[name] is int else "a number"
-        raise SettingError(f"{name} must be {kind}, not {value!r}") from None
-
-
-def _as_limit(value: str) -> int | None:
-    try:
-        return None if value == "none" else int(value)
-    except ValueError:
-        raise SettingError(f"max_tokens must be a whole number or none, not {value!r}") from None
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    return value
 
 
 def _as_size(value: str) -> int:
     if not value.isdecimal():
-        raise SettingError(f"context must be a whole number of tokens, not {value!r}")
+        raise FieldError("context", f"must be a whole number of tokens, not {value!r}")
     return int(value)

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tinychat.generate.model import Model
+from tinychat.chat.session import Chat
 
 _METER_CELLS = 10
 
 
-def status_bar(model: Model, used: int, width: int, attached: Sequence[str] = ()) -> str:
+def status_bar(chat: Chat, used: int, width: int) -> str:
     """Return the line for a terminal; what does not fit is left out, least needed first.
 
     Parameters
     ----------
-    model : Model
-        Who answers.
+    chat : Chat
+        The conversation.
     used : int
-        Tokens that the conversation takes.
+        Tokens that it takes.
     width : int
         Columns of the terminal.
-    attached : sequence of str
-        Names of what goes with the next message.
     """
-    size = model.context_size
+    name, size = chat.model.name, chat.model.context_size
     context = f"context {used}/{size}"
     meter = _meter(used / size)
-    last = model.summary
+    last = chat.summary
     rate = f"{last.decode_rate:.1f} tok/s" if last is not None and last.new_tokens else ""
+    attached = [attachment.name for attachment in chat.attachments]
     names, count = (f"attached: {what}" if attached else "" for what in (", ".join(attached), len(attached)))
     variants = (
-        [model.name, f"{context} {meter}", names, rate],
-        [model.name, f"{context} {meter}", count, rate],
-        [model.name, context, count, rate],
+        [name, f"{context} {meter}", names, rate],
+        [name, f"{context} {meter}", count, rate],
+        [name, context, count, rate],
         [context, count, rate],
         [context, count],
         [f"{used}/{size}{f' +{len(attached)}' if attached else ''}"],

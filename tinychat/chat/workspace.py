@@ -144,7 +144,7 @@ class Workspace:
             If it cannot be loaded; the present one goes on.
         """
         self.chat.model = self._open_model(name)
-        self.chat.reply_ids = []
+        self.chat.reply_ids, self.chat.summary = [], None
         self._model = _lasting(name)
         self.chat.on_change()
 
@@ -173,12 +173,14 @@ class Workspace:
 
     def _snapshot(self) -> SavedSession:
         chat = self.chat
-        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), list(chat.stop), chat.history)
+        stop = list(chat.request.stop)
+        return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), stop, chat.history)
 
     def _restore(self, saved: SavedSession) -> None:
         messages, history, pending = _whole_turns(saved)
         _restore_settings(self.chat, saved.settings)
-        self.chat.system, self.chat.stop = saved.system, tuple(saved.stop)
+        self.chat.request = replace(self.chat.request, stop=saved.stop)
+        self.chat.system = saved.system
         self.chat.attachments = []
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages, history)

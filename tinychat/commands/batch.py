@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.asking import ask, chat_prompt, is_message, say_if_no_template, text_prompt
 from tinychat.commands.batch_jobs import Job, read_jobs
-from tinychat.commands.batch_results import BatchResults
-from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
+from tinychat.commands.batch_results import BatchResults, converted_folder, model_stamp
+from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.model_stamp import converted_folder, model_stamp
-from tinychat.commands.options import check_template_flags, load_flags, reply_flags, split_flags
+from tinychat.commands.options import (
+    LoadOptions,
+    check_template_flags,
+    load_flags,
+    request_flags,
+    take,
+    take_request,
+)
 from tinychat.commands.progress import progress_bar
-from tinychat.commands.reply_report import piece_fields, summary_fields
+from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream
+from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
 
 if TYPE_CHECKING:
-    from tinychat.generate.constraint import Constraint
+    from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
 
 # All jobs are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class TemplateFlags:
+    """How a line with a prompt is put to the model: see `tinychat.generate.prompt.text_prompt`."""
+
+    system: str | None
+    as_chat: bool | None
 
 
 @click.command()
@@ -48,7 +63,7 @@ _MAX_BATCH_BYTES = 512 << 20
     help="Use the chat template for prompts, or continue them as they are; default: the template if there is one",
 )
 @constraint_flags
-@reply_flags
+@request_flags
 @load_flags
 @click.pass_obj
 def batch(
@@ -57,10 +72,6 @@ def batch(
     source: Path,
     model: str | None,
     target: Path,
-    system: str | None,
-    as_chat: bool | None,
-    schema: Path | None,
-    grammar: Path | None,
     **flags: Any,
 ) -> None:
     """Answer every line of IN.jsonl with MODEL.
@@ -79,23 +90,24 @@ def batch(
     `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command goes on where
     it was; results of other prompts, settings or weights are refused.
     """  # noqa: D301
-    check_template_flags(system, as_chat)
+    template, limits, loading = take(TemplateFlags, flags), take(ConstraintFiles, flags), take(LoadOptions, flags)
+    check_template_flags(template.system, template.as_chat)
     if target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
-    loading, reply = split_flags(flags)
-    rules = read_grammar(schema, grammar)
-    jobs = read_jobs(read_stream(source, _MAX_BATCH_BYTES), reply)
+    request = take_request(flags)
+    rules = read_grammar(limits)
+    jobs = read_jobs(read_stream(source, _MAX_BATCH_BYTES), request)
     loaded: Model | None = None
     folder = converted_folder(model)
     if folder is None:
         loaded = load(model, loading)
         folder = loaded.path
-    limits = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
-    common = (model_stamp(folder), loading.context, loading.kv, system, as_chat, *limits)
+    contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (limits.schema, limits.grammar)]
+    common = (model_stamp(folder), loading.context, loading.kv, template.system, template.as_chat, *contents)
     with BatchResults(target, jobs, common) as results:
         if results.done < len(jobs):
             loaded = loaded or load(model, loading)
-            answers = _Answers(loaded, system, as_chat, None if rules is None else rules.compile(loaded))
+            answers = _Answers(loaded, template, None if rules is None else rules.compile(loaded))
             if any(map(answers.is_conversation, jobs[results.done :])):
                 say_if_no_template(loaded)
             _run(answers, jobs, results, f"answering {source.name}")
@@ -114,29 +126,27 @@ def _run(answers: _Answers, jobs: list[Job], results: BatchResults, title: str) 
 class _Answers:
     """Turns jobs into the fields of their results."""
 
-    def __init__(self, model: Model, system: str | None, as_chat: bool | None, constraint: Constraint | None) -> None:
+    def __init__(self, model: Model, template: TemplateFlags, constraint: Constraint | None) -> None:
         self._model = model
-        self._system = system
-        self._as_chat = as_chat
+        self._template = template
         self._constraint = constraint
 
     def is_conversation(self, job: Job) -> bool:
         """Return whether the line is put to the model through the chat template."""
-        return not isinstance(job.prompt, str) or is_message(self._model, self._system, self._as_chat)
+        template = self._template
+        return not isinstance(job.prompt, str) or is_message(self._model, template.system, template.as_chat)
 
     def fields(self, job: Job) -> dict[str, object]:
         """Return text and counts, or the error where the line is to blame for it."""
         if job.error is not None:
             return {"error": job.error}
+        request = replace(job.request, constraint=self._constraint)
         try:
-            return self._answer(job)
+            return self._model.reply(self._prompt(job), request).to_end().as_json()
         except (ContextError, SettingError, TextError) as error:
             return {"error": str(error)}
 
-    def _answer(self, job: Job) -> dict[str, object]:
+    def _prompt(self, job: Job) -> Prompt:
         if isinstance(job.prompt, str):
-            prompt = text_prompt(self._model, job.prompt, self._system, self._as_chat)
-        else:
-            prompt = chat_prompt(self._model, job.prompt)
-        run = ask(self._model, prompt, job.reply, constraint=self._constraint)
-        return piece_fields(self._model, run, with_logprobs=False) | summary_fields(run.summary)
+            return text_prompt(self._model, job.prompt, self._template.system, self._template.as_chat)
+        return chat_prompt(self._model, job.prompt)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
-from tinychat.commands.options import ReplyOptions
-from tinychat.errors import SettingError
-from tinychat.generate.settings import SamplingOptions, SamplingSettings
-from tinychat.generate.stopping import StopConditions
+from tinychat.errors import FieldError, SettingError
+from tinychat.generate.prompt import as_messages
+from tinychat.generate.request import SAMPLING_FIELDS, Request
 
-_NUMBERS = ("temperature", "top_p", "min_p", "repeat_penalty")
-_INTEGERS = ("top_k", "repeat_last_n", "seed", "max_tokens")
-_KEYS = ("id", "prompt", "messages", "stop", *_NUMBERS, *_INTEGERS)
+_REQUEST_KEYS = (*SAMPLING_FIELDS, "max_tokens", "stop")
+_KEYS = ("id", "prompt", "messages", *_REQUEST_KEYS)
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Job:
         The line's own, or else its number, counted from 1.
     prompt : str or list of dict
         A text, or messages with `role` and `content`.
-    reply : ReplyOptions
+    request : Request
         The command line's, and what this line says otherwise.
     error : str, optional
         Why the line cannot be answered; the other fields then mean nothing.
@@ -35,32 +33,32 @@ class Job:
 
     id: str | int
     prompt: str | list[dict[str, str]]
-    reply: ReplyOptions
+    request: Request
     error: str | None = None
 
 
-def read_jobs(data: bytes, reply: ReplyOptions) -> list[Job]:
+def read_jobs(data: bytes, request: Request) -> list[Job]:
     """Return the jobs of a file's lines; empty lines are none.
 
     Parameters
     ----------
     data : bytes
         JSON objects in UTF-8, one to a line.
-    reply : ReplyOptions
+    request : Request
         What holds where a line says nothing.
     """
     lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
-    return [_job(number, line, reply) for number, line in lines if line.strip()]
+    return [_job(number, line, request) for number, line in lines if line.strip()]
 
 
-def _job(number: int, line: bytes, reply: ReplyOptions) -> Job:
+def _job(number: int, line: bytes, request: Request) -> Job:
     name: str | int = number
     try:
         fields = _object(line)
         name = _id(fields.get("id"), number)
-        return Job(name, _prompt(fields), _overridden(reply, fields))
+        return Job(name, _prompt(fields), _request(request, fields))
     except SettingError as error:
-        return Job(name, "", reply, error=str(error))
+        return Job(name, "", request, error=str(error))
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -77,9 +75,9 @@ def _object(line: bytes) -> dict[str, Any]:
 def _id(value: object, number: int) -> str | int:
     if value is None:
         return number
-    if isinstance(value, str) or _is_integer(value):
-        return cast("str | int", value)
-    raise SettingError('"id" must be a text or an integer')
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise FieldError("id", "must be a text or a whole number")
 
 
 def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, str]]:
@@ -87,54 +85,13 @@ def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, str]]:
     if unknown:
         raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(_KEYS)}")
     if ("prompt" in fields) == ("messages" in fields):
-        raise SettingError('the line must have either "prompt" or "messages"')
+        raise SettingError("the line must have either prompt or messages")
     if "messages" in fields:
-        return _messages(fields["messages"])
+        return as_messages(fields["messages"])
     if not isinstance(fields["prompt"], str):
-        raise SettingError('"prompt" must be a text')
+        raise FieldError("prompt", "must be a text")
     return fields["prompt"]
 
 
-def _messages(value: object) -> list[dict[str, str]]:
-    if not isinstance(value, list) or not value or not all(map(_is_message, value)):
-        raise SettingError('"messages" must be a list of {"role": "...", "content": "..."}, at least one')
-    return value
-
-
-def _is_message(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"role", "content"}
-        and all(isinstance(text, str) for text in value.values())
-    )
-
-
-def _overridden(reply: ReplyOptions, fields: Mapping[str, Any]) -> ReplyOptions:
-    given = dict(_checked_numbers(fields))
-    stop = _stop(fields["stop"]) if "stop" in fields else reply.stop
-    max_tokens = given.pop("max_tokens", reply.max_tokens)
-    sampling = cast(SamplingOptions, reply.sampling | given)
-    SamplingSettings(**sampling)
-    StopConditions(strings=stop, max_tokens=max_tokens)
-    return replace(reply, sampling=sampling, max_tokens=max_tokens, stop=stop)
-
-
-def _checked_numbers(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in (*_NUMBERS, *_INTEGERS):
-        if key not in fields:
-            continue
-        value = fields[key]
-        if not (_is_integer(value) or (isinstance(value, float) and key in _NUMBERS)):
-            raise SettingError(f'"{key}" must be {"a number" if key in _NUMBERS else "an integer"}')
-        yield key, value
-
-
-def _stop(value: object) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise SettingError('"stop" must be a text or a list of texts')
-    return tuple(texts)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _request(request: Request, fields: Mapping[str, Any]) -> Request:
+    return replace(request, **{key: fields[key] for key in _REQUEST_KEYS if key in fields})

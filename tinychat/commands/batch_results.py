@@ -1,4 +1,7 @@
-"""The file of a batch's results: one line for each job, in the order of the jobs, never half of one."""
+"""The file of a batch's results: one line for each job, in the order of the jobs, never half of one.
+
+A result carries a digest of all that it follows from, the model included, wherever its folder lies.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
 from tinychat.commands.batch_jobs import Job
-from tinychat.errors import SettingError
+from tinychat.errors import SettingError, StoreError
 from tinychat.file_lock import is_file_at, try_lock
 
 _LINE_START = b'{"id": '
+_WEIGHTS = ".safetensors"
+_READ_WHOLE = (".json", ".jinja", ".model")
 
 
 class BatchResults:
@@ -98,7 +102,7 @@ class BatchResults:
 
     def _asked(self, job: Job) -> str:
         """Return a digest of everything that a job's result follows from."""
-        what = json.dumps([self._common, job.prompt, asdict(job.reply), job.error], sort_keys=True)
+        what = json.dumps([self._common, job.prompt, job.request.values(), job.error], sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
@@ -108,3 +112,28 @@ class BatchResults:
     def _foreign(self, line: int) -> SettingError:
         what = f"{self._path} line {line} is not a result of this batch with these settings"
         return SettingError(f"{what}: give another file with -o")
+
+
+def converted_folder(model: str | None) -> Path | None:
+    """Return the folder of the MODEL of a command; None if there is none yet, or no such model."""
+    # Imported here: `tinychat --help` must not wait for it.
+    from tinychat.locate import find, locate
+
+    try:
+        if model is None or find(model).kind in ("folder", "stored"):
+            return locate(model)
+    except StoreError:
+        pass
+    return None
+
+
+def model_stamp(folder: Path) -> str:
+    """Return a digest of a model folder: its small files, and size and time stamp of its weights."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*")):
+        if file.suffix == _WEIGHTS:
+            stat = file.stat()
+            digest.update(f"\n{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        elif file.suffix in _READ_WHOLE:
+            digest.update(f"\n{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags, reply_flags, split_flags
+from tinychat.commands.options import LoadOptions, load_flags, request_flags, take, take_request
 
 if TYPE_CHECKING:
     from tinychat.chat.rendering import Renderer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
 )
-@reply_flags
+@request_flags
 @load_flags
 @click.pass_context
 def chat(
@@ -53,8 +54,8 @@ def chat(
     """
     if continues and resume is not None:
         raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
-    loading, reply = split_flags(flags)
-    # Imported here: `tinychat --help` shall not wait for the terminal libraries.
+    loading, request = take(LoadOptions, flags), take_request(flags)
+    # Imported here: `tinychat --help` must not wait for the terminal libraries.
     from tinychat.chat.line_input import open_input
 
     load: Loader = context.obj
@@ -67,14 +68,8 @@ def chat(
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain)
         name = _session_to_resume(continues, resume, renderer)
         model = _model_of(name) if model is None else model
-        conversation = Chat(
-            load(model, loading),
-            system,
-            max_tokens=reply.max_tokens,
-            stop=reply.stop,
-            overflow=overflow,
-            **reply.sampling,
-        )
+        conversation = Chat(load(model, loading), system, overflow=overflow)
+        conversation.request = request
         workspace = _workspace(conversation, model, load, loading)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
@@ -125,7 +120,7 @@ def _resume(workspace: Workspace, name: str, given: dict[str, Any]) -> list[str]
     if "system" in given:
         workspace.chat.system = given["system"]
     if "stop" in given:
-        workspace.chat.stop = given["stop"]
+        workspace.chat.request = replace(workspace.chat.request, stop=given["stop"])
     return standing
 
 

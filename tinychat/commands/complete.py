@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tinychat.commands.asking import ask, is_message, say_if_no_template, text_prompt
-from tinychat.commands.constraint_flags import constraint_flags, read_grammar
+from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import ReplyOptions, check_template_flags, load_flags, reply_flags, split_flags
-from tinychat.commands.prompt_text import prompt_text
-from tinychat.commands.reply_output import write_json, write_jsonl, write_text
-
-if TYPE_CHECKING:
-    from tinychat.generate.loop import Generation
-    from tinychat.generate.prefill import PrefillProgress
+from tinychat.commands.options import (
+    LoadOptions,
+    check_template_flags,
+    load_flags,
+    request_flags,
+    take,
+    take_request,
+)
+from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
+from tinychat.commands.reply_output import OutputFlags, write_replies
+from tinychat.generate.prompt import is_message, text_prompt
 
 
 @click.command()
@@ -60,27 +63,10 @@ if TYPE_CHECKING:
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @constraint_flags
-@reply_flags
+@request_flags
 @load_flags
 @click.pass_obj
-def complete(
-    load: Loader,
-    /,
-    model: str | None,
-    source: str | None,
-    prompt: str | None,
-    files: tuple[Path, ...],
-    system: str | None,
-    as_chat: bool | None,
-    as_json: bool,
-    as_jsonl: bool,
-    logprobs: int | None,
-    samples: int,
-    code_only: bool,
-    schema: Path | None,
-    grammar: Path | None,
-    **flags: Any,
-) -> None:
+def complete(load: Loader, /, model: str | None, source: str | None, **flags: Any) -> None:
     """Write one reply of MODEL.
 
     It answers the texts of --file, of stdin and of -p, joined in this order. Stdin is read when
@@ -97,41 +83,24 @@ def complete(
     """  # noqa: D301
     if model == "-":
         model, source = None, "-"
-    _check_combination(system, as_chat, as_json, as_jsonl, logprobs, code_only)
-    loading, reply = split_flags(flags)
-    rules = read_grammar(schema, grammar)
-    text = prompt_text(prompt, source is not None, files)
+    asked, output, limits = take(PromptFlags, flags), take(OutputFlags, flags), take(ConstraintFiles, flags)
+    loading, request = take(LoadOptions, flags), take_request(flags)
+    check_template_flags(asked.system, asked.as_chat)
+    _check_combination(output, request.logprobs is not None)
+    rules = read_grammar(limits)
+    text = prompt_text(asked, source is not None)
     loaded = load(model, loading)
-    asked = text_prompt(loaded, text, system, as_chat)
-    if is_message(loaded, system, as_chat):
+    if is_message(loaded, asked.system, asked.as_chat):
         say_if_no_template(loaded)
-    constraint = None if rules is None else rules.compile(loaded)
-
-    def start(sample: int, on_prefill: PrefillProgress | None) -> Generation:
-        options = _reply_of(reply, sample)
-        return ask(loaded, asked, options, on_prefill=on_prefill, logprobs=logprobs, constraint=constraint)
-
-    if as_json:
-        write_json(loaded, start, samples, code_only, logprobs is not None, asked.opens_thinking)
-    elif as_jsonl:
-        write_jsonl(loaded, start, samples, logprobs is not None)
-    else:
-        write_text(start, samples, code_only, asked.opens_thinking)
+    if rules is not None:
+        request = replace(request, constraint=rules.compile(loaded))
+    write_replies(loaded, text_prompt(loaded, text, asked.system, asked.as_chat), request, output)
 
 
-def _check_combination(
-    system: str | None, as_chat: bool | None, as_json: bool, as_jsonl: bool, logprobs: int | None, code_only: bool
-) -> None:
-    check_template_flags(system, as_chat)
-    if as_json and as_jsonl:
+def _check_combination(output: OutputFlags, with_logprobs: bool) -> None:
+    if output.as_json and output.as_jsonl:
         raise click.UsageError("--json and --jsonl exclude each other: leave out one")
-    if logprobs is not None and not (as_json or as_jsonl):
+    if with_logprobs and not (output.as_json or output.as_jsonl):
         raise click.UsageError("--logprobs is for programs: add --json or --jsonl")
-    if code_only and as_jsonl:
+    if output.code_only and output.as_jsonl:
         raise click.UsageError("--code needs the whole reply: use --json instead of --jsonl")
-
-
-def _reply_of(reply: ReplyOptions, sample: int) -> ReplyOptions:
-    """Return the options of one of several samples: a given seed grows by one with each."""
-    seed = reply.sampling["seed"]
-    return reply if seed is None else replace(reply, sampling=reply.sampling | {"seed": seed + sample})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,7 +40,15 @@ def constraint_flags(command: _Function) -> _Function:
     return with_options(command, _OPTIONS)
 
 
-def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
+@dataclass(frozen=True)
+class ConstraintFiles:
+    """The files that --schema and --grammar name."""
+
+    schema: Path | None
+    grammar: Path | None
+
+
+def read_grammar(files: ConstraintFiles) -> Grammar | None:
     """Return the grammar that one of the files holds; None without a file.
 
     Raises
@@ -49,9 +58,10 @@ def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     TextError, SettingError
         If the file cannot be read, is not understood, or the library for it is missing.
     """
+    schema, grammar = files.schema, files.grammar
     if schema is not None and grammar is not None:
         raise click.UsageError("--schema and --grammar exclude each other: leave out one")
-    # Imported where it is needed: `tinychat --help` shall not wait for numpy.
+    # Imported where it is needed: `tinychat --help` must not wait for numpy.
     if schema is not None:
         from tinychat.generate.grammar import Grammar
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tinychat.errors import SettingError
-from tinychat.generate.settings import SamplingOptions, SamplingSettings
-from tinychat.generate.stopping import StopConditions
+from tinychat.errors import FieldError
+from tinychat.generate.request import Request
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 KV_TYPES = ("bf16", "f16", "int8", "f32")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -26,16 +29,7 @@ class LoadOptions:
     kv: str | None = None
 
 
-@dataclass(frozen=True)
-class ReplyOptions:
-    """How replies are written: see `tinychat.Chat`."""
-
-    sampling: SamplingOptions
-    max_tokens: int | None
-    stop: tuple[str, ...]
-
-
-_DEFAULTS = SamplingSettings()
+_DEFAULTS = Request()
 
 _LOAD_OPTIONS = (
     click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context"),
@@ -52,7 +46,7 @@ _LOAD_OPTIONS = (
     ),
 )
 
-_REPLY_OPTIONS = (
+_REQUEST_OPTIONS = (
     click.option("--max-tokens", type=int, metavar="TOKENS", help="Most tokens of a reply"),
     click.option(
         "--temperature",
@@ -100,9 +94,9 @@ def load_flags(command: _Function) -> _Function:
     return with_options(command, _LOAD_OPTIONS)
 
 
-def reply_flags(command: _Function) -> _Function:
-    """Give `command` the flags of `ReplyOptions`."""
-    return with_options(command, _REPLY_OPTIONS)
+def request_flags(command: _Function) -> _Function:
+    """Give `command` the flags of `Request`."""
+    return with_options(command, _REQUEST_OPTIONS)
 
 
 def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
@@ -114,22 +108,30 @@ def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]
     return cast(_Function, decorated)
 
 
-def split_flags(flags: dict[str, Any]) -> tuple[LoadOptions, ReplyOptions]:
-    """Sort the values of all shared flags.
+def take(options: type[_Options], flags: dict[str, Any]) -> _Options:
+    """Return a dataclass of those values of flags that it has fields for, and take them out of `flags`."""
+    return options(**{field.name: flags.pop(field.name) for field in fields(options)})
+
+
+def take_request(flags: dict[str, Any]) -> Request:
+    """Return the request that the flags left over ask for.
 
     Raises
     ------
     click.UsageError
         If a value is out of range.
     """
-    loading = {name: flags.pop(name) for name in ("context", "threads", "kv")}
-    max_tokens, stop = flags.pop("max_tokens"), flags.pop("stop")
     try:
-        sampling = SamplingSettings(**flags)
-        StopConditions(strings=stop, max_tokens=max_tokens)
-    except SettingError as error:
-        raise click.UsageError(str(error)) from error
-    return LoadOptions(**loading), ReplyOptions(cast(SamplingOptions, asdict(sampling)), max_tokens, stop)
+        return Request(**flags)
+    except FieldError as error:
+        raise click.UsageError(flag_problem(error, [click.get_current_context().command])) from error
+
+
+def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
+    """Return the message of an error with the flag of one of `commands` in the place of the field's name."""
+    flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
+    names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
+    return f"{next(names, error.field)} {error.problem}"
 
 
 def check_template_flags(system: str | None, as_chat: bool | None) -> None:

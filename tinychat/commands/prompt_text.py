@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tinychat.commands.text_file import read_text
 from tinychat.errors import SettingError
+from tinychat.generate.prompt import NO_TEMPLATE
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
 
 
-def prompt_text(prompt: str | None, from_stdin: bool, files: Sequence[Path] = ()) -> str:
-    """Return the texts of `files`, of stdin and of `prompt` as one, each beginning a line.
+@dataclass(frozen=True)
+class PromptFlags:
+    """What is asked of a model, and as what.
 
-    Parameters
+    Attributes
     ----------
     prompt : str, optional
         The value of --prompt; "-" asks for stdin.
-    from_stdin : bool
-        Whether stdin was asked for; it is read anyway when it is no terminal.
-    files : sequence of Path
+    files : tuple of Path
         The values of --file.
+    system : str, optional
+        The standing instruction.
+    as_chat : bool, optional
+        Whether the text is a message; None leaves it to the model.
+    """
+
+    prompt: str | None
+    files: tuple[Path, ...]
+    system: str | None
+    as_chat: bool | None
+
+
+def prompt_text(asked: PromptFlags, from_stdin: bool) -> str:
+    """Return the texts of the files, of stdin and of the flag as one, each beginning a line.
+
+    Stdin is read if `from_stdin` or the flag asks for it, and anyway where it is not a terminal.
 
     Raises
     ------
@@ -31,11 +51,12 @@ def prompt_text(prompt: str | None, from_stdin: bool, files: Sequence[Path] = ()
     SettingError, TextError
         If a text is not valid UTF-8, or a file cannot be read.
     """
+    prompt = asked.prompt
     if prompt == "-":
         prompt, from_stdin = None, True
     if prompt is not None:
         _check_argument(prompt)
-    texts = [read_text(file) for file in files]
+    texts = [read_text(file) for file in asked.files]
     if from_stdin or not sys.stdin.isatty():
         texts.append(_decoded(sys.stdin.buffer.read()))
     before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)
@@ -59,3 +80,9 @@ def _check_argument(prompt: str) -> None:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         raise SettingError("--prompt is not valid UTF-8: give the text in UTF-8") from error
+
+
+def say_if_no_template(model: Model) -> None:
+    """Tell on stderr that a conversation is put to a model that has no template for it."""
+    if model.template.is_fallback:
+        print(NO_TEMPLATE, file=sys.stderr, flush=True)

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import SettingError
-from tinychat.generate.constraint import Mask
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -37,6 +36,33 @@ _LONGEST_SCHEMA = 256 << 10
 _MOST_PROPERTIES = 1000
 _MULTIPLE = re.compile(r'"multipleOf"\s*:\s*(-?[0-9][0-9.eE+-]*)')
 _LARGEST_MULTIPLE, _MOST_REMAINDERS = 1_000_000, 20_000
+
+Mask = npt.NDArray[np.bool_]
+
+
+class ConstraintState(Protocol):
+    """Where one reply stands in its grammar."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the reply is whole and nothing can follow."""
+        ...
+
+    def allowed(self) -> Mask:
+        """Return which tokens may come next, bool [vocab_size]; stop tokens only where the reply may end."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Take the token that was chosen."""
+        ...
+
+
+class Constraint(Protocol):
+    """What limits the tokens of replies, such as a grammar."""
+
+    def start(self) -> ConstraintState:
+        """Begin a reply."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -195,7 +221,7 @@ def _library() -> Any:
     try:
         import llguidance
     except ImportError:
-        raise SettingError("--schema and --grammar need llguidance: pip install '.[constrain]' in the clone") from None
+        raise SettingError("a schema or grammar needs llguidance: pip install '.[constrain]' in the clone") from None
     return llguidance
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tinychat.generate.constraint import Constraint
 from tinychat.generate.engine import Engine, Logits
-from tinychat.generate.loop import Generation, MakeRoom, generate
-from tinychat.generate.prefill import PrefillProgress, check_prompt
-from tinychat.generate.settings import SamplingOptions, SamplingSettings
-from tinychat.generate.stopping import as_strings
-from tinychat.generate.summary import Summary
+from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
+from tinychat.generate.prompt import Prompt, check_prompt
+from tinychat.generate.reply import Reply
+from tinychat.generate.request import Request, RequestFields
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ class Model:
     stop_ids: frozenset[int]
     config: ModelConfig
     path: Path
-    _last: Generation | None = field(default=None, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -54,11 +51,6 @@ class Model:
     def context_size(self) -> int:
         """Most tokens of prompt and reply together."""
         return self.engine.context_size
-
-    @property
-    def summary(self) -> Summary | None:
-        """Counts, times and end of the last run; None before the first."""
-        return None if self._last is None else self._last.summary
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Return the token ids of plain text; special tokens' names in it stay plain text."""
@@ -99,16 +91,11 @@ class Model:
         self,
         prompt: str | Sequence[int],
         *,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        ignore_eos: bool = False,
+        joins_prompt: bool = True,
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
-        joins_prompt: bool = True,
         make_room: MakeRoom | None = None,
-        logprobs: int | None = None,
-        constraint: Constraint | None = None,
-        **sampling: Unpack[SamplingOptions],
+        **fields: Unpack[RequestFields],
     ) -> Generation:
         """Continue `prompt`, a text or token ids, piece by piece.
 
@@ -116,16 +103,17 @@ class Model:
         ----------
         prompt : str or sequence of int
             A text is encoded as plain text with the model's beginning-of-text token before it.
-        max_tokens : int, optional
-            Most new tokens; None for as many as the context holds.
-        stop : sequence of str
-            Texts that end the reply.
-        ignore_eos : bool
-            Go on past the model's own stop tokens.
-        on_prefill, cancelled, joins_prompt, make_room, logprobs, constraint
-            See `tinychat.generate.loop.generate`.
-        **sampling
-            Fields of `SamplingSettings`.
+        joins_prompt : bool
+            Whether the reply goes on where the prompt's text ends: see `Prompt.joins_reply`.
+        on_prefill, cancelled, make_room : callable, optional
+            See `Generation`.
+        **fields
+            Fields of `Request`, such as ``temperature=0.0`` or ``max_tokens=100``.
+
+        Returns
+        -------
+        Generation
+            An iterator of `Piece`; its `summary` tells counts, times and the end.
 
         Raises
         ------
@@ -135,23 +123,22 @@ class Model:
             If an argument is out of range.
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        self._last = generate(
-            self.engine,
-            self.tokenizer,
-            ids,
-            SamplingSettings(**sampling),
-            self.stop_ids,
-            as_strings(stop),
-            max_tokens,
-            on_prefill,
-            ignore_eos,
-            cancelled,
-            joins_prompt,
-            make_room,
-            logprobs,
-            constraint,
-        )
-        return self._last
+        asked = Prompt(list(ids), joins_prompt)
+        return self.reply(asked, Request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
+
+    def reply(
+        self,
+        prompt: Prompt,
+        request: Request,
+        *,
+        on_prefill: PrefillProgress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        make_room: MakeRoom | None = None,
+    ) -> Generation:
+        """Begin the reply to a prompt; parameters and errors are those of `stream`."""
+        check_prompt(prompt.ids, self.engine.vocab_size, self.context_size)
+        reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
+        return Generation(self.engine, reply, on_prefill, cancelled, make_room)
 
     def generate(
         self,
@@ -170,9 +157,7 @@ class Model:
             If an argument is out of range.
         """
         run = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
-        for _ in run:
-            pass
-        return run.token_ids
+        return run.to_end().token_ids
 
 
 def load_folder(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tinychat.errors import ModelFolderError
 from tinychat.generate.engine import Logits
-from tinychat.generate.settings import SamplingSettings
+from tinychat.generate.request import Request
 
 # A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
 # its probability; leaving those out first makes sorting cheap for large vocabularies.
@@ -21,17 +21,17 @@ _Ids = npt.NDArray[np.int64]
 
 
 class Sampler:
-    """Draws token ids; the same settings and seed give the same ids for the same logits.
+    """Draws token ids; the same request and seed give the same ids for the same logits.
 
     Attributes
     ----------
     seed : int
-        The seed in use, drawn when the settings name none.
+        The seed in use, drawn when the request names none.
     """
 
-    def __init__(self, settings: SamplingSettings) -> None:
-        self.settings = settings
-        self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.seed = secrets.randbits(32) if request.seed is None else request.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))
 
     def sample(self, logits: Logits, previous_ids: Sequence[int]) -> int:
@@ -55,13 +55,13 @@ class Sampler:
             raise ModelFolderError(
                 "the model's output is not a number: its weights are damaged, convert the model again"
             )
-        if self.settings.temperature == 0.0:
+        if self.request.temperature == 0.0:
             return best
         ids, scores = self._candidates(logits, best)
         return self._draw(ids, self._kept_weights(scores))
 
     def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
-        penalty, last_n = self.settings.repeat_penalty, self.settings.repeat_last_n
+        penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
         if penalty == 1.0 or last_n == 0 or not previous_ids:
             return logits
         recent = np.unique(np.asarray(previous_ids[-last_n:], dtype=np.int64))
@@ -72,7 +72,7 @@ class Sampler:
 
     def _candidates(self, logits: Logits, best: int) -> tuple[_Ids, _Scores]:
         """Return the top-k ids, most likely first, lower id first on ties, and their scores (<= 0)."""
-        temperature, top_k = self.settings.temperature, self.settings.top_k
+        temperature, top_k = self.request.temperature, self.request.top_k
         peak = float(logits[best])
         ids = np.flatnonzero(logits >= peak - _NEGLIGIBLE * temperature)
         if 0 < top_k < len(ids):
@@ -88,7 +88,7 @@ class Sampler:
         weights = np.exp(scores)
         cumulative = np.cumsum(weights)
         before = cumulative - weights
-        keep = (before < self.settings.top_p * cumulative[-1]) & (weights >= self.settings.min_p)
+        keep = (before < self.request.top_p * cumulative[-1]) & (weights >= self.request.min_p)
         # Both tests hold for a leading run, and always for the first: its weight is 1.
         return weights[: int(np.count_nonzero(keep))]
 

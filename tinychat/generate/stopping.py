@@ -1,46 +1,8 @@
-"""When a reply ends: stop ids, stop strings, the number of tokens."""
+"""Cutting a streamed text at the first stop string."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-
-from tinychat.errors import SettingError
-
-
-@dataclass(frozen=True)
-class StopConditions:
-    """What ends a reply, besides the end of the context.
-
-    Attributes
-    ----------
-    ids : frozenset of int
-        Token ids that end the reply; they are not part of it.
-    strings : tuple of str
-        Texts that end the reply; they are not part of it.
-    max_tokens : int, optional
-        Most tokens of the reply; None for as many as the context holds.
-
-    Raises
-    ------
-    SettingError
-        If a stop string is empty, or `max_tokens` is not positive.
-    """
-
-    ids: frozenset[int] = frozenset()
-    strings: tuple[str, ...] = ()
-    max_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise SettingError(f"--max-tokens (max_tokens) must be 1 or more, not {self.max_tokens}")
-        if "" in self.strings:
-            raise SettingError("--stop (stop) must not be empty: an empty text would end every reply at once")
-
-
-def as_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
-    """Return stop strings as a tuple; one text alone means itself, not its letters."""
-    return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
 class StopStringFilter:

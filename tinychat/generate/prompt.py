@@ -1,0 +1,109 @@
+"""From texts and messages to the token ids that a model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinychat.errors import ContextError, FieldError, SettingError
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
+"""What to tell a person whose messages are put to such a model."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the model reads.
+
+    Attributes
+    ----------
+    ids : sequence of int
+        Token ids; nothing in the texts they come from has become a control token.
+    joins_reply : bool
+        Whether the reply goes on where the prompt's text ends. False begins it afresh: a tokenizer
+        that marks the first word by a space loses that space, as in the reply of a chat.
+    stop : tuple of str
+        Texts that end a reply to this prompt, beside those of the request.
+    opens_thinking : bool
+        Whether the reply begins inside a think section.
+    """
+
+    ids: Sequence[int]
+    joins_reply: bool = True
+    stop: tuple[str, ...] = ()
+    opens_thinking: bool = False
+
+
+def text_prompt(model: Model, text: str, system: str | None = None, as_chat: bool | None = None) -> Prompt:
+    """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
+    if not is_message(model, system, as_chat):
+        return Prompt(model.encode(text))
+    return chat_prompt(model, [{"role": "user", "content": text}], system)
+
+
+def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
+    """Return whether a text is put to the model as a message of a conversation."""
+    if as_chat is None:
+        return system is not None or not model.template.is_fallback
+    return as_chat
+
+
+def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]], system: str | None = None) -> Prompt:
+    """Return the prompt that asks the model to answer a conversation, the system prompt before it.
+
+    Raises
+    ------
+    TextError
+        If the chat template refuses the conversation.
+    """
+    standing = [{"role": "system", "content": system}] if system else []
+    template = model.template
+    return Prompt(model.render_ids([*standing, *messages]), False, template.stop_strings, template.opens_thinking)
+
+
+def as_messages(value: object) -> list[dict[str, str]]:
+    """Return the messages that a program has sent, once they are known to be some.
+
+    Raises
+    ------
+    FieldError
+        If it is not a list of objects with `role` and `content`, both texts, or an empty one.
+    """
+    if not isinstance(value, list) or not value or not all(map(_is_sent_message, value)):
+        raise FieldError("messages", 'must be a list of {"role": "...", "content": "..."}, at least one')
+    return value
+
+
+def _is_sent_message(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"role", "content"}
+        and all(isinstance(text, str) for text in value.values())
+    )
+
+
+def check_prompt(ids: Sequence[int], vocab_size: int, context_size: int) -> None:
+    """Refuse ids that the engine must never see.
+
+    Raises
+    ------
+    SettingError
+        If there are no ids, or one is not a token id of the model.
+    ContextError
+        If there are more ids than the context has positions.
+    """
+    if not ids:
+        raise SettingError("the prompt is empty: give at least one token to continue")
+    smallest, largest = min(ids), max(ids)
+    if smallest < 0 or largest >= vocab_size:
+        wrong = smallest if smallest < 0 else largest
+        raise SettingError(f"token id {wrong} is outside the model's vocabulary: use 0 to {vocab_size - 1}")
+    if len(ids) > context_size:
+        raise ContextError(
+            f"the prompt has {len(ids)} tokens but the context holds {context_size}: "
+            "shorten it, or use a larger context"
+        )

@@ -1,0 +1,266 @@
+"""One reply: takes logits, chooses tokens, gives their text, and knows when it ends and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tinychat.generate.engine import Logits
+from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.request import Request
+from tinychat.generate.sampling import Sampler
+from tinychat.generate.stopping import StopStringFilter
+from tinychat.text.detokenizer import Detokenizer
+
+if TYPE_CHECKING:
+    from tinychat.text.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "stop_string", "length", "context", "interrupted"]
+"""Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, or somebody stopped it."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the reply.
+
+    Attributes
+    ----------
+    text : str
+        New text that is final; empty while a character or a stop string may be incomplete.
+    ids : tuple of int
+        The token that was chosen; empty in a last piece that only brings held-back text.
+    logprobs : tuple of TokenLogprobs
+        One for each id, if they were asked for.
+    """
+
+    text: str
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts and times of one reply; times in seconds, without what the caller did between pieces.
+
+    Attributes
+    ----------
+    prompt_tokens : int
+        Tokens of the prompt, reused ones included.
+    reused_tokens : int
+        Leading tokens of the prompt that the cache already held.
+    new_tokens : int
+        Tokens of the reply, without the stop id.
+    decode_steps : int
+        Runs of the model on one token; the first token needs none, it comes from the prefill.
+    prefill_seconds, decode_seconds : float
+        Time for reading the prompt, and for all tokens after the first.
+    first_token_seconds : float
+        Time from the start to the first token.
+    finish_reason : str
+        See `FinishReason`.
+    seed : int
+        The seed that gives these tokens again.
+    """
+
+    prompt_tokens: int
+    reused_tokens: int
+    new_tokens: int
+    decode_steps: int
+    prefill_seconds: float
+    decode_seconds: float
+    first_token_seconds: float
+    finish_reason: FinishReason
+    seed: int
+
+    @property
+    def prefill_rate(self) -> float:
+        """Prompt tokens run per second, reused ones not counted."""
+        return _rate(self.prompt_tokens - self.reused_tokens, self.prefill_seconds)
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens decoded per second after the first."""
+        return _rate(self.decode_steps, self.decode_seconds)
+
+    def as_json(self) -> dict[str, object]:
+        """Return end, counts, rates and seed for programs."""
+        return {
+            "finish_reason": self.finish_reason,
+            "truncated": self.finish_reason in ("length", "context"),
+            "prompt_tokens": self.prompt_tokens,
+            "reused_tokens": self.reused_tokens,
+            "new_tokens": self.new_tokens,
+            "prefill_tokens_per_second": self.prefill_rate,
+            "decode_tokens_per_second": self.decode_rate,
+            "first_token_seconds": self.first_token_seconds,
+            "seed": self.seed,
+        }
+
+
+class Reply:
+    """A reply that grows by one token with every row of logits.
+
+    It runs nothing itself. Whoever runs the model reads the prompt and says so by `prompt_was_read`, then gives
+    each row of logits to `accept` and runs the token that was chosen, until `finish_reason` is set.
+
+    Parameters
+    ----------
+    prompt : Prompt
+        What the model reads before the reply.
+    request : Request
+        How the reply is written.
+    tokenizer : Tokenizer
+        Turns the tokens into text.
+    stop_ids : frozenset of int
+        Tokens that end the reply; they are not part of it.
+
+    Attributes
+    ----------
+    token_ids : list of int
+        The tokens so far.
+    finish_reason : str or None
+        See `FinishReason`; None while more tokens may come.
+    """
+
+    def __init__(
+        self, prompt: Prompt, request: Request, tokenizer: Tokenizer, stop_ids: frozenset[int] = frozenset()
+    ) -> None:
+        self.prompt = prompt
+        self.request = request
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._tokenizer = tokenizer
+        self._stop_ids = frozenset() if request.ignore_eos else stop_ids
+        self._sampler = Sampler(request)
+        self._constraint = None if request.constraint is None else request.constraint.start()
+        # A grammar counts every space, so that none may be taken for a mark of the first word.
+        joins_prompt = prompt.joins_reply or self._constraint is not None
+        self._detokenizer = Detokenizer(tokenizer, after=prompt.ids if joins_prompt else ())
+        self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
+        self._all_ids = list(prompt.ids)
+        self._pieces: list[Piece] = []
+        self._reused_tokens = self._accepted = 0
+        self._prefill_seconds = self._first_token_seconds = self._decode_seconds = 0.0
+
+    @property
+    def summary(self) -> Summary:
+        """What has been done so far; a reply that did not reach its end counts as interrupted."""
+        return Summary(
+            prompt_tokens=len(self.prompt.ids),
+            reused_tokens=self._reused_tokens,
+            new_tokens=len(self.token_ids),
+            decode_steps=max(self._accepted - 1, 0),
+            prefill_seconds=self._prefill_seconds,
+            decode_seconds=self._decode_seconds,
+            first_token_seconds=self._first_token_seconds,
+            finish_reason=self.finish_reason or "interrupted",
+            seed=self._sampler.seed,
+        )
+
+    def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
+        """Note how many leading tokens the cache already held, and how long the others took."""
+        self._reused_tokens, self._prefill_seconds = reused_tokens, seconds
+
+    def accept(self, logits: Logits, seconds: float = 0.0) -> Piece:
+        """Choose the next token and return the text that it settles.
+
+        Parameters
+        ----------
+        logits : float32 [vocab_size]
+            After the prompt and all tokens so far. Not changed.
+        seconds : float
+            How long the model took for them; the first ones come from the prompt and count there.
+
+        Raises
+        ------
+        ModelFolderError
+            If the logits hold no finite maximum, which only damaged weights produce.
+        SettingError
+            If no token fits the constraint.
+        """
+        started = perf_counter()
+        piece = self._choose(logits)
+        seconds += perf_counter() - started
+        if self._accepted == 0:
+            self._first_token_seconds = self._prefill_seconds + seconds
+        else:
+            self._decode_seconds += seconds
+        self._accepted += 1
+        self._pieces.append(piece)
+        return piece
+
+    def finish(self, reason: FinishReason) -> str:
+        """End the reply and return the text that was held back."""
+        text = self._held_back(reason)
+        self._pieces.append(Piece(text))
+        return text
+
+    def as_json(self) -> dict[str, object]:
+        """Return text, token ids, log-probabilities if they were asked for, and the summary for programs."""
+        return self._fields(self._pieces) | self.summary.as_json()
+
+    def piece_as_json(self, piece: Piece) -> dict[str, object]:
+        """Return text, token ids and log-probabilities of one piece for programs."""
+        return self._fields([piece])
+
+    def _choose(self, logits: Logits) -> Piece:
+        token_id = self._sampler.sample(self._masked(logits), self._all_ids)
+        if token_id in self._stop_ids:
+            return Piece(self._held_back("stop"))
+        self._take(token_id)
+        text = self._stop_strings.add(self._detokenizer.add(token_id))
+        if self._stop_strings.found is not None:
+            self.finish_reason = "stop_string"
+        elif self._constraint is not None and self._constraint.finished:
+            text += self._held_back("stop")
+        elif len(self.token_ids) == self.request.max_tokens:
+            text += self._held_back("length")
+        return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
+
+    def _masked(self, logits: Logits) -> Logits:
+        """Return the logits with those of the tokens that the grammar forbids at minus infinity."""
+        if self._constraint is None:
+            return logits
+        return np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
+
+    def _take(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+        self._all_ids.append(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
+
+    def _logprobs_of(self, token_id: int, logits: Logits) -> tuple[TokenLogprobs, ...]:
+        count = self.request.logprobs
+        return () if count is None else (token_logprobs(logits, token_id, count),)
+
+    def _held_back(self, reason: FinishReason) -> str:
+        """Set the finish reason and return the text that was held back."""
+        text = self._stop_strings.add(self._detokenizer.finish())
+        text += self._stop_strings.finish()
+        self.finish_reason = reason if self._stop_strings.found is None else "stop_string"
+        return text
+
+    def _fields(self, pieces: list[Piece]) -> dict[str, object]:
+        fields: dict[str, object] = {
+            "text": "".join(piece.text for piece in pieces),
+            "token_ids": [token_id for piece in pieces for token_id in piece.ids],
+        }
+        if self.request.logprobs is not None:
+            fields["logprobs"] = [self._token_fields(token) for piece in pieces for token in piece.logprobs]
+        return fields
+
+    def _token_fields(self, token: TokenLogprobs) -> dict[str, object]:
+        best = [self._candidate_fields(candidate) for candidate in token.best]
+        return self._candidate_fields(token.chosen) | {"best": best}
+
+    def _candidate_fields(self, candidate: Candidate) -> dict[str, object]:
+        text = self._tokenizer.token_bytes(candidate.id).decode("utf-8", "replace")
+        return {"id": candidate.id, "text": text, "logprob": candidate.logprob}
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0.0 else 0.0
