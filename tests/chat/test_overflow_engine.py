@@ -31,7 +31,7 @@ class LetterTokenizer(ByteTokenizer):
 
 
 class LetterTemplate:
-    is_fallback = False
+    is_fallback = opens_thinking = False
     stop_strings = ()
 
     def render_ids(self, messages, add_generation_prompt=True):
@@ -71,7 +71,7 @@ def test_shifting_reuses_what_stays(converse):
     assert len(chat.notices) == 1
     # The last reply's token that was never run, its end, the new message and its marks.
     assert chat.summary.prompt_tokens - chat.summary.reused_tokens == 12
-    prompt = chat.rendered_ids(chat.messages[chat.forgotten : -1])
+    prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
     assert chat.model.engine.cached_ids == [*prompt, *chat.reply_ids[:-1]]
 
 
@@ -88,7 +88,7 @@ def test_shifted_keys_stand_where_the_ids_say(converse, folder):
 def test_dropping_gives_what_a_fresh_start_gives(converse, folder):
     chat = converse("drop", turns=4, reply_tokens=16)
     assert chat.forgotten > 0
-    prompt = chat.rendered_ids(chat.messages[chat.forgotten : -1])
+    prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
     fresh = open_engine(folder, context_size=96)
     rows = fresh.logits([*prompt, *chat.reply_ids[:-1]])
     assert rows[len(prompt) - 1 :].argmax(axis=1).tolist() == chat.reply_ids

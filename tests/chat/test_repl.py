@@ -80,6 +80,16 @@ def test_the_bar_tells_what_the_conversation_takes():
     assert bars == ["context 0/256", "context 13/256", "context 0/256"]
 
 
+def test_a_turn_renders_the_conversation_once_for_the_prompt_and_once_for_the_bar():
+    chat = Chat(fake_model(Replies("Hello!", "More")), temperature=0.0)
+    template, rendered = chat.model.template, []
+    render_ids = template.render_ids
+    template.render_ids = lambda messages, **flags: rendered.append(len(messages)) or render_ids(messages, **flags)
+    lines = Script(["hi", "/stats", "/context", "/set top_k 3", "and?", "/stats"], interactive=True)
+    Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
+    assert rendered == [1, 2, 3, 4]
+
+
 def test_ctrl_c_stops_the_reply_and_the_chat_goes_on():
     # Step 0 reads the prompt, each later one writes a letter.
     out, _, chat = converse(["hi", "and?"], "Hello there", "More", before_step=press_ctrl_c_at(3))

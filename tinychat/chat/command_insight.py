@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from textwrap import shorten
 
 from tinychat.chat.command import as_count
 from tinychat.chat.desk import Desk
 from tinychat.chat.explanation import explain_reply
+from tinychat.generate.logprobs import Candidate
 
 _SHOWN_TOKENS = 200
 
@@ -55,10 +57,11 @@ def tokens(desk: Desk, argument: str) -> None:
 
 def why(desk: Desk, argument: str) -> None:
     """Show the candidates for the last tokens of the reply."""
-    model = desk.chat.model
-    for choice in explain_reply(desk.chat, as_count(argument, "/why [N]", "tokens", default=5)):
-        candidates = "  ".join(
-            f"{model.tokenizer.piece(token_id)!r} {100 * probability:.1f} %"
-            for token_id, probability in choice.candidates
-        )
-        desk.notice(f"{model.tokenizer.piece(choice.token_id)!r} {100 * choice.probability:.1f} %  of  {candidates}")
+    for token in explain_reply(desk.chat, as_count(argument, "/why [N]", "tokens", default=5)):
+        best = "  ".join(_share(desk, candidate) for candidate in token.best)
+        desk.notice(f"{_share(desk, token.chosen)}  of  {best}")
+
+
+def _share(desk: Desk, candidate: Candidate) -> str:
+    piece = desk.chat.model.tokenizer.piece(candidate.id)
+    return f"{piece!r} {100 * math.exp(candidate.logprob):.1f} %"

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
 
 from tinychat.chat.session import Chat
 from tinychat.errors import SettingError
-from tinychat.generate.engine import Logits
+from tinychat.generate.logprobs import TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
 
 _CANDIDATES = 5
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One token of a reply.
-
-    Attributes
-    ----------
-    token_id : int
-        The token that was chosen.
-    probability : float
-        What the model gave it, before any sampling setting.
-    candidates : list of (int, float)
-        The most likely tokens and their probabilities, the best first.
-    """
-
-    token_id: int
-    probability: float
-    candidates: list[tuple[int, float]]
-
-
-def explain_reply(chat: Chat, count: int) -> Iterator[Choice]:
+def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     """Run the last `count` tokens of the last reply again, and look at the model's choices.
 
     The cache afterwards holds the conversation up to the last token but one.
@@ -56,13 +34,6 @@ def explain_reply(chat: Chat, count: int) -> Iterator[Choice]:
     for token_id in reply_ids[len(reply_ids) - count :]:
         # Of each prefill only the last token runs: the cache holds the rest.
         logits, _ = prefill(chat.model.engine, ids)
-        yield _choice(logits, token_id)
+        assert logits is not None  # only a cancelled prefill gives none
+        yield token_logprobs(logits, token_id, _CANDIDATES)
         ids.append(token_id)
-
-
-def _choice(logits: Logits | None, token_id: int) -> Choice:
-    assert logits is not None  # only a cancelled prefill gives none
-    scores = np.exp(logits.astype(np.float64) - float(logits.max()))
-    probabilities = scores / scores.sum()
-    best = np.argsort(-probabilities, kind="stable")[:_CANDIDATES]
-    return Choice(token_id, float(probabilities[token_id]), [(int(i), float(probabilities[i])) for i in best])

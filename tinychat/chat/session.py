@@ -90,6 +90,7 @@ class Chat:
         self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
         self._replies = self._seeded_since = 0
+        self._rendered: tuple[tuple[Model, str | None, list[tuple[str, str]]], Prompt] | None = None
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
@@ -266,12 +267,18 @@ class Chat:
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return the prompt that asks the model to answer `messages`, the system prompt before them.
 
+        The last one is kept: what is asked about the conversation between two changes renders it once.
+
         Raises
         ------
         TextError
             If the chat template refuses them.
         """
-        return chat_prompt(self.model, [{"role": told.role, "content": told.content} for told in messages], self.system)
+        asked = self.model, self.system, [(message.role, message.content) for message in messages]
+        if self._rendered is None or self._rendered[0] != asked:
+            spoken = [{"role": role, "content": content} for role, content in asked[2]]
+            self._rendered = asked, chat_prompt(self.model, spoken, self.system)
+        return self._rendered[1]
 
     def tokens_in_use(self) -> int:
         """Return the tokens of what the model sees of the conversation, as the next prompt will hold them."""
