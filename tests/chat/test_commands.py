@@ -58,7 +58,7 @@ def test_undo_takes_back_several_turns():
 
 @pytest.mark.parametrize(
     ("argument", "complaint"),
-    [("0", "is no number of steps"), ("x", "is no number of steps"), ("3", "give a number from 1 to 2")],
+    [("0", "is not a number of steps"), ("x", "is not a number of steps"), ("3", "give a number from 1 to 2")],
 )
 def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     desk = desk_after(*TWO_TURNS)
@@ -75,7 +75,7 @@ def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
     assert desk.draft == Draft("one", replaced=2)
     assert desk.spoken == ["one", "1", "two", "2"]
     for wrong in ("/edit 3", "/edit x"):
-        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is no number of turns"):
+        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is not a number of turns"):
             desk.run(wrong)
 
 
@@ -167,7 +167,7 @@ def test_a_bare_retry_of_nothing_is_an_error_alone():
         ("temprature=1", "there is no setting temprature: did you mean temperature?"),
         ("temperature=hot", "temperature must be a number, not 'hot'"),
         ("temperature=-1", "must be between 0 and 100"),
-        ("max_tokens=3", "max_tokens is no setting of the sampler: use /set max_tokens"),
+        ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),
     ],
 )
 def test_a_wrong_retry_keeps_the_reply(argument, complaint):
@@ -378,7 +378,7 @@ def test_why_runs_no_more_than_it_shows():
 def test_why_without_a_reply_and_with_a_wrong_number():
     with pytest.raises(SettingError, match="no reply yet"):
         FakeDesk().run("/why")
-    with pytest.raises(SettingError, match="is no number of tokens"):
+    with pytest.raises(SettingError, match="is not a number of tokens"):
         desk_after(*TWO_TURNS).run("/why often")
 
 

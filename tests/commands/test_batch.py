@@ -82,10 +82,10 @@ def test_a_line_may_have_settings_of_its_own(console, files):
 
 
 BAD_LINES = [
-    ("{", "the line is no JSON in UTF-8"),
-    ('{"prompt": "caf\udce9"}', "the line is no JSON in UTF-8"),
-    ("[" * 100_000, "the line is no JSON in UTF-8"),
-    ("3", "the line is no JSON object"),
+    ("{", "the line is not JSON in UTF-8"),
+    ('{"prompt": "caf\udce9"}', "the line is not JSON in UTF-8"),
+    ("[" * 100_000, "the line is not JSON in UTF-8"),
+    ("3", "the line is not a JSON object"),
     ({}, "either prompt or messages"),
     ({"prompt": None}, "either prompt or messages"),
     ({"prompt": "x", "messages": []}, "either prompt or messages"),

@@ -58,13 +58,13 @@ def as_count(text: str, usage: str, what: str = "turns", default: int = 1) -> in
     Raises
     ------
     SettingError
-        If it is no whole number above zero.
+        If it is not a whole number above zero.
     """
     # isdecimal alone also accepts digits of other scripts, which int reads too.
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"{text!r} is no number of {what}: type {usage}, with N from 1")
+        raise SettingError(f"{text!r} is not a number of {what}: type {usage}, with N from 1")
     return int(text)
 
 

@@ -56,7 +56,7 @@ def from_json(data: bytes, source: str) -> SavedSession:
     Raises
     ------
     SessionError
-        If they are no conversation, or one of a newer format.
+        If they are not a conversation, or one of a newer format.
     """
     try:
         value = json.loads(data.decode("utf-8"))

@@ -75,11 +75,11 @@ def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
     Raises
     ------
     SettingError
-        If a name is no sampling setting, or its value is out of range.
+        If a name is not a sampling setting, or its value is out of range.
     """
     for name in map(_known, values):
         if name not in SAMPLING_FIELDS:
-            raise SettingError(f"{name} is no setting of the sampler: use /set {name}")
+            raise SettingError(f"{name} is not a setting of the sampler: use /set {name}")
     return changed_request(request, {_known(name): value for name, value in values.items()})
 
 

@@ -28,42 +28,42 @@ class ThinkSections:
     """
 
     def __init__(self, begun: bool = False) -> None:
-        self._held = ""
+        self._pending = ""
         self._state = "thinking" if begun else "start"
         self._after_tag = begun
 
     def feed(self, text: str) -> Iterator[Part]:
         """Yield the parts that are certain after `text`; what may be the beginning of a tag is held back."""
-        self._held += text
+        self._pending += text
         if self._state == "start":
             self._begin()
         self._skip_newlines()
         if self._state == "thinking":
             yield from self._think()
             self._skip_newlines()
-        if self._state == "answer" and self._held:
-            yield Part(self._take(len(self._held)), thinking=False)
+        if self._state == "answer" and self._pending:
+            yield Part(self._take(len(self._pending)), thinking=False)
 
     def finish(self) -> Iterator[Part]:
         """Yield what was held back."""
-        if self._held:
-            yield Part(self._take(len(self._held)), thinking=self._state == "thinking")
+        if self._pending:
+            yield Part(self._take(len(self._pending)), thinking=self._state == "thinking")
 
     def _begin(self) -> None:
-        begun = self._held.lstrip()
+        begun = self._pending.lstrip()
         if begun.startswith(_OPEN):
-            self._held = begun.removeprefix(_OPEN)
+            self._pending = begun.removeprefix(_OPEN)
             self._enter("thinking")
         elif not _OPEN.startswith(begun):
             self._state = "answer"
 
     def _think(self) -> Iterator[Part]:
-        end = self._held.find(_CLOSE)
-        sure = end if end >= 0 else len(self._held) - _beginning_of(_CLOSE, self._held)
+        end = self._pending.find(_CLOSE)
+        sure = end if end >= 0 else len(self._pending) - _beginning_of(_CLOSE, self._pending)
         if sure:
             yield Part(self._take(sure), thinking=True)
         if end >= 0:
-            self._held = self._held.removeprefix(_CLOSE)
+            self._pending = self._pending.removeprefix(_CLOSE)
             self._enter("answer")
 
     def _enter(self, state: str) -> None:
@@ -71,11 +71,11 @@ class ThinkSections:
 
     def _skip_newlines(self) -> None:
         if self._after_tag:
-            self._held = self._held.lstrip("\n")
-            self._after_tag = not self._held
+            self._pending = self._pending.lstrip("\n")
+            self._after_tag = not self._pending
 
     def _take(self, length: int) -> str:
-        taken, self._held = self._held[:length], self._held[length:]
+        taken, self._pending = self._pending[:length], self._pending[length:]
         return taken
 
 

@@ -157,7 +157,7 @@ class Workspace:
         if writing and not began and self._clock() - self._saved_at < _SECONDS_BETWEEN_SAVES:
             return
         if self._unasked and not self.chat.messages and self.chat.history == History():
-            # Its only message was withdrawn: --continue shall find the conversation before it.
+            # Its only message was withdrawn: --continue must find the conversation before it.
             self.store.remove(self.name or "")
             self.name = None
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,7 @@ from tinychat.commands.batch_jobs import Job, read_jobs
 from tinychat.commands.batch_results import BatchResults, converted_folder, model_stamp
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import (
-    LoadOptions,
-    check_template_flags,
-    load_flags,
-    request_flags,
-    take,
-    take_request,
-)
+from tinychat.commands.options import LoadOptions, TemplateFlags, load_flags, request_flags, take, take_request
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
@@ -33,14 +26,6 @@ if TYPE_CHECKING:
 
 # All jobs are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
-
-
-@dataclass(frozen=True)
-class TemplateFlags:
-    """How a line with a prompt is put to the model: see `tinychat.generate.prompt.text_prompt`."""
-
-    system: str | None
-    as_chat: bool | None
 
 
 @click.command()
@@ -91,7 +76,6 @@ def batch(
     it was; results of other prompts, settings or weights are refused.
     """  # noqa: D301
     template, limits, loading = take(TemplateFlags, flags), take(ConstraintFiles, flags), take(LoadOptions, flags)
-    check_template_flags(template.system, template.as_chat)
     if target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
     request = take_request(flags)

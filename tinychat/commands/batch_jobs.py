@@ -66,9 +66,9 @@ def _object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise SettingError(f"the line is no JSON in UTF-8: {error}") from None
+        raise SettingError(f"the line is not JSON in UTF-8: {error}") from None
     if not isinstance(fields, dict):
-        raise SettingError('the line is no JSON object: write {"prompt": "..."} or {"messages": [...]}')
+        raise SettingError('the line is not a JSON object: write {"prompt": "..."} or {"messages": [...]}')
     return {key: value for key, value in fields.items() if value is not None}
 
 

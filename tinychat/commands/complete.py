@@ -10,14 +10,7 @@ import click
 
 from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import (
-    LoadOptions,
-    check_template_flags,
-    load_flags,
-    request_flags,
-    take,
-    take_request,
-)
+from tinychat.commands.options import LoadOptions, TemplateFlags, load_flags, request_flags, take, take_request
 from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.generate.prompt import is_message, text_prompt
@@ -70,7 +63,7 @@ def complete(load: Loader, /, model: str | None, source: str | None, **flags: An
     """Write one reply of MODEL.
 
     It answers the texts of --file, of stdin and of -p, joined in this order. Stdin is read when
-    it is no terminal, or when "-" asks for it.
+    it is not a terminal, or when "-" asks for it.
 
     \b
     git diff | tinychat complete -p "Summarise the change above."
@@ -83,18 +76,18 @@ def complete(load: Loader, /, model: str | None, source: str | None, **flags: An
     """  # noqa: D301
     if model == "-":
         model, source = None, "-"
-    asked, output, limits = take(PromptFlags, flags), take(OutputFlags, flags), take(ConstraintFiles, flags)
-    loading, request = take(LoadOptions, flags), take_request(flags)
-    check_template_flags(asked.system, asked.as_chat)
+    texts, template, limits = take(PromptFlags, flags), take(TemplateFlags, flags), take(ConstraintFiles, flags)
+    loading, output = take(LoadOptions, flags), take(OutputFlags, flags)
+    request = take_request(flags)
     _check_combination(output, request.logprobs is not None)
     rules = read_grammar(limits)
-    text = prompt_text(asked, source is not None)
+    text = prompt_text(texts, source is not None)
     loaded = load(model, loading)
-    if is_message(loaded, asked.system, asked.as_chat):
+    if is_message(loaded, template.system, template.as_chat):
         say_if_no_template(loaded)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    write_replies(loaded, text_prompt(loaded, text, asked.system, asked.as_chat), request, output)
+    write_replies(loaded, text_prompt(loaded, text, template.system, template.as_chat), request, output)
 
 
 def _check_combination(output: OutputFlags, with_logprobs: bool) -> None:

@@ -21,7 +21,7 @@ def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     """
     if model is None and (context is not None or kv is not None):
         raise click.UsageError("--context and --kv are about a MODEL: name one, such as demo")
-    # Imported here: `tinychat --help` shall not wait for it.
+    # Imported here: `tinychat --help` must not wait for it.
     from tinychat.doctor import Findings, examine_machine, examine_model
     from tinychat.locate import find
 

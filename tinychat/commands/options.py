@@ -29,6 +29,24 @@ class LoadOptions:
     kv: str | None = None
 
 
+@dataclass(frozen=True)
+class TemplateFlags:
+    """How a text is put to the model: see `tinychat.generate.prompt.text_prompt`.
+
+    Raises
+    ------
+    click.UsageError
+        If there is a system prompt although the text is to be continued as it is.
+    """
+
+    system: str | None
+    as_chat: bool | None
+
+    def __post_init__(self) -> None:
+        if self.system is not None and self.as_chat is False:
+            raise click.UsageError("--system needs the chat template: leave out --raw")
+
+
 _DEFAULTS = Request()
 
 _LOAD_OPTIONS = (
@@ -132,15 +150,3 @@ def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
     names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
-
-
-def check_template_flags(system: str | None, as_chat: bool | None) -> None:
-    """Refuse a standing instruction where there is no template to carry it.
-
-    Raises
-    ------
-    click.UsageError
-        If there is a system prompt although the text is to be continued as it is.
-    """
-    if system is not None and as_chat is False:
-        raise click.UsageError("--system needs the chat template: leave out --raw")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromptFlags:
-    """What is asked of a model, and as what.
+    """Where the prompt comes from.
 
     Attributes
     ----------
@@ -27,19 +27,13 @@ class PromptFlags:
         The value of --prompt; "-" asks for stdin.
     files : tuple of Path
         The values of --file.
-    system : str, optional
-        The standing instruction.
-    as_chat : bool, optional
-        Whether the text is a message; None leaves it to the model.
     """
 
     prompt: str | None
     files: tuple[Path, ...]
-    system: str | None
-    as_chat: bool | None
 
 
-def prompt_text(asked: PromptFlags, from_stdin: bool) -> str:
+def prompt_text(flags: PromptFlags, from_stdin: bool) -> str:
     """Return the texts of the files, of stdin and of the flag as one, each beginning a line.
 
     Stdin is read if `from_stdin` or the flag asks for it, and anyway where it is not a terminal.
@@ -51,12 +45,12 @@ def prompt_text(asked: PromptFlags, from_stdin: bool) -> str:
     SettingError, TextError
         If a text is not valid UTF-8, or a file cannot be read.
     """
-    prompt = asked.prompt
+    prompt = flags.prompt
     if prompt == "-":
         prompt, from_stdin = None, True
     if prompt is not None:
         _check_argument(prompt)
-    texts = [read_text(file) for file in asked.files]
+    texts = [read_text(file) for file in flags.files]
     if from_stdin or not sys.stdin.isatty():
         texts.append(_decoded(sys.stdin.buffer.read()))
     before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)
@@ -75,7 +69,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _check_argument(prompt: str) -> None:
-    # Bytes of an argument that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
+    # Bytes of an argument that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:

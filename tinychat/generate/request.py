@@ -112,7 +112,7 @@ class Request:
         self._set("stop", _texts("stop", self.stop))
 
     def values(self) -> dict[str, object]:
-        """Return all fields by name but the constraint, which is no plain value."""
+        """Return all fields by name but the constraint, which is not a plain value."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "constraint"}
 
     def _set(self, name: str, value: object) -> None:

@@ -19,27 +19,27 @@ class StopStringFilter:
 
     def __init__(self, strings: Iterable[str]) -> None:
         self._strings = tuple(strings)
-        self._held = ""
+        self._pending = ""
         self.found: str | None = None
 
     def add(self, text: str) -> str:
         """Take the next text and return what is surely before any stop string."""
         if self.found is not None:
             return ""
-        pending = self._held + text
+        pending = self._pending + text
         match = self._first_match(pending)
         if match is not None:
             end, self.found = match
-            self._held = ""
+            self._pending = ""
             return pending[: end - len(self.found)]
         passed = len(pending) - self._undecided(pending)
-        self._held = pending[passed:]
+        self._pending = pending[passed:]
         return pending[:passed]
 
     def finish(self) -> str:
-        """Return what was held back: no more text comes, so it is no stop string."""
-        held, self._held = self._held, ""
-        return held
+        """Return what was held back: no more text comes, so it is not a stop string."""
+        pending, self._pending = self._pending, ""
+        return pending
 
     def _first_match(self, text: str) -> tuple[int, str] | None:
         """Return (end, string) of the match that is complete first, the longest of several."""
