@@ -16,7 +16,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from tinychat import load
-from tinychat.chat.line_input import PROMPT, Prompt
+from tinychat.chat.line_input import PROMPT, InputPrompt
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.repl import Repl
 from tinychat.chat.session import Chat
@@ -81,7 +81,7 @@ class Script:
     def __init__(self, messages: list[str], screen: Screen) -> None:
         self._messages, self._screen = list(messages), screen
 
-    def read(self, _prompt: Prompt) -> str:
+    def read(self, _prompt: InputPrompt) -> str:
         """Return the next message."""
         if not self._messages:
             raise EOFError

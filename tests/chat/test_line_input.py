@@ -2,21 +2,21 @@ import io
 
 import pytest
 
-from tinychat.chat.line_input import PlainInput, Prompt, open_input
+from tinychat.chat.line_input import InputPrompt, PlainInput, open_input
 from tinychat.errors import SettingError
 
 
 def test_lines_come_without_their_ends():
     lines = PlainInput(io.StringIO("one\n\ntwo\r\nthree"))
-    assert [lines.read(Prompt()) for _ in range(4)] == ["one", "", "two", "three"]
+    assert [lines.read(InputPrompt()) for _ in range(4)] == ["one", "", "two", "three"]
     with pytest.raises(EOFError):
-        lines.read(Prompt())
+        lines.read(InputPrompt())
 
 
 def test_input_that_is_not_utf8_is_refused():
     stream = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8")
     with pytest.raises(SettingError, match="not valid UTF-8"):
-        PlainInput(stream).read(Prompt())
+        PlainInput(stream).read(InputPrompt())
 
 
 class Terminal(io.StringIO):
@@ -33,17 +33,17 @@ def test_a_dumb_terminal_gets_a_plain_prompt():
     err = Terminal()
     lines = open_input(Terminal("hi\n"), Terminal(), err, {"TERM": "dumb"})
     assert lines.interactive
-    assert lines.read(Prompt()) == "hi"
+    assert lines.read(InputPrompt()) == "hi"
     assert err.getvalue() == "> "
 
 
 def test_a_dumb_terminal_asks_on_until_the_fence_closes_and_shows_what_it_cannot_edit():
     err = Terminal()
     lines = open_input(Terminal('"""one\ntwo\n"""\n'), Terminal(), err, {"TERM": "dumb"})
-    assert lines.read(Prompt(text="old \x1b")) == '"""one\ntwo\n"""'
+    assert lines.read(InputPrompt(text="old \x1b")) == '"""one\ntwo\n"""'
     assert err.getvalue() == "old \u241b\n>     "
 
 
 def test_a_fence_holds_several_lines_of_a_pipe():
     lines = PlainInput(io.StringIO('"""one\n\ntwo"""\nthree\n"""cut\noff'))
-    assert [lines.read(Prompt()) for _ in range(3)] == ['"""one\n\ntwo"""', "three", '"""cut\noff']
+    assert [lines.read(InputPrompt()) for _ in range(3)] == ['"""one\n\ntwo"""', "three", '"""cut\noff']

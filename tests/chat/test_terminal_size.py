@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from tinychat.chat.terminal_size import terminal_size
+from tinychat.chat.rendering import terminal_size
 
 
 def test_a_stream_without_terminal_has_the_usual_size():

@@ -35,7 +35,7 @@ def _no_bar(_width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class InputPrompt:
     """What one reading of a message begins with and shows.
 
     Attributes
@@ -65,7 +65,7 @@ class LineInput(Protocol):
 
     interactive: bool
 
-    def read(self, prompt: Prompt) -> str:
+    def read(self, prompt: InputPrompt) -> str:
         """Return the next message: a line without its end, or what is fenced by three quotation marks.
 
         Raises
@@ -92,7 +92,7 @@ class PlainInput:
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def read(self, _prompt: Prompt) -> str:
+    def read(self, _prompt: InputPrompt) -> str:
         """Return the next message; see `LineInput`.
 
         Raises
@@ -129,7 +129,7 @@ class DumbTerminalInput(PlainInput):
         self._terminal = terminal
         self._mark = PROMPT
 
-    def read(self, prompt: Prompt) -> str:
+    def read(self, prompt: InputPrompt) -> str:
         """Return the next message; see `LineInput`. A text to begin with can only be shown."""
         if prompt.text:
             self._terminal.write(safe_text(prompt.text) + "\n")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Protocol, TextIO
 
 from tinychat.chat.clipboard import offer_to_terminal
-from tinychat.chat.plain_reply import PlainReply
 from tinychat.chat.safe_text import safe_text
-from tinychat.chat.terminal_size import terminal_size
 from tinychat.generate.reply import FinishReason, Summary
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
+
+_USUAL_SIZE = (80, 24)
 
 # Shorter prompts are read before the eye has found the line.
 _STATUS_FROM_TOKENS = 64
@@ -31,7 +32,7 @@ _CUTS: Mapping[FinishReason, str] = {
 }
 
 
-class Reply(Protocol):
+class ReplyView(Protocol):
     """A reply being drawn."""
 
     def feed(self, text: str) -> None:
@@ -41,6 +42,28 @@ class Reply(Protocol):
     def finish(self) -> None:
         """Draw all that is left, and end the line."""
         ...
+
+
+class PlainReply:
+    """Writes a reply as it comes: to a file or pipe unchanged, to a terminal without control characters."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_terminal = out.isatty()
+        self._at_line_start = True
+
+    def feed(self, text: str) -> None:
+        """Write the next piece."""
+        self._out.write(safe_text(text) if self._is_terminal else text)
+        self._out.flush()
+        self._at_line_start = text.endswith("\n")
+
+    def finish(self) -> None:
+        """End the line that was begun."""
+        if not self._at_line_start:
+            self._out.write("\n")
+            self._out.flush()
+            self._at_line_start = True
 
 
 class Renderer:
@@ -75,7 +98,7 @@ class Renderer:
         self._can_erase = self._err_is_terminal and not dumb
         self._can_style = self._can_erase and not environment.get("NO_COLOR")
         self._status_shown = False
-        self._reply: Reply | None = None
+        self._reply: ReplyView | None = None
 
     def prefill_progress(self, done: int, total: int) -> None:
         """Show how much of the prompt has been read; nothing where the line could not be erased."""
@@ -131,7 +154,7 @@ class Renderer:
             self._write_err(_ERASE_LINE)
             self._status_shown = False
 
-    def _begin_reply(self) -> Reply:
+    def _begin_reply(self) -> ReplyView:
         if not self._draws_markdown:
             return PlainReply(self._out)
         # Imported here: only a terminal needs it, and it takes a tenth of a second.
@@ -179,3 +202,12 @@ def summary_line(summary: Summary, width: int | None = None) -> str:
     if width is None or len(whole) < width:
         return whole
     return ", ".join(part for part in [*written, ending] if part)
+
+
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return columns and rows of the terminal behind `stream`, or what is usual."""
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return _USUAL_SIZE
+    return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
+from types import FrameType, TracebackType
 
 from tinychat.chat.commands import complete_command, run_command
 from tinychat.chat.fences import unfence
-from tinychat.chat.interrupt import InterruptFlag
-from tinychat.chat.line_input import LineDiscarded, LineInput, Prompt, as_message, is_command
+from tinychat.chat.line_input import InputPrompt, LineDiscarded, LineInput, as_message, is_command
 from tinychat.chat.message import Draft
 from tinychat.chat.rendering import Renderer
 from tinychat.chat.session import Chat
@@ -21,6 +22,8 @@ from tinychat.generate.reply import Piece
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
+# Somebody who presses this often wants out, whatever the program is doing.
+_PATIENCE = 3
 
 
 class Repl:
@@ -119,12 +122,12 @@ class Repl:
         self._pressed_at = now
         self.notice("Ctrl-C again or Ctrl-D leaves, /help lists the commands")
 
-    def _prompt(self) -> Prompt:
+    def _prompt(self) -> InputPrompt:
         if not self._lines.interactive:
-            return Prompt()
+            return InputPrompt()
         # Counted once for each prompt: the bar is drawn with every key.
         bar = partial(status_bar, self.chat, self.chat.tokens_in_use())
-        return Prompt(self._draft.text, self._multiline, self._complete, bar)
+        return InputPrompt(self._draft.text, self._multiline, self._complete, bar)
 
     def _complete(self, line: str) -> list[str]:
         return complete_command(self, line)
@@ -180,3 +183,32 @@ class Repl:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.summary is not None:
             self._renderer.summary(self.chat.summary)
+
+
+class InterruptFlag:
+    """While entered, Ctrl-C sets a flag instead of raising KeyboardInterrupt in the middle of a step.
+
+    The third press raises after all. Enter it in the main thread, the only one that receives signals.
+    """
+
+    def __init__(self) -> None:
+        self._presses = 0
+        self._previous: signal._HANDLER = signal.SIG_DFL
+
+    def __call__(self) -> bool:
+        """Return whether Ctrl-C was pressed since entering."""
+        return self._presses > 0
+
+    def __enter__(self) -> InterruptFlag:
+        self._previous = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _press(self, _signal_number: int, _frame: FrameType | None) -> None:
+        self._presses += 1
+        if self._presses >= _PATIENCE:
+            raise KeyboardInterrupt

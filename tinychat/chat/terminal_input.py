@@ -17,7 +17,7 @@ from prompt_toolkit.styles import Style
 
 from tinychat.chat.input_history import open_history
 from tinychat.chat.key_bindings import key_bindings
-from tinychat.chat.line_input import CONTINUATION, PROMPT, Prompt
+from tinychat.chat.line_input import CONTINUATION, PROMPT, InputPrompt
 from tinychat.chat.safe_text import safe_text
 from tinychat.chat.state_folder import trusted_state_folder
 
@@ -46,7 +46,7 @@ class TerminalInput:
     interactive = True
 
     def __init__(self, stdin: TextIO, terminal: TextIO, environment: Mapping[str, str]) -> None:
-        self._prompt = Prompt()
+        self._prompt = InputPrompt()
         self._keyboard, keys, self._output = _open_terminal(stdin, terminal)
         self._opened = ExitStack()
         self._session: PromptSession[str] = PromptSession(
@@ -78,7 +78,7 @@ class TerminalInput:
     def __exit__(self, *_error: object) -> None:
         self._opened.close()
 
-    def read(self, prompt: Prompt) -> str:
+    def read(self, prompt: InputPrompt) -> str:
         """Return the edited message; see `LineInput`."""
         self._prompt = prompt
         with self._at_prompt(prompt):
@@ -86,7 +86,7 @@ class TerminalInput:
         # Bytes that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
         return text.encode("utf-8", "replace").decode("utf-8")
 
-    def _at_prompt(self, prompt: Prompt) -> AbstractContextManager[None]:
+    def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
         return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
 
     def candidates(self, line: str) -> list[str]:
