@@ -40,6 +40,7 @@ POLICIES = ("drop", "shift", "stop")
 # As many messages as a conversation may have before a new one is begun: files and prompts stay small.
 MOST_MESSAGES = 60
 STEPS_BETWEEN_CHECKS = 50
+ENDING_SECONDS = 0.1
 # Python's own pools settle within a tenth of the time; what then grows by more has a leak.
 GROWTH_BYTES = 16 << 20
 
@@ -199,6 +200,8 @@ def resident_bytes() -> int:
 def counts() -> tuple[int, int, int]:
     """Return bytes of memory, open files and threads."""
     gc.collect()
+    # Threads of caches that are gone end a moment later.
+    time.sleep(ENDING_SECONDS)
     return resident_bytes(), len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
@@ -225,6 +228,9 @@ def converse(soak: Soak, seconds: float) -> int:
     """Do one thing after the other for some time, and print what became of it; return the exit code."""
     began = time.monotonic()
     settled, compared, shifted = None, 0, ShiftedEngines(soak.models)
+    for model in soak.models.values():
+        # Every model's threads have started before they are counted.
+        model.generate(model.encode("Hello"), max_tokens=2)
     while (passed := time.monotonic() - began) < seconds:
         for _ in range(STEPS_BETWEEN_CHECKS):
             soak.step()
