@@ -232,7 +232,7 @@ def test_weights_that_are_not_finite_are_named(method, name, bad, tmp_path):
         tensors[name].flat[-1] = bad
 
     change_weights(checkpoint, spoil)
-    with pytest.raises(ConversionError, match=r"not finite.*download .* again, or try --quant f32") as caught:
+    with pytest.raises(ConversionError, match=r"not finite.*download .* again, or keep the model in f32") as caught:
         convert(checkpoint, tmp_path / "model", method)
     assert name in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]

@@ -65,7 +65,7 @@ def test_a_new_cache_is_empty(config, kv):
 
 
 def test_an_unknown_type_is_refused(config):
-    with pytest.raises(SettingError, match=r"^--kv int3 is unknown: choose one of bf16, f16, int8, f32$"):
+    with pytest.raises(SettingError, match=r"^kv must be one of bf16, f16, int8, f32, not 'int3'$"):
         KVCache(config, 100, "int3")
 
 

@@ -131,8 +131,8 @@ class Calibrated:
         moments = second_moments(inputs, padded(self._stored[name].columns, self._quantization.column_multiple))
         if not np.isfinite(moments).all():
             raise ConversionError(
-                f"the inputs of {name} are not finite on the calibration texts: download the checkpoint again, or try"
-                " --method plain"
+                f"the inputs of {name} are not finite on the calibration texts: download the checkpoint again, or use"
+                " the method plain"
             )
         return moments
 

@@ -136,5 +136,5 @@ def check_finite(values: Array, name: str) -> None:
     if not np.isfinite(values).all():
         raise ConversionError(
             f"{name} holds values that are not finite, or too large to quantize:"
-            " download the checkpoint again, or try --quant f32"
+            " download the checkpoint again, or keep the model in f32"
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError, SettingError
 from tinychat.kernels.attention_block import BLOCK
 from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
 from tinychat.kernels.rewrite import rewrite
@@ -35,7 +35,7 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, context_size: int, kv: str = "bf16") -> None:
         if kv not in STORAGE:
-            raise SettingError(f"--kv {kv} is unknown: choose one of {', '.join(STORAGE)}")
+            raise FieldError("kv", f"must be one of {', '.join(STORAGE)}, not {kv!r}")
         self.config = config
         self.context_size = context_size
         self.kv = kv

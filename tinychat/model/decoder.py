@@ -170,7 +170,8 @@ class Decoder:
     def _check_room(self, length: int) -> None:
         if length > self.context_size:
             raise ContextError(
-                f"{length} tokens do not fit into a context of {self.context_size}: shorten the text or raise --context"
+                f"{length} tokens do not fit into a context of {self.context_size}: "
+                "shorten the text, or use a larger context"
             )
 
     def _check(self, ids: Sequence[int]) -> None:

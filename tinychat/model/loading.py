@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError
 from tinychat.held_signals import held_signals
 from tinychat.model.config import ModelConfig
 from tinychat.model.context import DEFAULT_CONTEXT, check_context
@@ -64,7 +64,7 @@ def load_engine(
     if context_size is not None:
         check_context(context_size)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise SettingError(f"--threads {threads} is out of range: give 1 to {MAX_THREADS}")
+        raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
     # Imported late: a wrong folder or setting is told at once.
     with held_signals():
         from tinychat.kernels.setup import available_cores
