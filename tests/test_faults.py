@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import families
@@ -28,13 +29,15 @@ resource = pytest.importorskip("resource", reason="no limit stands for a full di
 FULL = 1000
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """Let no file grow beyond some bytes, as on a disk that is full."""
+    """Let no file grow beyond some bytes, as on a disk that is full; pytest may write its own outside of it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def tinychat(*arguments, **environment):
@@ -70,8 +73,8 @@ def test_a_killed_conversion_is_no_model_and_the_next_use_converts(checkpoint):
     assert len(list_models()) == 1
 
 
-def test_a_conversion_onto_a_full_disk_leaves_nothing(checkpoint, tmp_path, full_disk):
-    with pytest.raises(ConversionError, match=r"File too large.*free some space"):
+def test_a_conversion_onto_a_full_disk_leaves_nothing(checkpoint, tmp_path):
+    with full_disk(), pytest.raises(ConversionError, match=r"File too large.*free some space"):
         convert(checkpoint, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
@@ -88,10 +91,10 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
     assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == [*range(1, 61)]
 
 
-def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path, full_disk):
+def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
     jobs = read_jobs(b'{"prompt": "x"}\n' * 9, Request())
     target = tmp_path / "out.jsonl"
-    with pytest.raises(OSError, match="File too large"), BatchResults(target, jobs) as results:
+    with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, jobs) as results:
         for job in jobs:
             results.add(job, {"text": "y" * 200})
     with BatchResults(target, jobs) as results:
@@ -122,19 +125,20 @@ while True:
     assert store.read("talk").messages[1].content == "last"
 
 
-def test_a_full_disk_costs_no_conversation_that_is_saved(tmp_path, full_disk):
+def test_a_full_disk_costs_no_conversation_that_is_saved(tmp_path):
     store = SessionStore(tmp_path)
     store.write("talk", saved("short"))
-    with pytest.raises(SessionError, match="cannot be written: File too large"):
+    with full_disk(), pytest.raises(SessionError, match="cannot be written: File too large"):
         store.write("talk", saved("long" * FULL))
     assert store.read("talk").messages[1].content == "short"
     assert [path.name for path in tmp_path.iterdir()] == ["talk.json"]
 
 
-def test_a_full_disk_costs_the_history_only(tmp_path, full_disk):
+def test_a_full_disk_costs_the_history_only(tmp_path):
     history = open_history(tmp_path / "history")
     history.append_string("short")
-    history.append_string("x" * 2 * FULL)
+    with full_disk():
+        history.append_string("x" * 2 * FULL)
     history.append_string("after")
     assert history.get_strings()[-1] == "after"
 

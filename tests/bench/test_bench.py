@@ -138,7 +138,7 @@ def test_medians_of_each_key():
 def test_the_plan_asks_for_the_context_it_needs():
     assert Plan().context_size == 4096 + 64
     assert Plan().fitted(4160) == (Plan(), [])
-    with pytest.raises(SettingError, match="^context must be larger: 63 tokens hold none"):
+    with pytest.raises(SettingError, match=r"^context must be larger: 63 tokens hold none"):
         Plan().fitted(63)
 
 
