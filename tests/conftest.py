@@ -13,11 +13,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ctrl_c_counts():
-    """Take Ctrl-C as usual, also where a shell started the tests in the background and had them ignore it."""
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_count():
+    """Take signals as usual, also where a shell in the background, or nohup, started the tests and had them ignored."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    if hasattr(signal, "SIGHUP"):
+        usual[signal.SIGHUP] = signal.SIG_DFL
+    previous = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, previous)
+    for number, handler in previous.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -314,7 +314,7 @@ def test_models_lists_the_store_and_rm_empties_it(console):
     add_stored_model("b")
     code, out, err = console.run("models")
     assert (code, err) == (0, "")
-    assert out == "b      int4        4 MB  owner/name\nstory  int4        4 MB  owner/story\n"
+    assert out == "b      int4        4 MB            owner/name\nstory  int4        4 MB            owner/story\n"
     assert console.run("rm", "story", "b") == (0, "", "removed story\nremoved b\n")
     assert list(store_folder().iterdir()) == []
 

@@ -121,19 +121,20 @@ def test_int4_layout_by_hand():
     codes = reference.unpack_int4(packed)
     assert codes.shape == (32, 32)
     assert (codes[19, 17], codes[19, 21], np.count_nonzero(codes)) == (5, 10, 2)
-    scales = np.zeros((2, 2, 16), np.float16)
-    scales[1, 1, 3] = 0.5
-    weight = reference.dequantize_int4(packed, scales, (20, 30))
+    scales, row_scales = np.zeros((2, 2, 16), np.int8), np.zeros((2, 16), np.float32)
+    scales[1, 1, 3], row_scales[1, 3] = -2, 0.25
+    table = np.arange(-8, 8) * 3
+    weight = reference.dequantize_int4(packed, scales, row_scales, table, (20, 30))
     assert weight.shape == (20, 30)
-    assert (weight[19, 17], weight[19, 21], weight[19, 16]) == (-1.5, 1.0, -4.0)
+    assert (weight[19, 17], weight[19, 21], weight[19, 16]) == (4.5, -3.0, 12.0)
     assert np.count_nonzero(weight[:, :16]) == 0
 
 
 def test_int8_and_f32_layouts_by_hand():
     packed = np.full((2, 8, 16, 4), 128, np.uint8)
     packed[1, 5, 2, 3] = 0
-    weight = reference.dequantize_int8(packed, np.full((2, 1, 16), 0.25, np.float16), (19, 32))
-    assert weight[18, 23] == -32.0
+    weight = reference.dequantize_int8(packed, np.full((2, 1, 16), 3, np.int8), np.full((2, 16), 0.25), (19, 32))
+    assert weight[18, 23] == -96.0
     assert np.count_nonzero(weight) == 1
     plain = np.zeros((2, 5, 16), np.float32)
     plain[1, 4, 7] = 3

@@ -133,7 +133,7 @@ SESSION = {
     "settings": {"temperature": 0.5, "seed": None},
     "stop": ["x"],
 }
-DESCRIPTION = {"format": 1, "quantization": {"method": "f32", "group_size": 32}, "source": "owner/name"}
+DESCRIPTION = {"format": 2, "quantization": {"method": "f32", "group_size": 32}, "source": "owner/name"}
 NAMES = ["model.embed_tokens.weight", "model.norm.weight"]
 
 

@@ -55,8 +55,8 @@ def say(line: str) -> None:
 def source_files() -> list[Path]:
     """Return every file that holds compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    compiled_elsewhere = [package / "model" / "forward.py", package / "conversion" / "quantize.py"]
-    return sorted((package / "kernels").glob("*.py")) + compiled_elsewhere
+    compiled_elsewhere = ["model/forward.py", "conversion/quantize.py", "conversion/table_codes.py"]
+    return sorted((package / "kernels").glob("*.py")) + [package / name for name in compiled_elsewhere]
 
 
 def cache_key() -> str:
