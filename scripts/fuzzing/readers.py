@@ -133,7 +133,8 @@ SESSION = {
     "settings": {"temperature": 0.5, "seed": None},
     "stop": ["x"],
 }
-DESCRIPTION = {"format": 2, "quantization": {"method": "f32", "group_size": 32}, "source": "owner/name"}
+F32 = {"method": "f32", "group_size": 32, "int8": [], "frequent": 0}
+DESCRIPTION = {"format": 2, "quantization": F32, "source": "owner/name"}
 NAMES = ["model.embed_tokens.weight", "model.norm.weight"]
 
 
