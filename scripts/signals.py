@@ -143,6 +143,9 @@ def main() -> int:
     parser.add_argument("model", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    # A shell in the background, or nohup, has signals ignored, and what it starts goes on ignoring them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     draw, ends, failed = random.Random(arguments.seed), Counter[str](), 0
     for _ in range(arguments.count):
         kind = draw.choice(("batch", "chat", "chat"))
