@@ -21,7 +21,7 @@ TakePart = Callable[..., bool]
 and returns False without having begun if one of them sleeps; any other does its share of jobs until it is idle."""
 
 # Seconds that a job waits for workers to wake before it takes the fewest threads there may be.
-WAKING = 0.005
+WAKING = 0.05
 
 
 class Workers:

@@ -11,10 +11,10 @@ WINDOW = 0.05
 # On cores of their own, threads wait for each other some 5 % of their time.
 LONG_WAIT = 0.15
 # A try must take this part of the time to be kept, and may end early where it takes so many times as long.
-WORTHWHILE, HOPELESS = 0.95, 1.5
+WORTHWHILE, HOPELESS = 0.9, 1.5
 LEAST_TRIED = 0.03
 # Between tries that fail, so many times as long as a try takes; each failure doubles it.
-FIRST_PAUSE, LONGEST_PAUSE = 8, 64
+FIRST_PAUSE, LONGEST_PAUSE = 2, 64
 # A job is expected to wait no longer than so many times what it should take in all.
 PATIENCE = 4.0
 PATIENCE_UNKNOWN = 0.1
@@ -37,6 +37,7 @@ class Pace:
         self._tried: int | None = None
         self._downwards = True
         self._changed = False
+        self._contended = False
         self._pause = FIRST_PAUSE
         self._next_try = 0.0
         self._begin_window()
@@ -74,7 +75,9 @@ class Pace:
         if self._tried is None or self.cost is None:
             if self._seconds >= WINDOW:
                 self.cost = cost
-                contended = self._waited > LONG_WAIT * self.threads * self._seconds
+                # Twice in a row: a single long wait may be the machine's own.
+                before, self._contended = self._contended, self._waited > LONG_WAIT * self.threads * self._seconds
+                contended = before and self._contended
                 self._tried = self._candidate(contended) if now >= self._next_try else None
                 self._changed = self._tried is not None
                 self._begin_window()
