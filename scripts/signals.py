@@ -136,6 +136,12 @@ def damaged_conversations(home: Path) -> list[str]:
     return wrong + [f"{path.name} was left" for path in home.rglob("*.tmp")]
 
 
+def compile_kernels(model: list[str]) -> None:
+    """Run the program once: a signal that comes while a kernel compiles waits for it, for many seconds perhaps."""
+    command = [sys.executable, "-m", "tinychat", "complete", *model, "-p", PROMPT, "--max-tokens", "2"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def main() -> int:
     """Run the trials; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -146,6 +152,7 @@ def main() -> int:
     # A shell in the background, or nohup, has signals ignored, and what it starts goes on ignoring them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    compile_kernels(arguments.model)
     draw, ends, failed = random.Random(arguments.seed), Counter[str](), 0
     for _ in range(arguments.count):
         kind = draw.choice(("batch", "chat", "chat"))

@@ -16,6 +16,13 @@ import pexpect
 import signals
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    """Compile the demo model's kernels: a signal that comes while one compiles waits for it."""
+    signals.compile_kernels([])
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("kind", ["batch", "chat"])
 @pytest.mark.parametrize("number", signals.SIGNALS, ids=lambda number: number.name)
 def test_a_signal_at_a_random_moment(kind, number):
