@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import ConversionError, SettingError
+from tinychat.files import read_stream
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -26,6 +27,8 @@ LEAST_BITS, MOST_BITS = 4.25, 8.25
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Texts that a model writes of itself; one more is kept for the certificate.
 TEXTS = 12
+# Largest calibration file: far more than is looked at.
+CALIBRATION_BYTES = 512 << 20
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
 SMALL = 500_000_000
 SMALL_BITS, LARGE_BITS = 4.95, 4.5
@@ -223,7 +226,7 @@ def _load(folder: Path) -> Model:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_stream(file, CALIBRATION_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise SettingError(f"{file} is no text in UTF-8: give a text file for calibration") from None
     except OSError as error:

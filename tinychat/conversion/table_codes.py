@@ -69,7 +69,7 @@ def nearest_of(v, values, borders):
 
 @inlined
 def best_scale(x, first, size, importance, table, borders, places):
-    """Return the scale of least weighted squared error of ``x[first : first + size]`` in 16 lanes, and its gain."""
+    """Return the scale of least weighted squared error of ``x[first : first + size]`` in 16 lanes."""
     extreme = splat_f32(0.0)
     for k in range(first, first + size):
         v = load_f32(x, k * LANES)
