@@ -58,28 +58,36 @@ def run_case(reader: Reader, data: bytes) -> str:
         folder.mkdir()
         for file, content in {**reader.beside, reader.file: data}.items():
             (folder / file).write_bytes(content)
-        started = time.monotonic()
+        started, (virtual, resident) = time.monotonic(), _own_memory()
         child = os.fork()
         if child == 0:
-            _read_and_exit(reader, folder, report)
+            _read_and_exit(reader, folder, report, virtual + 4 * MAX_BYTES)
         _, status, usage = os.wait4(child, 0)
         seconds = time.monotonic() - started
         noise = (folder / "stderr").read_text(errors="replace").strip()
         outcome = report.read_text() if report.exists() else ""
-    peak = usage.ru_maxrss << (0 if sys.platform == "darwin" else 10)
+    grown = (usage.ru_maxrss << (0 if sys.platform == "darwin" else 10)) - resident
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return f"longer than {MAX_SECONDS} s" if number == signal.SIGALRM else f"signal {number}: {noise[:200]}"
-    if peak > MAX_BYTES:
+    if grown > MAX_BYTES:
         return f"more than {MAX_BYTES >> 20} MiB"
     if noise:
         return f"writes to stderr: {noise[:200]}"
     return outcome if seconds < MAX_SECONDS else f"longer than {MAX_SECONDS} s"
 
 
-def _read_and_exit(reader: Reader, folder: Path, report: Path) -> None:
+def _own_memory() -> tuple[int, int]:
+    """Return the virtual and resident bytes of this process; Linux counts a forked one from there on."""
+    statm = Path("/proc/self/statm")
+    pages = statm.read_text().split()[:2] if statm.exists() else ("0", "0")
+    virtual, resident = (int(count) * resource.getpagesize() for count in pages)
+    return virtual, resident
+
+
+def _read_and_exit(reader: Reader, folder: Path, report: Path, address_space: int) -> None:
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (4 * MAX_BYTES, 4 * MAX_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         # The default action ends the process, wherever it is.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

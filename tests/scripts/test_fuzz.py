@@ -67,3 +67,8 @@ BAD = {
 @pytest.mark.parametrize("outcome", BAD)
 def test_what_is_bad_is_found(outcome):
     assert run_case(Reader("bad", "file", (b"",), BAD[outcome]), b"x").startswith(outcome)
+
+
+def test_memory_of_this_process_is_not_the_readers():
+    held = b"x" * (1100 << 20)
+    assert run_case(Reader("good", "file", (b"",), lambda folder: None), held[:1]) == "read"
