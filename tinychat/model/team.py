@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_mailbox
-from tinychat.model.thread_count import ThreadCount
+from tinychat.model.cores import core_wait, free_cores
+from tinychat.model.thread_count import Cores, ThreadCount
 
 TakePart = Callable[..., bool]
 """``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
@@ -32,6 +33,7 @@ class Workers:
         self.count = count
         self.arguments = arguments
         self.mailbox = new_mailbox(count.most, count.fewest)
+        self.native_ids: list[int] = []
         self.closed = False
         self.wake = [threading.Event() for _ in range(count.most)]
 
@@ -43,6 +45,7 @@ class Workers:
 
     def serve(self, thread: int) -> None:
         """Take part in jobs while there are any; sleep in between."""
+        self.native_ids.append(threading.get_native_id())
         while True:
             self.wake[thread].wait()
             self.wake[thread].clear()
@@ -86,12 +89,16 @@ class Team:
             if self._process != os.getpid():
                 self._start()
             pace, mailbox = self._workers.count.pace(tokens), self._workers.mailbox
+            pace.begin(self._ask_cores)
             mailbox[PATIENCE] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
             awake = self._begin(pace.wanted)
             ended = time.perf_counter()
             waited = mailbox[WAITED] / 1e9 if awake else ended - started
-            pace.note(tokens, ended - started, waited, ended)
+            pace.note(tokens, ended - started, waited, self._ask_cores)
+
+    def _ask_cores(self) -> Cores:
+        return Cores(core_wait([threading.get_native_id(), *self._workers.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
         """Run a job on `wanted` threads, or on the fewest there may be if others take long to wake; say if all did."""

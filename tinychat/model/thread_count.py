@@ -2,22 +2,41 @@
 
 A thread that shares its core with a busy program is off it half of the time, for some milliseconds each, and at every
 barrier the others wait for it. Whether fewer threads are faster then depends on the scheduler and on how many programs
-there are, so it is measured: where threads wait for each other long, a few jobs are tried with one fewer, and with one
-more where some are idle. What comes out of a job does not depend on it.
+there are, so it is measured: where threads wait for each other and for their cores, some jobs are tried with one
+fewer, and with one more where cores are free. What comes out of a job does not depend on it.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 # Seconds at least that a number of threads is judged by: some turns of the scheduler.
 WINDOW = 0.05
-# On cores of their own, threads wait for each other some 5 % of their time.
-LONG_WAIT = 0.15
+# On cores of their own, threads wait for each other some 5 % of their time, and hardly for their cores.
+LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
 # A try must take this part of the time to be kept, and may end early where it takes so many times as long.
 WORTHWHILE, HOPELESS = 0.9, 1.5
 LEAST_TRIED = 0.03
-# Between tries that fail, so many times as long as a try takes; each failure doubles it.
+# Work between tries that fail, so many times as long as a try; each failure doubles it.
 FIRST_PAUSE, LONGEST_PAUSE = 2, 64
 # A job is expected to wait no longer than so many times what it should take in all.
 PATIENCE = 4.0
 PATIENCE_UNKNOWN = 0.1
+
+
+@dataclass(frozen=True)
+class Cores:
+    """What the system says of its cores at one moment; None where it does not say.
+
+    Attributes
+    ----------
+    core_wait : float or None
+        Seconds that the team's threads have waited for a core so far.
+    free : int or None
+        Cores that nobody uses.
+    """
+
+    core_wait: float | None = None
+    free: int | None = None
 
 
 class Pace:
@@ -36,10 +55,12 @@ class Pace:
         self.cost: float | None = None  # seconds a token, with `threads`
         self._tried: int | None = None
         self._downwards = True
+        self._hoped = True
         self._changed = False
-        self._contended = False
+        self._waits_before = False
         self._pause = FIRST_PAUSE
-        self._next_try = 0.0
+        self._worked = self._last_try = self._next_try = 0.0
+        self._core_wait: float | None = None
         self._begin_window()
 
     @property
@@ -51,7 +72,12 @@ class Pace:
         """Return how many seconds the threads of a job of `tokens` tokens may wait before it goes on with fewer."""
         return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
 
-    def note(self, tokens: int, seconds: float, waited: float, now: float) -> None:
+    def begin(self, ask_cores: Callable[[], Cores]) -> None:
+        """Prepare for a job; ask the system, which takes some 50 us, if a window begins with it."""
+        if self._tokens == 0:
+            self._core_wait = ask_cores().core_wait
+
+    def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
         """Take account of a job with the threads wanted.
 
         Parameters
@@ -61,9 +87,10 @@ class Pace:
             What the job took.
         waited : float
             What its threads spent at barriers, in all.
-        now : float
-            The time in seconds.
+        ask_cores : callable
+            Asks the system: done where a window ends.
         """
+        self._worked += seconds
         if self._changed:
             # The first job with another number of threads: some have just been woken, the scheduler moves others.
             self._changed = False
@@ -75,32 +102,43 @@ class Pace:
         if self._tried is None or self.cost is None:
             if self._seconds >= WINDOW:
                 self.cost = cost
-                # Twice in a row: a single long wait may be the machine's own.
-                before, self._contended = self._contended, self._waited > LONG_WAIT * self.threads * self._seconds
-                contended = before and self._contended
-                self._tried = self._candidate(contended) if now >= self._next_try else None
+                self._tried = self._candidate(ask_cores())
                 self._changed = self._tried is not None
                 self._begin_window()
         elif self._seconds >= WINDOW or (self._seconds >= LEAST_TRIED and cost > HOPELESS * self.cost):
-            self._judge(self._tried, cost, now)
+            self._judge(self._tried, cost)
             self._changed = self._tried != self.threads
             self._tried = None
             self._begin_window()
 
-    def _judge(self, tried: int, cost: float, now: float) -> None:
+    def _judge(self, tried: int, cost: float) -> None:
         """Keep the number that was tried if it was faster."""
         assert self.cost is not None
         if cost < WORTHWHILE * self.cost:
             self.threads, self.cost, self._pause = tried, cost, FIRST_PAUSE
-        else:
+        elif self._hoped:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
             self._downwards = not self._downwards
-        self._next_try = now + self._pause * max(WINDOW, self._seconds)
+        self._last_try = self._worked
+        self._next_try = self._worked + self._pause * max(WINDOW, self._seconds)
 
-    def _candidate(self, contended: bool) -> int | None:
+    def _candidate(self, cores: Cores) -> int | None:
         """Return another number of threads to try; None if this one is right as far as one can tell."""
-        fewer = contended and self.threads > self.fewest
-        more = self.threads < self.most
+        waits_before = self._waits_before
+        self._waits_before = waits = self._waited > LONG_WAIT * self.threads * self._seconds
+        if cores.core_wait is None or self._core_wait is None:
+            # Twice in a row: a single long wait may be the machine's own.
+            contended = waits and waits_before
+        else:
+            contended = cores.core_wait - self._core_wait > LONG_CORE_WAIT * self.threads * self._seconds
+        if self._worked < self._next_try:
+            return None
+        fewer = contended and waits and self.threads > self.fewest
+        # More threads get more of contended cores. While a few have all that others leave, more are tried seldom, and
+        # a failure then says nothing of the next try.
+        self._hoped = contended or cores.free != 0
+        rested = self._worked - self._last_try >= LONGEST_PAUSE * max(WINDOW, self._seconds)
+        more = (self._hoped or rested) and self.threads < self.most
         if fewer and (self._downwards or not more):
             return self.threads - 1
         return self.threads + 1 if more else None
