@@ -88,7 +88,6 @@ class Trial:
         environment = os.environ | {"TINYCHAT_HOME": home, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
         command = ["-m", "tinychat", "chat", *self.model]
         child = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", codec_errors="replace")
-        before = termios.tcgetattr(child.child_fd)
         child.delaybeforesend = None
         child.send(PROMPT + "\r")
         start, output = time.monotonic(), ""
@@ -106,7 +105,7 @@ class Trial:
             wrong.append(f"still runs {PATIENCE:.0f} s after the signal")
             child.kill(signal.SIGKILL)
             child.wait()
-        elif termios.tcgetattr(child.child_fd)[:4] != before[:4]:
+        elif termios.tcgetattr(child.child_fd)[:4] != fresh_terminal()[:4]:
             wrong.append("the terminal is not as it was")
         code = child.exitstatus if child.exitstatus is not None else -(child.signalstatus or 0)
         child.close(force=True)
@@ -120,6 +119,16 @@ def read(child: pexpect.spawn, seconds: float) -> str:
     except (pexpect.TIMEOUT, pexpect.EOF):
         time.sleep(min(max(seconds, 0), 0.05))
         return ""
+
+
+def fresh_terminal() -> list[object]:
+    """Return the settings of a terminal that no program has touched: `spawn` may return after the chat has begun."""
+    controller, terminal = os.openpty()
+    try:
+        return termios.tcgetattr(controller)
+    finally:
+        os.close(terminal)
+        os.close(controller)
 
 
 def damaged_conversations(home: Path) -> list[str]:
