@@ -25,8 +25,8 @@ METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Kinds of linears to keep in int8 where there is room, after the output matrix.
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
-# Texts that a model writes of itself; one more is kept for the certificate.
-TEXTS = 12
+# Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
+TEXTS, FEWER_TEXTS = 12, 8
 # Largest calibration file: far more than is looked at.
 CALIBRATION_BYTES = 512 << 20
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -99,7 +99,8 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     texts: list[list[int]] = []
     held: list[int] = []
     if recipe.looks_at_texts:
-        texts, held = _texts(folder, target, recipe, phases)
+        count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+        texts, held = _texts(folder, target, recipe, count, phases)
 
     def examine(made: Path) -> dict[str, object]:
         return _certificate(folder, made, held, phases.part(0.15))
@@ -182,7 +183,7 @@ def weight_count(config: ModelConfig) -> int:
     return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
 
 
-def _texts(folder: Path, target: Path, recipe: Recipe, phases: Phases) -> tuple[list[list[int]], list[int]]:
+def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
     """Return texts to look at a model with, and one that is kept for its certificate: token ids."""
     from tinychat.calibration import own_words, words_of
     from tinychat.conversion import convert as conversion
@@ -192,10 +193,10 @@ def _texts(folder: Path, target: Path, recipe: Recipe, phases: Phases) -> tuple[
         model = _load(aside / "int8")
         share = phases.part(0.4)
         if recipe.calibration is None:
-            *texts, held = own_words(model, TEXTS + 1, share)
+            *texts, held = own_words(model, count + 1, share)
             return texts, held
         (held,) = own_words(model, 1, share)
-        return words_of(model, _read(recipe.calibration), TEXTS), held
+        return words_of(model, _read(recipe.calibration), count), held
 
 
 def _certificate(folder: Path, made: Path, held: Sequence[int], progress: Progress | None) -> dict[str, object]:

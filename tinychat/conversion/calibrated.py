@@ -22,6 +22,8 @@ from tinychat.model.layout import Linear as LinearLayout
 
 # Rows of an embedding or an output matrix that are coded at a time.
 SLAB_ROWS = 8192
+# Tokens that tell how far a linear's outputs are off.
+ERROR_TOKENS = 256
 # What a correction adds to each entry of the inputs' second moments' diagonal, as a share of it and of the mean.
 CORRECTION_SHRINKAGE = 0.2
 Packed = tuple[str, int, dict[str, Array]]
@@ -107,7 +109,7 @@ class Calibrated:
                     aim = corrected(aim, moments, inputs, residual, *true.pop(name))
                 coded = self._code(aim, moments)
                 values = coded.values()[: weight.shape[1], : len(weight)]
-                self.output_errors[name, layer] = output_error(weight.T, values, moments)
+                self.output_errors[name, layer] = output_error(weight.T, values, inputs)
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
@@ -185,17 +187,32 @@ def corrected(
     They are those of `weights` on `true_inputs`, plus what the residual stream lacks by now. The diagonal of `moments`
     is enlarged, as texts tell only roughly how columns go together: that pulls the result towards `weights`.
     """
-    K, N = inputs.shape[1], 0 if residual is None else residual.shape[1]
-    wanted = np.zeros_like(weights)
-    np.matmul(inputs.T @ (true_inputs - inputs), weights[:K], out=wanted[:K])
-    if residual is not None and true_residual is not None:
-        wanted[:K, :N] += inputs.T @ (true_residual - residual)
-    wanted /= np.float32(len(inputs))
+    tokens, K = inputs.shape
+    squares = np.diag(moments)
+    enlargement = CORRECTION_SHRINKAGE * (squares + squares.mean()) + np.float32(1e-12)
+    difference = true_inputs - inputs
+    if tokens < K:
+        # (D + X'X/T)**-1 X' = D**-1 X' T (T + X D**-1 X')**-1: a system of T equations instead of K.
+        lacking = difference @ weights[:K]
+        if residual is not None and true_residual is not None:
+            lacking[:, : residual.shape[1]] += true_residual - residual
+        scaled = inputs / enlargement[:K]
+        gram = scaled @ inputs.T
+        gram[np.diag_indices_from(gram)] += np.float32(tokens)
+        change = np.zeros_like(weights)
+        np.matmul(scaled.T, np.linalg.solve(gram, lacking), out=change[:K])
+        return weights + change
     enlarged = moments.copy()
-    diagonal = np.diag_indices_from(enlarged)
-    squares = enlarged[diagonal]
-    enlarged[diagonal] = squares * (1 + CORRECTION_SHRINKAGE) + CORRECTION_SHRINKAGE * squares.mean() + 1e-12
-    return np.asarray(weights + np.linalg.solve(enlarged, wanted), np.float32)
+    enlarged[np.diag_indices_from(enlarged)] += enlargement
+    cross = np.zeros_like(moments)
+    cross[:K, :K] = inputs.T @ difference / np.float32(tokens)
+    if residual is not None and true_residual is not None:
+        wanted = cross @ weights
+        wanted[:K, : residual.shape[1]] += inputs.T @ (true_residual - residual) / np.float32(tokens)
+        return weights + np.linalg.solve(enlarged, wanted)
+    if weights.shape[1] > len(weights):
+        return weights + np.linalg.solve(enlarged, cross) @ weights
+    return weights + np.linalg.solve(enlarged, cross @ weights)
 
 
 def importance_of(moments: Floats) -> Floats:
@@ -212,13 +229,8 @@ def transposed(weight: Floats, columns: int) -> Floats:
     return result
 
 
-def output_error(weights: NDArray[np.float32], values: Floats, moments: Floats) -> float:
-    """Return the root of the mean square of the outputs' error by that of the outputs, under the inputs' moments."""
-    K = len(weights)
-    kept = moments[:K, :K]
-
-    def energy(rows: Floats) -> float:
-        return float(np.vdot(rows, kept @ rows))
-
-    square = energy(weights)
-    return (max(energy(weights - values), 0.0) / square) ** 0.5 if square > 0 else 0.0
+def output_error(weights: NDArray[np.float32], values: Floats, inputs: Floats) -> float:
+    """Return the root of the mean square of the outputs' error by that of the outputs, on some of the inputs."""
+    looked_at = inputs[:: -(-len(inputs) // ERROR_TOKENS)]
+    size = np.linalg.norm(looked_at @ weights)
+    return float(np.linalg.norm(looked_at @ (weights - values)) / size) if size > 0 else 0.0
