@@ -1,17 +1,21 @@
 #!/usr/bin/env python
-"""Compare the quality of quantized weights: tinychat's, and llama.cpp's out of GGUF files, on the same engine.
+"""Compare the quality of quantized weights: tinychat's, and llama.cpp's, on the same engine.
 
-    .venv/bin/python scripts/accuracy.py CHECKPOINT TEXT [TEXT ...] [--gguf FILE ...] [--ask]
+    .venv/bin/python scripts/accuracy.py CHECKPOINT TEXT [TEXT ...] [--llama-python PATH] [--gguf FILE ...] [--ask]
 
 Each kind of weights is compared with the checkpoint in float32, on every text: KL divergence and how often the most
-likely token is the same. GGUF files (of llama's architecture) are dequantized by the package `gguf` and run in
-float32, so that their weights alone are judged; tinychat's models run as they always do, activations in int8. With
---ask the checkpoint and the default int4 model answer three questions.
+likely token is the same. An interpreter that has llama-cpp-python quantizes the checkpoint (a plain Llama) to Q4_0,
+IQ4_XS and Q4_K_M; where a matrix has rows that its blocks of 32 do not fit, all rows are lengthened with zeros to whole
+blocks of 256 first, and the sizes given are those of the weights' share. These files, and others that are named, are
+dequantized by the package `gguf` and run in float32, so that their weights alone are judged; tinychat's models run as
+they always do, activations in int8. With --ask the checkpoint and the default int4 model answer three questions.
 """
 
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -50,19 +54,50 @@ GGUF_NAMES = {
 }
 
 
-def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> Path:
-    """Write a GGUF file's weights, dequantized, as a checkpoint with the text files of the one it was made from."""
+LLAMA_TYPES = ("Q4_0", "IQ4_XS", "Q4_K_M")
+# Rows that llama.cpp's types take: whole blocks of 32, or else of 256.
+SMALL_BLOCK, BLOCK = 32, 256
+
+
+def quantized_by_llama(checkpoint: Path, python: str, made: Path) -> list[Path]:
+    """Let llama.cpp quantize a checkpoint to each of `LLAMA_TYPES`."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    widths = [config["hidden_size"], config["intermediate_size"]]
+    multiple = BLOCK if any(width % SMALL_BLOCK for width in widths) else 1
+    plain, scripts = made / "plain.gguf", Path(__file__).parent
+    write = [sys.executable, "-m", "comparison.gguf_file", checkpoint.resolve(), plain, "--row-multiple", str(multiple)]
+    subprocess.run(write, cwd=scripts, check=True)
+    files = []
+    for kind in LLAMA_TYPES:
+        files.append(made / f"{kind}.gguf")
+        quantize = [python, "-m", "comparison.llama_quantize", plain, files[-1], "--threads", "1", "--mix", "default"]
+        subprocess.run([*quantize, "--type", kind], cwd=scripts, check=True)
+    return files
+
+
+def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> int:
+    """Write a GGUF file's weights, dequantized, as a checkpoint with the text files of the one it was made from.
+
+    Returns
+    -------
+    int
+        Bytes of its weights, those that only lengthen rows left out.
+    """
     from gguf import GGUFReader, dequantize
 
     config = json.loads((checkpoint / "config.json").read_text())
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    tensors = {}
+    tensors, size = {}, 0.0
     for tensor in GGUFReader(file).tensors:
         stem, _, suffix = tensor.name.rpartition(".")
         layer, name = (f"model.layers.{stem.split('.')[1]}.", stem.split(".")[2]) if "blk." in stem else ("", stem)
         if name not in GGUF_NAMES:
             continue
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if values.ndim > 1:
+            columns = config["intermediate_size" if name == "ffn_down" else "hidden_size"]
+            size += tensor.n_bytes * columns / values.shape[1]
+            values = values[:, :columns]
         if name in heads:
             # llama.cpp pairs channel 2i with 2i + 1, Hugging Face i with i + d/2.
             n, width = heads[name], values.shape[1]
@@ -70,7 +105,7 @@ def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> Path:
         tensors[f"{layer}{GGUF_NAMES[name]}.{suffix}"] = np.ascontiguousarray(values)
     shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors*", "*.bin*"))
     save_file(tensors, target / "model.safetensors")
-    return target
+    return round(size)
 
 
 def print_row(name: str, size: int, folder: Path, reference: tinychat.Model, texts: list[Path]) -> None:
@@ -99,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("texts", type=Path, nargs="+")
+    parser.add_argument("--llama-python", metavar="PATH", help="interpreter with llama_cpp")
     parser.add_argument("--gguf", type=Path, nargs="*", default=[])
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
@@ -115,10 +151,14 @@ def main() -> None:
             model = tinychat.convert(arguments.checkpoint, made / f"kind{number}", check=False, **KINDS[kind])
             size = (model / "model.safetensors").stat().st_size
             print_row(kind, size, model, reference, arguments.texts)
-        for file in arguments.gguf:
-            plain = checkpoint_of_gguf(file, arguments.checkpoint, made / f"{file.stem}-checkpoint")
+        files = arguments.gguf
+        if arguments.llama_python:
+            files = [*quantized_by_llama(arguments.checkpoint, arguments.llama_python, made), *files]
+        for file in files:
+            plain = made / f"{file.stem}-checkpoint"
+            size = checkpoint_of_gguf(file, arguments.checkpoint, plain)
             model = tinychat.convert(plain, made / file.stem, quant="f32")
-            print_row(f"llama.cpp {file.stem}", file.stat().st_size, model, reference, arguments.texts)
+            print_row(f"llama.cpp {file.stem}", size, model, reference, arguments.texts)
         if arguments.ask:
             default = tinychat.convert(arguments.checkpoint, made / "default", check=False)
             print_answers({"f32": reference, "int4": tinychat.load(default, context=arguments.context)})

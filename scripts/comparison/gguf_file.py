@@ -1,9 +1,13 @@
 """Write a Hugging Face checkpoint as a GGUF file of the same numbers, unquantized, as llama.cpp's converter would.
 
-python -m comparison.gguf_file CHECKPOINT OUT.gguf
+python -m comparison.gguf_file CHECKPOINT OUT.gguf [--row-multiple COLUMNS]
+
+With a row multiple, rows of matrices are lengthened with zeros: no model to run, but one whose weights llama.cpp's
+quantizer takes in blocks of 256.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,13 +79,25 @@ class Tensor:
     name: str
     values: NDArray[np.generic]
     heads: int | None = None
+    row_multiple: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape as it is written."""
+        if self.values.ndim == 1:
+            return self.values.shape
+        rows, columns = self.values.shape
+        return rows, -(-columns // self.row_multiple) * self.row_multiple
 
     def in_order(self) -> NDArray[np.generic]:
         """Return the values as they are written."""
-        return self.values if self.heads is None else interleave_heads(self.values, self.heads)
+        values = self.values if self.heads is None else interleave_heads(self.values, self.heads)
+        if values.shape == self.shape:
+            return values
+        return np.pad(values, ((0, 0), (0, self.shape[1] - values.shape[1])))
 
 
-def tensors_of(checkpoint: Checkpoint) -> Iterator[Tensor]:
+def tensors_of(checkpoint: Checkpoint, row_multiple: int = 1) -> Iterator[Tensor]:
     """Yield all tensors; the big ones are views of mapped files, read when they are written."""
     config = checkpoint.config
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
@@ -90,7 +106,8 @@ def tensors_of(checkpoint: Checkpoint) -> Iterator[Tensor]:
     for theirs, ours in tensor_names(config).items():
         values = checkpoint.tensors.read(theirs)
         kind = ours.split(".")[-2]
-        yield Tensor(ours, values.astype(np.float32) if values.ndim == 1 else values, heads.get(kind))
+        values = values.astype(np.float32) if values.ndim == 1 else values
+        yield Tensor(ours, values, heads.get(kind), row_multiple)
 
 
 def check_supported(config: ModelConfig) -> None:
@@ -158,7 +175,7 @@ def token_type(pieces: object, token_id: int) -> gguf.TokenType:
     return gguf.TokenType.NORMAL
 
 
-def write_gguf(src: Path, dst: Path) -> None:
+def write_gguf(src: Path, dst: Path, row_multiple: int = 1) -> None:
     """Write the checkpoint folder `src` as the file `dst`, holding one tensor in memory at a time.
 
     Raises
@@ -171,14 +188,14 @@ def write_gguf(src: Path, dst: Path) -> None:
     writer = gguf.GGUFWriter(dst, ARCHITECTURE)
     describe(writer, checkpoint.config)
     add_vocabulary(writer, checkpoint)
-    for tensor in tensors_of(checkpoint):
-        values = tensor.values
-        stored_as = STORED_AS[values.dtype.name]
-        writer.add_tensor_info(tensor.name, values.shape, values.dtype, values.nbytes, raw_dtype=stored_as)
+    for tensor in tensors_of(checkpoint, row_multiple):
+        dtype = tensor.values.dtype
+        size = math.prod(tensor.shape) * dtype.itemsize
+        writer.add_tensor_info(tensor.name, tensor.shape, dtype, size, raw_dtype=STORED_AS[dtype.name])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for tensor in tensors_of(checkpoint):
+    for tensor in tensors_of(checkpoint, row_multiple):
         writer.write_tensor_data(tensor.in_order().view(np.uint8))
     writer.close()
 
@@ -187,9 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write a checkpoint as an unquantized GGUF file.")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path)
     parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("--row-multiple", type=int, default=1, metavar="COLUMNS")
     arguments = parser.parse_args()
     try:
-        write_gguf(arguments.checkpoint, arguments.out)
+        write_gguf(arguments.checkpoint, arguments.out, arguments.row_multiple)
     except (TinychatError, OSError) as error:
         sys.exit(f"error: {error}")
 

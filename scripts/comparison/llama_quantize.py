@@ -1,4 +1,4 @@
-"""Quantize a GGUF file to Q4_0 by llama.cpp itself: ``python -m comparison.llama_quantize SRC DST --threads N``."""
+"""Quantize a GGUF file by llama.cpp itself: ``python -m comparison.llama_quantize SRC DST --threads N``."""
 
 import argparse
 import ctypes
@@ -8,17 +8,18 @@ from comparison import llama_library
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Quantize a GGUF file to Q4_0.")
+    parser = argparse.ArgumentParser(description="Quantize a GGUF file.")
     parser.add_argument("src")
     parser.add_argument("dst")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--mix", choices=["pure", "default"], required=True)
+    parser.add_argument("--type", choices=["Q4_0", "IQ4_XS", "Q4_K_M"], default="Q4_0")
     arguments = parser.parse_args()
     llama = llama_library.load()
     llama.llama_backend_init()
     settings = llama.llama_model_quantize_default_params()
     settings.nthread = arguments.threads
-    settings.ftype = llama.LLAMA_FTYPE_MOSTLY_Q4_0
+    settings.ftype = getattr(llama, f"LLAMA_FTYPE_MOSTLY_{arguments.type}")
     settings.pure = arguments.mix == "pure"
     if llama.llama_model_quantize(arguments.src.encode(), arguments.dst.encode(), ctypes.byref(settings)):
         sys.exit(f"error: llama.cpp cannot quantize {arguments.src}")
