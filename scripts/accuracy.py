@@ -116,7 +116,7 @@ def print_row(name: str, size: int, folder: Path, reference: tinychat.Model, tex
         against = measure(model, text.read_text(encoding="utf-8"), against=reference).against
         assert against is not None
         cells.append(f"{against.kl_divergence:.4f} | {against.top1_agreement:.1%}")
-    print(f"| {name} | {size / 1e6:.1f} MB | {' | '.join(cells)} |", flush=True)
+    print(f"| {name} | {size / 1e6:.3g} MB | {' | '.join(cells)} |", flush=True)
 
 
 def print_answers(models: dict[str, tinychat.Model]) -> None:
