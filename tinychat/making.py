@@ -27,6 +27,8 @@ LEAST_BITS, MOST_BITS = 4.25, 8.25
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
 TEXTS, FEWER_TEXTS = 12, 8
+# What int8 needs of them.
+INT8_TEXTS = 2
 # Largest calibration file: far more than is looked at.
 CALIBRATION_BYTES = 512 << 20
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -44,7 +46,8 @@ class Recipe:
     group_size : int
         Columns that share one scale.
     method : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: see `tinychat.conversion.convert.convert`.
+        How four-bit codes are chosen: see `tinychat.conversion.convert.write_model_folder`. All but "plain" even out
+        the activations of int8 weights.
     bits : str
         Most bits of a weight on average, from 4.25 on as far as groups of 32 go, or "auto". What four-bit codes leave
         of them goes into int8.
@@ -73,8 +76,8 @@ class Recipe:
 
     @property
     def looks_at_texts(self) -> bool:
-        """Whether the codes depend on texts."""
-        return self.quant == "int4" and self.method != "plain"
+        """Whether the result depends on texts."""
+        return self.quant != "f32" and self.method != "plain"
 
 
 def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None) -> Path:
@@ -99,7 +102,8 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     texts: list[list[int]] = []
     held: list[int] = []
     if recipe.looks_at_texts:
-        count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+        usual = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+        count = usual if recipe.quant == "int4" else INT8_TEXTS
         texts, held = _texts(folder, target, recipe, count, phases)
 
     def examine(made: Path) -> dict[str, object]:
@@ -148,7 +152,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     from tinychat.model.layout import LANES, Quantization, tensor_specs
 
     plain = Quantization(recipe.quant, recipe.group_size)
-    if not recipe.looks_at_texts:
+    if recipe.quant != "int4" or recipe.method == "plain":
         return plain
     weights = weight_count(config)
     usual = SMALL_BITS if weights < SMALL else LARGE_BITS

@@ -33,7 +33,8 @@ from tinychat.commands.progress import progress_bar
     type=click.Choice(["plain", "importance", "gptq"]),
     default="gptq",
     show_default=True,
-    help="How int4 codes are chosen: each weight by itself, by how much its inputs weigh, or with errors passed on",
+    help="How int4 codes are chosen: each weight by itself, by how much its inputs weigh, or with errors passed on;"
+    " all but plain look at texts, and even out the activations of int8",
 )
 @click.option(
     "--bits",

@@ -209,10 +209,10 @@ def corrected(
     if residual is not None and true_residual is not None:
         wanted = cross @ weights
         wanted[:K, : residual.shape[1]] += inputs.T @ (true_residual - residual) / np.float32(tokens)
-        return weights + np.linalg.solve(enlarged, wanted)
+        return np.asarray(weights + np.linalg.solve(enlarged, wanted), np.float32)
     if weights.shape[1] > len(weights):
-        return weights + np.linalg.solve(enlarged, cross) @ weights
-    return weights + np.linalg.solve(enlarged, cross @ weights)
+        return np.asarray(weights + np.linalg.solve(enlarged, cross) @ weights, np.float32)
+    return np.asarray(weights + np.linalg.solve(enlarged, cross @ weights), np.float32)
 
 
 def importance_of(moments: Floats) -> Floats:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.calibrated import Calibrated, Packed
 from tinychat.conversion.pack import Packer, check_finite
+from tinychat.conversion.smoothing import smoothed
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
@@ -93,7 +94,8 @@ def write_model_folder(
         How four-bit codes are chosen: each weight by itself; each column by the mean square of its inputs; with each
         column's error passed on to the columns after it.
     texts : sequence of sequences of int
-        Token ids, whose inputs "importance" and "gptq" look at.
+        Token ids, whose inputs "importance" and "gptq" look at; those of int8 weights are evened out by them
+        (`conversion.smoothing`).
     examine : callable, optional
         See `Examine`.
 
@@ -108,6 +110,9 @@ def write_model_folder(
     if calibrated and not texts:
         raise SettingError(f"method {method!r} needs texts to look at")
     checkpoint = open_checkpoint(Path(src))
+    check_tensors(checkpoint)
+    if texts and quantization.method == "int8":
+        checkpoint = smoothed(checkpoint, texts)
     with written_aside(Path(dst)) as folder:
         how = (method, texts) if calibrated else None
         errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress, how)
@@ -119,6 +124,8 @@ def write_model_folder(
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
+        if texts and quantization.method == "int8":
+            description["smoothed"] = True
         if calibrated:
             description["coding"] = method
         _write_description(folder, description)
@@ -210,7 +217,6 @@ def write_weights(
     `calibrated` is how four-bit codes are chosen, and the texts for it: the errors are then those of the outputs.
     """
     specs = tensor_specs(checkpoint.config, quantization)
-    check_tensors(checkpoint)
     header, offsets = header_of(specs)
     total, done = sum(spec.bytes for spec in specs.values()), 0
     errors: dict[str, float] = {}

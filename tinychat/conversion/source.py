@@ -92,10 +92,13 @@ class Source:
 
     def gain(self, name: str, layer: int = 0) -> Floats | None:
         """Return a norm's gains, None where the model has no such norm."""
-        norm = self._norms.get(name)
-        if norm is None:
+        if name not in self._norms:
             return None
-        return self._tensors.read(f"{norm.source.format(layer)}.weight").astype(np.float32)
+        return self._tensors.read(self.norm_weight(name, layer)).astype(np.float32)
+
+    def norm_weight(self, name: str, layer: int = 0) -> str:
+        """Return the checkpoint's name of a norm's gains."""
+        return f"{self._norms[name].source.format(layer)}.weight"
 
     def embed(self, ids: Sequence[int]) -> Floats:
         """Return the embeddings [T, D] of some ids."""
