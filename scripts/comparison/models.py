@@ -46,9 +46,10 @@ class Conversion:
 
 
 def tinychat_conversion(checkpoint: Path, work: Path, pythons: Pythons) -> Conversion:
-    """Return how tinychat makes an int4 model folder."""
+    """Return how tinychat makes an int4 model folder, each weight by itself, as Q4_0 does."""
     out = work / "tinychat-int4"
-    return Conversion(out, [[pythons.tinychat, "-m", "tinychat", "convert", str(checkpoint), str(out)]])
+    command = [pythons.tinychat, "-m", "tinychat", "convert", str(checkpoint), str(out)]
+    return Conversion(out, [[*command, "--method", "plain", "--no-check"]])
 
 
 def llama_conversion(checkpoint: Path, work: Path, pythons: Pythons, threads: int, mix: str) -> Conversion:
