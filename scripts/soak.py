@@ -160,7 +160,7 @@ class ShiftedEngines:
     def __init__(self, models: dict[str, Model]) -> None:
         self.names: set[str] = set()
         for name, model in models.items():
-            model.engine.drop = self._noting(name, model.engine.drop)  # type: ignore[method-assign]
+            model.sequence.drop = self._noting(name, model.sequence.drop)  # type: ignore[method-assign]
 
     def _noting(self, name: str, drop: Callable[[int, int], None]) -> Callable[[int, int], None]:
         def note(start: int, stop: int) -> None:
@@ -178,15 +178,15 @@ def check_logits(name: str, model: Model) -> None:
     AssertionError
         If they differ.
     """
-    engine = model.engine
-    ids = list(engine.cached_ids)
+    sequence = model.sequence
+    ids = list(sequence.ids)
     if not ids:
         return
-    engine.rewind(len(ids) - 1)
-    warm = engine.step(ids[-1:], len(ids)).copy()
-    engine.rewind(0)
-    for start in range(0, len(ids), engine.chunk_size):
-        fresh = engine.step(ids[start : start + engine.chunk_size], len(ids))
+    sequence.rewind(len(ids) - 1)
+    warm = sequence.step(ids[-1:], len(ids))[-1]
+    sequence.rewind(0)
+    for start in range(0, len(ids), sequence.chunk_size):
+        fresh = sequence.step(ids[start : start + sequence.chunk_size], len(ids))[-1]
     differing = int(np.count_nonzero(warm.view(np.uint32) != fresh.view(np.uint32)))
     assert not differing, f"{name}: {differing} of {len(warm)} logits after {len(ids)} tokens differ from a fresh run"
 
@@ -236,7 +236,7 @@ def converse(soak: Soak, seconds: float) -> int:
             soak.step()
         for name, model in soak.models.items():
             if name in shifted.names:
-                model.engine.rewind(0)
+                model.sequence.rewind(0)
             else:
                 check_logits(name, model)
                 compared += 1

@@ -43,35 +43,35 @@ def digest(values):
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:32]
 
 
-def run(engine, ids, size):
+def run(sequence, ids, size):
     """Run ids after what is cached, in chunks; return the logits after the last."""
     for start in range(0, len(ids), size):
-        logits = engine.step(ids[start : start + size])
-    return logits.copy()
+        logits = sequence.step(ids[start : start + size])
+    return logits
 
 
-def greedy(engine, logits):
+def greedy(sequence, logits):
     ids = []
     for _ in range(NEW_TOKENS):
         ids.append(int(np.argmax(logits)))
-        logits = engine.step(ids[-1:])
+        logits = sequence.step(ids[-1:])
     return ids
 
 
-def states(engine, size):
+def states(sequence, size):
     """Yield name and value of what a decoder computes, one state of its cache after another."""
-    ids = engines.draw_ids(engine, LENGTH)
-    logits = run(engine, ids, size)
+    ids = engines.draw_ids(sequence, LENGTH)
+    logits = run(sequence, ids, size)
     yield "logits", digest(logits)
-    yield "greedy", greedy(engine, logits)
-    engine.rewind(67)
-    yield "rewound", digest(run(engine, ids[67:], size))
-    engine.drop(20, 61)
-    yield "dropped", digest(run(engine, ids[:40], size))
-    engine.resize(300)
-    logits = run(engine, ids[:60], size)
+    yield "greedy", greedy(sequence, logits)
+    sequence.rewind(67)
+    yield "rewound", digest(run(sequence, ids[67:], size))
+    sequence.drop(20, 61)
+    yield "dropped", digest(run(sequence, ids[:40], size))
+    sequence.resize(300)
+    logits = run(sequence, ids[:60], size)
     yield "resized", digest(logits)
-    yield "greedy after all", greedy(engine, logits)
+    yield "greedy after all", greedy(sequence, logits)
 
 
 def digests_of(case, root):
@@ -81,7 +81,7 @@ def digests_of(case, root):
         engines.convert_variant(case.name, case.method, folder)
     found = {}
     for threads, size in itertools.product(THREADS, CHUNKS):
-        engine = engines.open_engine(folder, context_size=192, threads=threads, kv=case.kv)
-        for state, value in states(engine, size):
+        sequence = engines.open_sequence(folder, context_size=192, threads=threads, kv=case.kv)
+        for state, value in states(sequence, size):
             found[f"{state}, {threads} threads, chunks of {size}"] = value
     return found

@@ -1,4 +1,4 @@
-"""Decoders of small checkpoints for tests; run as a script, it saves their logits for another process to compare."""
+"""Engines of small checkpoints for tests; run as a script, it saves their logits for another process to compare."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,8 @@ import numpy as np
 from kernels.cache_inputs import KVS
 
 from tinychat.conversion.convert import convert, write_model_folder
-from tinychat.model.decoder import Decoder
+from tinychat.generate.sequence import logits_of_all
+from tinychat.model.engine import Engine
 from tinychat.model.folder import open_model_folder
 from tinychat.model.layout import Quantization
 
@@ -31,19 +32,23 @@ def convert_variant(name, method, folder, group_size=32):
     return convert(checkpoint, folder, method, group_size)
 
 
-def open_engine(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
+def open_engine(folder, threads=1, kv=None):
     opened = open_model_folder(folder)
-    return Decoder(opened, context_size, threads, kv or ("f32" if opened.quantization.method == "f32" else "bf16"))
+    return Engine(opened, threads, kv or ("f32" if opened.quantization.method == "f32" else "bf16"))
+
+
+def open_sequence(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
+    return open_engine(folder, threads, kv).sequence(context_size)
 
 
 def fresh_logits(folder, kv=None):
     """Return the logits of one thread from an empty cache."""
-    engine = open_engine(folder, kv=kv)
-    return engine.logits(draw_ids(engine))
+    sequence = open_sequence(folder, kv=kv)
+    return logits_of_all(sequence, draw_ids(sequence))
 
 
-def draw_ids(engine, length=LENGTH):
-    return np.random.default_rng(5).integers(0, engine.vocab_size, length).tolist()
+def draw_ids(sequence, length=LENGTH):
+    return np.random.default_rng(5).integers(0, sequence.vocab_size, length).tolist()
 
 
 def main(target, *folders):

@@ -50,15 +50,15 @@ def load(name, options):
     replies = Replies(*REPLIES[name]) if name in REPLIES else Counting()
     model = fake_model(replies, name=name, context_size=2**20, chunk_size=8)
     if name == "heavy":
-        resize = model.engine.resize
-        model.engine.resize = lambda size: [time.sleep(1), resize(size)]
+        resize = model.sequence.resize
+        model.sequence.resize = lambda size: [time.sleep(1), resize(size)]
     signals, writer = os.pipe()
     os.set_blocking(writer, False)
     chunks = 0
 
     def wait_where_told(_count):
         nonlocal chunks
-        written = bytes(token_id for token_id in model.engine.cached_ids[-4:] if token_id < 256)
+        written = bytes(token_id for token_id in model.sequence.ids[-4:] if token_id < 256)
         chunks += name == "reader"
         if written.endswith(b"wa") or chunks == 3:
             # From before the word is shown: a Ctrl-C that is quicker than the waiting must not get lost.
@@ -70,7 +70,7 @@ def load(name, options):
             os.read(signals, 1)
             signal.set_wakeup_fd(-1)
 
-    model.engine._before_step = wait_where_told
+    model.sequence._before_step = wait_where_told
     return model
 
 

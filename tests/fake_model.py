@@ -73,7 +73,7 @@ class MarkerTemplate:
         return ids + [ASSISTANT] * add_generation_prompt
 
 
-class FakeEngine:
+class FakeSequence:
     """Puts all probability on the id that `next_id` returns for all ids so far; None favours none.
 
     `before_step` is called with the number of steps so far; `steps` records the ids of each step,
@@ -84,42 +84,40 @@ class FakeEngine:
         self.vocab_size = VOCAB_SIZE
         self.context_size = context_size
         self.chunk_size = chunk_size
-        self.cached_ids = []
+        self.ids = []
         self.steps = []
         self.drops = []
         self._next_id = next_id
         self._before_step = before_step
 
     def reusable_prefix(self, ids):
-        pairs = zip(ids, self.cached_ids, strict=False)
-        return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.cached_ids)))
+        pairs = zip(ids, self.ids, strict=False)
+        return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
     def rewind(self, length):
-        assert 0 <= length <= len(self.cached_ids)
-        del self.cached_ids[length:]
+        assert 0 <= length <= len(self.ids)
+        del self.ids[length:]
 
     def drop(self, start, stop):
-        assert 0 <= start < stop <= len(self.cached_ids)
+        assert 0 <= start < stop <= len(self.ids)
         self.drops.append((start, stop))
-        del self.cached_ids[start:stop]
+        del self.ids[start:stop]
 
     def resize(self, context_size):
         check_context(context_size)
-        if context_size < len(self.cached_ids):
-            raise SettingError(f"context {context_size} is less than the {len(self.cached_ids)} tokens in use")
+        if context_size < len(self.ids):
+            raise SettingError(f"context {context_size} is less than the {len(self.ids)} tokens in use")
         self.context_size = context_size
 
-    def step(self, ids, sequence_length=None):
-        assert sequence_length is None or sequence_length >= len(self.cached_ids) + len(ids)
+    def step(self, ids, sequence_length=None, *, outputs=1):
+        assert sequence_length is None or sequence_length >= len(self.ids) + len(ids)
         assert 1 <= len(ids) <= self.chunk_size
-        assert len(self.cached_ids) + len(ids) <= self.context_size
+        assert len(self.ids) + len(ids) <= self.context_size
         self._before_step(len(self.steps))
         self.steps.append(list(ids))
-        self.cached_ids.extend(ids)
-        return self._row(self.cached_ids)
-
-    def logits(self, ids):
-        return np.stack([self._row(list(ids[: t + 1])) for t in range(len(ids))])
+        self.ids.extend(ids)
+        ends = range(len(self.ids) - outputs + 1, len(self.ids) + 1)
+        return np.stack([self._row(self.ids[:end]) for end in ends])
 
     def _row(self, ids):
         favourite = self._next_id(ids)
@@ -161,10 +159,10 @@ class Replies:
         return self._reply[spoken] if spoken < len(self._reply) else EOS
 
 
-def fake_model(next_id, *, name="fake", has_template=True, **engine):
+def fake_model(next_id, *, name="fake", has_template=True, **sequence):
     """Return a Model whose replies `next_id` decides."""
     return Model(
-        engine=FakeEngine(next_id, **engine),
+        sequence=FakeSequence(next_id, **sequence),
         tokenizer=ByteTokenizer(),
         template=MarkerTemplate(is_fallback=not has_template),
         stop_ids=frozenset({EOS}),

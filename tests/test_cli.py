@@ -39,7 +39,7 @@ def test_complete_asks_through_the_template_when_there_is_one(console):
     console.model = fake_model(Replies("Hello!", "Hello!"))
     assert console.run("complete", "-p", "hi") == (0, "Hello!\n", "")
     assert console.run("complete", "-p", "hi", "--system", "Be nice.") == (0, "Hello!\n", "")
-    assert b"Be nice.hi" in bytes(i for i in console.model.engine.cached_ids if i < 256)
+    assert b"Be nice.hi" in bytes(i for i in console.model.sequence.ids if i < 256)
 
 
 def test_raw_leaves_the_template_out(console):

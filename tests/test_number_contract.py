@@ -15,6 +15,7 @@ import pytest
 from engines import LENGTH, STORIES
 from kernels.cache_inputs import KVS, kvs
 
+from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.setup import ISA, host_instruction_sets
 from tinychat.model.thread_count import Pace
 
@@ -52,21 +53,21 @@ def expected(folders):
 
     def logits(name, method):
         if (name, method) not in made:
-            engine = engines.open_engine(folders(name, method))
-            ids = engines.draw_ids(engine)
-            made[name, method] = ids, engine.logits(ids)
+            sequence = engines.open_sequence(folders(name, method))
+            ids = engines.draw_ids(sequence)
+            made[name, method] = ids, logits_of_all(sequence, ids)
         return made[name, method]
 
     return logits
 
 
-def run_in_chunks(engine, ids, size):
+def run_in_chunks(sequence, ids, size):
     """Run ids in chunks after what is cached; return the position of each logits row, and the rows."""
     ends, rows = [], []
     for start in range(0, len(ids), size):
         chunk = ids[start : start + size]
-        rows.append(engine.step(chunk).copy())
-        ends.append(engine.cache.length - 1)
+        rows.append(sequence.step(chunk)[-1])
+        ends.append(sequence.cache.length - 1)
     return ends, np.array(rows)
 
 
@@ -81,8 +82,8 @@ def assert_same(got, wanted, what):
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads(name, method, threads, folders, expected):
     ids, logits = expected(name, method)
-    engine = engines.open_engine(folders(name, method), threads=threads)
-    assert_same(engine.logits(ids), logits, f"{threads} threads")
+    sequence = engines.open_sequence(folders(name, method), threads=threads)
+    assert_same(logits_of_all(sequence, ids), logits, f"{threads} threads")
 
 
 @models
@@ -90,10 +91,10 @@ def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
     ids, logits = expected(name, method)
     patience = itertools.cycle([-1e-9, 20e-6, 1.0, 100e-6, -1e-9, 300e-6, 1.0])
     monkeypatch.setattr(Pace, "patience", lambda pace, tokens: next(patience))
-    engine = engines.open_engine(folders(name, method), threads=3)
+    sequence = engines.open_sequence(folders(name, method), threads=3)
     for size in (1, 17, 256):
-        engine.rewind(0)
-        ends, rows = run_in_chunks(engine, ids, size)
+        sequence.rewind(0)
+        ends, rows = run_in_chunks(sequence, ids, size)
         assert_same(rows, logits[ends], f"chunks of {size}, threads that leave")
 
 
@@ -102,8 +103,8 @@ def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_chunks(name, method, size, threads, folders, expected):
     ids, logits = expected(name, method)
-    engine = engines.open_engine(folders(name, method), threads=threads)
-    ends, rows = run_in_chunks(engine, ids, size)
+    sequence = engines.open_sequence(folders(name, method), threads=threads)
+    ends, rows = run_in_chunks(sequence, ids, size)
     assert ends[-1] == LENGTH - 1
     assert_same(rows, logits[ends], f"chunks of {size}")
 
@@ -111,13 +112,13 @@ def test_chunks(name, method, size, threads, folders, expected):
 @models
 def test_cached_prefix_and_rewind(name, method, folders, expected):
     ids, logits = expected(name, method)
-    engine = engines.open_engine(folders(name, method), threads=2)
+    sequence = engines.open_sequence(folders(name, method), threads=2)
     detour = ids[:200] + ids[300:] + ids[:30]
-    run_in_chunks(engine, detour, 100)
+    run_in_chunks(sequence, detour, 100)
     for kept, size in [(520, 9), (200, 64), (199, 1), (63, 256), (1, 256), (0, 33)]:
-        reused = engine.reusable_prefix(ids)
-        engine.rewind(min(kept, reused))
-        ends, rows = run_in_chunks(engine, ids[engine.cache.length :], size)
+        reused = sequence.reusable_prefix(ids)
+        sequence.rewind(min(kept, reused))
+        ends, rows = run_in_chunks(sequence, ids[sequence.cache.length :], size)
         assert ends[-1] == LENGTH - 1
         assert_same(rows, logits[ends], f"after keeping {min(kept, reused)}")
 
@@ -125,10 +126,10 @@ def test_cached_prefix_and_rewind(name, method, folders, expected):
 @models
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
-    engine = engines.open_engine(folders(name, method))
-    for buffer in engine.cache.front:
+    sequence = engines.open_sequence(folders(name, method))
+    for buffer in sequence.cache.front:
         buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
-    assert_same(engine.logits(ids), logits, "a cache full of rubbish")
+    assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")
 
 
 @kvs
@@ -136,9 +137,9 @@ def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expec
 @pytest.mark.parametrize("name", ["qwen3-window", "tinyllama"])
 def test_every_type_of_cache(name, method, kv, folders):
     folder = folders(name, method)
-    one, two = (engines.open_engine(folder, threads=threads, kv=kv) for threads in (1, 2))
+    one, two = (engines.open_sequence(folder, threads=threads, kv=kv) for threads in (1, 2))
     ids = engines.draw_ids(one)
-    logits = one.logits(ids)
+    logits = logits_of_all(one, ids)
     for buffer in two.cache.front:
         buffer.view(np.uint8)[:] = 0xFF
     for kept, size in [(0, 37), (333, 1), (64, 200), (1, 256)]:
@@ -150,8 +151,8 @@ def test_every_type_of_cache(name, method, kv, folders):
 @models
 def test_the_size_of_the_context(name, method, folders, expected):
     ids, logits = expected(name, method)
-    engine = engines.open_engine(folders(name, method), context_size=2000)
-    assert_same(engine.logits(ids), logits, "a larger context")
+    sequence = engines.open_sequence(folders(name, method), context_size=2000)
+    assert_same(logits_of_all(sequence, ids), logits, "a larger context")
 
 
 def run_under(isa, target, folders):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_model import BOS, VOCAB_SIZE, ByteTokenizer, FakeEngine, MarkerTemplate
+from fake_model import BOS, VOCAB_SIZE, ByteTokenizer, FakeSequence, MarkerTemplate
 
 from tinychat.errors import ModelFolderError, SettingError
 from tinychat.generate.model import Model
@@ -12,7 +12,7 @@ from tinychat.perplexity import Window, measure, windows
 TEXT = "Once upon a time there was a cat."
 
 
-class RandomEngine(FakeEngine):
+class RandomSequence(FakeSequence):
     """Logits that hang on all ids before them, drawn from a seed."""
 
     def __init__(self, seed, context_size=256):
@@ -30,8 +30,8 @@ class PlainTokenizer(ByteTokenizer):
         return super().encode(text, add_bos=False)
 
 
-def make_model(engine, tokenizer=None):
-    return Model(engine, tokenizer or ByteTokenizer(), MarkerTemplate(), frozenset(), None, Path("fake"))
+def make_model(sequence, tokenizer=None):
+    return Model(sequence, tokenizer or ByteTokenizer(), MarkerTemplate(), frozenset(), None, Path("fake"))
 
 
 def log_probability(logits):
@@ -41,20 +41,20 @@ def log_probability(logits):
     return [v - math.log(total) for v in values]
 
 
-def direct(engine, prefix, ids, context, stride):
+def direct(sequence, prefix, ids, context, stride):
     """Return the log-probabilities, one row for each token that is scored, one token at a time."""
     rows, size = {}, context - len(prefix)
     for window in windows(len(ids), size, stride, 0 if prefix else 1):
         for i in range(window.first, window.stop):
-            rows[i] = log_probability(engine._row(prefix + ids[window.start : i]))
+            rows[i] = log_probability(sequence._row(prefix + ids[window.start : i]))
     return rows
 
 
 @pytest.mark.parametrize(("context", "stride"), [(256, None), (12, None), (12, 3), (12, 11), (2, 1)])
 def test_equals_the_direct_computation(context, stride):
-    engine, ids = RandomEngine(1, context), list(TEXT.encode())
-    report = measure(make_model(engine), TEXT, stride=stride)
-    rows = direct(engine, [BOS], ids, context, report.stride)
+    sequence, ids = RandomSequence(1, context), list(TEXT.encode())
+    report = measure(make_model(sequence), TEXT, stride=stride)
+    rows = direct(sequence, [BOS], ids, context, report.stride)
     loss = -math.fsum(rows[i][ids[i]] for i in range(len(ids)))
     assert report.tokens == len(ids) == len(rows)
     assert report.stride == (stride or context // 2)
@@ -64,18 +64,18 @@ def test_equals_the_direct_computation(context, stride):
 
 
 def test_without_a_beginning_token_the_first_one_is_not_scored():
-    engine, ids = RandomEngine(1, 12), list(TEXT.encode())
-    report = measure(make_model(engine, PlainTokenizer()), TEXT, stride=4)
-    rows = direct(engine, [], ids, 12, 4)
+    sequence, ids = RandomSequence(1, 12), list(TEXT.encode())
+    report = measure(make_model(sequence, PlainTokenizer()), TEXT, stride=4)
+    rows = direct(sequence, [], ids, 12, 4)
     loss = -math.fsum(row[ids[i]] for i, row in rows.items())
     assert report.tokens == len(ids) - 1 == len(rows)
     assert math.isclose(report.perplexity, math.exp(loss / report.tokens), rel_tol=1e-12)
 
 
 def test_comparison_equals_the_direct_computation():
-    engine, other, ids = RandomEngine(1, 12), RandomEngine(2, 12), list(TEXT.encode())
-    compared = measure(make_model(engine), TEXT, against=make_model(other)).against
-    P, Q = (direct(e, [BOS], ids, 12, 6) for e in (engine, other))
+    sequence, other, ids = RandomSequence(1, 12), RandomSequence(2, 12), list(TEXT.encode())
+    compared = measure(make_model(sequence), TEXT, against=make_model(other)).against
+    P, Q = (direct(e, [BOS], ids, 12, 6) for e in (sequence, other))
     divergence = math.fsum(math.exp(q) * (q - p) for i in P for p, q in zip(P[i], Q[i], strict=True))
     agreements = sum(np.argmax(P[i]) == np.argmax(Q[i]) for i in P)
     assert math.isclose(compared.kl_divergence, divergence / len(ids), rel_tol=1e-12)
@@ -84,13 +84,13 @@ def test_comparison_equals_the_direct_computation():
 
 
 def test_a_model_agrees_with_itself():
-    report = measure(make_model(RandomEngine(1)), TEXT, against=make_model(RandomEngine(1)))
+    report = measure(make_model(RandomSequence(1)), TEXT, against=make_model(RandomSequence(1)))
     assert (report.against.kl_divergence, report.against.top1_agreement) == (0.0, 1.0)
     assert report.against.perplexity == report.perplexity
 
 
 def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity():
-    model = make_model(FakeEngine(lambda ids: None))
+    model = make_model(FakeSequence(lambda ids: None))
     assert math.isclose(measure(model, TEXT).perplexity, VOCAB_SIZE, rel_tol=1e-12)
 
 
@@ -107,26 +107,26 @@ def test_windows_score_each_token_once_after_enough_others():
 
 def test_progress_ends_where_the_text_ends():
     calls = []
-    measure(make_model(RandomEngine(1, 12)), TEXT, progress=lambda *call: calls.append(call))
+    measure(make_model(RandomSequence(1, 12)), TEXT, progress=lambda *call: calls.append(call))
     assert calls[0] == (0, len(TEXT))
     assert calls[-1] == (len(TEXT), len(TEXT))
     assert sorted(calls) == calls
 
 
 def test_what_cannot_be_measured():
-    model = make_model(RandomEngine(1, 12))
+    model = make_model(RandomSequence(1, 12))
     with pytest.raises(SettingError, match="too short"):
         measure(model, "")
     with pytest.raises(SettingError, match=r"^stride must be 1 to 11 in a context of 12, not 12$"):
         measure(model, TEXT, stride=12)
     with pytest.raises(SettingError, match="do not share a vocabulary"):
-        measure(model, TEXT, against=make_model(RandomEngine(1, 12), PlainTokenizer()))
+        measure(model, TEXT, against=make_model(RandomSequence(1, 12), PlainTokenizer()))
     with pytest.raises(SettingError, match="compare in a context of 9 or less"):
-        measure(model, TEXT, against=make_model(RandomEngine(1, 9)))
+        measure(model, TEXT, against=make_model(RandomSequence(1, 9)))
 
 
 def test_logits_that_are_no_numbers_are_told():
-    class Broken(RandomEngine):
+    class Broken(RandomSequence):
         def _row(self, ids):
             return np.full(VOCAB_SIZE, np.nan, np.float32)
 

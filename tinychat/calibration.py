@@ -92,7 +92,7 @@ def _conversation(model: Model, opening: Sequence[int], length: int, seed: int) 
 
 def _free(model: Model, length: int, seed: int) -> list[int]:
     """Let the model go on from a token drawn at random, past ends of texts too."""
-    vocabulary = model.engine.vocab_size
+    vocabulary = model.vocab_size
     prompt = [*model.encode(""), random.Random(seed).randrange(vocabulary)]
     return prompt + _continued(model, prompt, length - len(prompt), seed, ignore_eos=True)
 

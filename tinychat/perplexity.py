@@ -212,7 +212,7 @@ def _score(
 
 
 def _check_comparable(model: Model, other: Model, text: str, ids: list[int]) -> None:
-    same = model.engine.vocab_size == other.engine.vocab_size and other.encode(text) == ids
+    same = model.vocab_size == other.vocab_size and other.encode(text) == ids
     if not same:
         raise SettingError(f"{model.name} and {other.name} do not share a vocabulary: they cannot be compared")
     if other.context_size < model.context_size:

@@ -279,8 +279,9 @@ def _read_results(folder: Path) -> None:
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
     tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
-    engine = SimpleNamespace(vocab_size=len(tokens))
-    state = grammar.compile(SimpleNamespace(tokenizer=tokenizer, engine=engine, stop_ids=frozenset({259}))).start()
+    state = grammar.compile(
+        SimpleNamespace(tokenizer=tokenizer, vocab_size=len(tokens), stop_ids=frozenset({259}))
+    ).start()
     for _ in range(20):
         if state.finished:
             break

@@ -90,45 +90,45 @@ def test_the_report_is_one_json_object_of_numbers(model):
 
 def test_rates_leave_the_cache_as_they_say(model):
     ids, limits = list(range(90)), iter([2.0, 6.0, 3.0] * 10)
-    rate, limit = prefill_rate(model.engine, ids[:20], lambda: next(limits))
+    rate, limit = prefill_rate(model.sequence, ids[:20], lambda: next(limits))
     assert rate > 0
     assert limit == 2.0
-    assert model.engine.cached_ids == ids[:20]
-    _, limit = decode_rate(model.engine, ids, 30, 33, lambda: next(limits))
+    assert model.sequence.ids == ids[:20]
+    _, limit = decode_rate(model.sequence, ids, 30, 33, lambda: next(limits))
     assert limit == harmonic_mean([6.0, 3.0, 2.0]), "one limit before each 16 tokens"
-    assert model.engine.cached_ids == ids[:63]
-    decode_rate(model.engine, ids, 10, 5, lambda: next(limits))
-    assert model.engine.cached_ids == ids[:15]
+    assert model.sequence.ids == ids[:63]
+    decode_rate(model.sequence, ids, 10, 5, lambda: next(limits))
+    assert model.sequence.ids == ids[:15]
 
 
-class SlowEngine:
-    """An engine that takes a second for a token, by a clock of its own."""
+class SlowSequence:
+    """A sequence that takes a second for a token, by a clock of its own."""
 
     chunk_size = 10
 
     def __init__(self):
-        self.cached_ids, self.seconds = [], 0
+        self.ids, self.seconds = [], 0
 
     def rewind(self, length):
-        del self.cached_ids[length:]
+        del self.ids[length:]
 
     def step(self, ids, sequence_length=None):
-        self.cached_ids += ids
+        self.ids += ids
         self.seconds += len(ids)
 
 
 def test_what_a_limit_takes_is_not_counted(monkeypatch):
-    engine, ids, limits = SlowEngine(), list(range(60)), iter(range(1, 99))
-    monkeypatch.setattr(measuring, "perf_counter", lambda: engine.seconds)
+    sequence, ids, limits = SlowSequence(), list(range(60)), iter(range(1, 99))
+    monkeypatch.setattr(measuring, "perf_counter", lambda: sequence.seconds)
 
     def limit():
-        engine.seconds += 1000
+        sequence.seconds += 1000
         return next(limits)
 
-    assert decode_rate(engine, ids, 20, 33, limit) == (1, harmonic_mean([1, 2, 3]))
-    assert engine.cached_ids == ids[:53]
-    assert prefill_rate(engine, ids[:25], limit) == (1, harmonic_mean([4, 5, 6]))
-    assert engine.cached_ids == ids[:25]
+    assert decode_rate(sequence, ids, 20, 33, limit) == (1, harmonic_mean([1, 2, 3]))
+    assert sequence.ids == ids[:53]
+    assert prefill_rate(sequence, ids[:25], limit) == (1, harmonic_mean([4, 5, 6]))
+    assert sequence.ids == ids[:25]
 
 
 def test_medians_of_each_key():

@@ -25,14 +25,14 @@ KERNELS = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def sequence(tmp_path_factory):
     folder = write_random_model(TINY, tmp_path_factory.mktemp("random"))
-    return load_engine(folder, context_size=400, threads=1)
+    return load_engine(folder, threads=1).sequence(400)
 
 
 @pytest.mark.parametrize("T", [1, 17])
-def test_every_kernel_of_the_forward_pass_has_its_share(engine, T):
-    rows = profile(engine, T, 100)
+def test_every_kernel_of_the_forward_pass_has_its_share(sequence, T):
+    rows = profile(sequence, T, 100)
     assert {row["kernel"] for row in rows} == KERNELS
     assert sum(row["share"] for row in rows) == pytest.approx(1)
     assert all(row["bytes"] > 0 for row in rows)
@@ -41,15 +41,15 @@ def test_every_kernel_of_the_forward_pass_has_its_share(engine, T):
 
 
 @pytest.mark.parametrize(("T", "start"), [(1, 400), (17, 384), (257, 0)])
-def test_what_does_not_fit_is_refused(engine, T, start):
+def test_what_does_not_fit_is_refused(sequence, T, start):
     with pytest.raises(SettingError, match="do not fit into a context of 400"):
-        profile(engine, T, start)
+        profile(sequence, T, start)
 
 
-def test_work_is_counted_by_the_formulas(engine):
-    config = engine.config
+def test_work_is_counted_by_the_formulas(sequence):
+    config = sequence.engine.config
     H, d, L = config.num_attention_heads, config.head_dim, config.num_hidden_layers
-    rows = {row["kernel"]: row for row in profile(engine, 17, 100)}
+    rows = {row["kernel"]: row for row in profile(sequence, 17, 100)}
     assert rows["down_proj"]["multiply_adds"] == 17 * L * config.hidden_size * config.intermediate_size
     assert rows["attention"]["multiply_adds"] == 2 * L * H * d * sum(range(101, 118))
     assert rows["lm_head"]["multiply_adds"] == config.vocab_size * config.hidden_size

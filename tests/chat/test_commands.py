@@ -370,9 +370,9 @@ def test_why_shows_the_candidates_of_the_last_tokens():
 
 def test_why_runs_no_more_than_it_shows():
     desk = desk_after(("a question of some length", "abcdefgh"))
-    desk.chat.model.engine.steps.clear()
+    desk.chat.model.sequence.steps.clear()
     desk.run("/why 3")
-    assert [len(step) for step in desk.chat.model.engine.steps] == [1, 1, 1]
+    assert [len(step) for step in desk.chat.model.sequence.steps] == [1, 1, 1]
 
 
 def test_why_without_a_reply_and_with_a_wrong_number():
@@ -463,7 +463,7 @@ def test_clear_frees_the_context_keeps_the_cache_and_drops_what_waits():
     desk.chat.attachments = [Attachment("a", "b")]
     desk.run("/clear")
     assert desk.chat.attachments == []
-    assert desk.chat.model.engine.cached_ids == [BOS, USER, *b"hi", ASSISTANT, *b"Yes."]
+    assert desk.chat.model.sequence.ids == [BOS, USER, *b"hi", ASSISTANT, *b"Yes."]
     assert "context: 0 of 200 tokens" in desk.run("/stats")
     desk.run("/set context 5")
     assert desk.chat.model.context_size == 5

@@ -26,8 +26,8 @@ def after_turns(overflow, count, *more, **settings):
     return chat, notices
 
 
-def text_of(engine):
-    return bytes(token_id for token_id in engine.cached_ids if token_id < 256).decode()
+def text_of(sequence):
+    return bytes(token_id for token_id in sequence.ids if token_id < 256).decode()
 
 
 @pytest.mark.parametrize("overflow", ["drop", "shift"])
@@ -37,7 +37,7 @@ def test_the_oldest_turns_go_and_it_is_said(overflow):
     assert notices == [
         'the context is full: the model no longer sees the oldest turn ("message0"); 39 of 64 tokens in use, 25 left'
     ]
-    assert text_of(chat.model.engine) == "Be kind.message1reply..1message2reply..2"
+    assert text_of(chat.model.sequence) == "Be kind.message1reply..1message2reply..2"
     assert [message.content for message in chat.messages] == [text for turn in TURNS[:3] for text in turn]
 
 
@@ -46,19 +46,19 @@ def test_a_long_conversation_goes_on_and_on(overflow):
     chat, notices = after_turns(overflow, 6, system="Be kind.")
     assert chat.messages[-1].content == "reply..5"
     assert len(notices) >= 3
-    assert chat.model.engine.cached_ids[: 1 + len("Be kind.") + 1] == [BOS, SYSTEM, *b"Be kind."]
+    assert chat.model.sequence.ids[: 1 + len("Be kind.") + 1] == [BOS, SYSTEM, *b"Be kind."]
 
 
 def test_dropping_reads_the_rest_again_and_shifting_does_not():
     dropping, _ = after_turns("drop", 3, system="Be kind.")
     shifting, _ = after_turns("shift", 3, system="Be kind.")
-    assert dropping.model.engine.drops == []
+    assert dropping.model.sequence.drops == []
     assert dropping.summary.reused_tokens == len([BOS, SYSTEM, *b"Be kind.", USER]) + len("message")
-    (span,) = shifting.model.engine.drops
+    (span,) = shifting.model.sequence.drops
     assert span[1] - span[0] == len([USER, *b"message0", ASSISTANT, *b"reply..0", EOS])
     # The new message with its marks, and the end of the reply before it.
     assert shifting.summary.prompt_tokens - shifting.summary.reused_tokens == 11
-    assert shifting.model.engine.cached_ids == dropping.model.engine.cached_ids
+    assert shifting.model.sequence.ids == dropping.model.sequence.ids
 
 
 def test_stopping_forgets_nothing():
@@ -78,7 +78,7 @@ def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
     assert chat.summary.new_tokens == len(reply.encode())
     assert chat.forgotten == 2
     assert len(notices) == 1
-    assert text_of(chat.model.engine) == f"Be kind.at length{reply}"
+    assert text_of(chat.model.sequence) == f"Be kind.at length{reply}"
 
 
 def test_a_reply_that_has_the_context_to_itself_ends_there():
@@ -114,13 +114,13 @@ def test_an_unknown_policy_is_refused():
 
 
 def test_a_cache_that_goes_on_otherwise_is_left_alone():
-    engine = fake_model(Replies()).engine
-    engine.cached_ids = [1, 2, 3, 4, 5, 6]
+    sequence = fake_model(Replies()).sequence
+    sequence.ids = [1, 2, 3, 4, 5, 6]
     for ids, missing in [([1, 2, 9], 2), ([1, 2, 3, 4, 5, 6], 0), ([1, 2], 2), ([1, 2, 6], 9)]:
-        shift_cache(engine, ids, missing)
-        assert engine.drops == []
-    shift_cache(engine, [1, 2, 5, 6, 7], 2)
-    assert engine.cached_ids == [1, 2, 5, 6]
+        shift_cache(sequence, ids, missing)
+        assert sequence.drops == []
+    shift_cache(sequence, [1, 2, 5, 6, 7], 2)
+    assert sequence.ids == [1, 2, 5, 6]
 
 
 def test_the_notice_names_a_few_turns_and_counts_the_rest():

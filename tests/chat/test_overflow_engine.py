@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engines import convert_variant, open_engine
+from engines import convert_variant, open_sequence
 from fake_model import ByteTokenizer
 
 from tinychat.chat.session import Chat
 from tinychat.generate.model import Model
+from tinychat.generate.sequence import logits_of_all
 
 BOS, SYSTEM, USER, ASSISTANT, END = range(5)
 MARKS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
@@ -52,8 +53,8 @@ def converse(folder):
     """Return a function that holds a conversation in a context of 96 tokens."""
 
     def run(overflow, turns, reply_tokens):
-        engine = open_engine(folder, context_size=96)
-        model = Model(engine, LetterTokenizer(), LetterTemplate(), frozenset(), None, Path("letters"))
+        sequence = open_sequence(folder, context_size=96)
+        model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), None, Path("letters"))
         system = LetterTokenizer().decode(range(100, 108))
         chat = Chat(model, system, overflow=overflow, max_tokens=reply_tokens, temperature=0.0)
         chat.notices = []
@@ -72,16 +73,16 @@ def test_shifting_reuses_what_stays(converse):
     # The last reply's token that was never run, its end, the new message and its marks.
     assert chat.summary.prompt_tokens - chat.summary.reused_tokens == 12
     prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
-    assert chat.model.engine.cached_ids == [*prompt, *chat.reply_ids[:-1]]
+    assert chat.model.sequence.ids == [*prompt, *chat.reply_ids[:-1]]
 
 
 def test_shifted_keys_stand_where_the_ids_say(converse, folder):
     """The first layer's keys depend on token and position alone: they must be those of a fresh run."""
-    engine = converse("shift", turns=4, reply_tokens=16).model.engine
-    fresh = open_engine(folder, context_size=96)
-    fresh.step(engine.cached_ids)
-    count = len(engine.cached_ids) // 16
-    shifted_keys, fresh_keys = (each.cache.front.keys[0, :, :count] for each in (engine, fresh))
+    sequence = converse("shift", turns=4, reply_tokens=16).model.sequence
+    fresh = open_sequence(folder, context_size=96)
+    fresh.step(sequence.ids)
+    count = len(sequence.ids) // 16
+    shifted_keys, fresh_keys = (each.cache.front.keys[0, :, :count] for each in (sequence, fresh))
     np.testing.assert_allclose(shifted_keys, fresh_keys, atol=2e-5)
 
 
@@ -89,8 +90,8 @@ def test_dropping_gives_what_a_fresh_start_gives(converse, folder):
     chat = converse("drop", turns=4, reply_tokens=16)
     assert chat.forgotten > 0
     prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
-    fresh = open_engine(folder, context_size=96)
-    rows = fresh.logits([*prompt, *chat.reply_ids[:-1]])
+    fresh = open_sequence(folder, context_size=96)
+    rows = logits_of_all(fresh, [*prompt, *chat.reply_ids[:-1]])
     assert rows[len(prompt) - 1 :].argmax(axis=1).tolist() == chat.reply_ids
 
 

@@ -28,9 +28,9 @@ class Script:
         return line
 
 
-def converse(lines, *replies, interactive=True, model=None, **engine):
+def converse(lines, *replies, interactive=True, model=None, **sequence):
     """Run the loop and return (stdout, stderr, the conversation)."""
-    chat = Chat(model or fake_model(Replies(*replies), **engine), temperature=0.0)
+    chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0)
     out, err = io.StringIO(), io.StringIO()
     Repl(chat, Script(lines, interactive), Renderer(out, err, {})).run()
     return out.getvalue(), err.getvalue(), chat

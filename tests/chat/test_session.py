@@ -5,8 +5,8 @@ from tinychat.chat.session import Chat, Message
 from tinychat.errors import ContextError, SettingError, TextError
 
 
-def chat_with(*replies, system=None, **engine):
-    return Chat(fake_model(Replies(*replies), **engine), system, temperature=0.0)
+def chat_with(*replies, system=None, **sequence):
+    return Chat(fake_model(Replies(*replies), **sequence), system, temperature=0.0)
 
 
 def spoken(chat):
@@ -31,7 +31,7 @@ def test_the_conversation_is_remembered():
         *b"how?",
         ASSISTANT,
     ]
-    assert chat.model.engine.cached_ids == [*expected, *b"Fine."]
+    assert chat.model.sequence.ids == [*expected, *b"Fine."]
 
 
 def test_a_second_turn_runs_only_what_is_new():
@@ -130,7 +130,7 @@ def test_clear_keeps_the_system_prompt():
     chat.clear()
     assert chat.say("b") == "Two"
     assert spoken(chat) == [("user", "b"), ("assistant", "Two")]
-    assert bytes(i for i in chat.model.engine.cached_ids if i < 256).startswith(b"Be brief.")
+    assert bytes(i for i in chat.model.sequence.ids if i < 256).startswith(b"Be brief.")
     assert chat.summary.reused_tokens == len("<sBe brief.u")
 
 

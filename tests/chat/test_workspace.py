@@ -86,7 +86,7 @@ def test_a_message_without_reply_returns_to_the_prompt():
     desk, _ = saved_desk("Hello", "Never")
     desk.chat.say("hi")
     pending = desk.chat.stream("a long question")
-    desk.chat.model.engine._before_step = lambda count: (_ for _ in ()).throw(KeyboardInterrupt)
+    desk.chat.model.sequence._before_step = lambda count: (_ for _ in ()).throw(KeyboardInterrupt)
     desk.workspace.chat.on_change = lambda save=desk.chat.on_change: save() if desk.chat.messages[-1].partial else None
     with pytest.raises(KeyboardInterrupt):
         next(pending)
@@ -103,7 +103,7 @@ def test_a_message_without_reply_returns_to_the_prompt():
 def test_a_program_that_ends_while_a_prompt_is_read_leaves_the_message_and_the_old_turn(kind, pending):
     desk, _ = saved_desk("Hello", "Never")
     desk.chat.say("hi")
-    desk.chat.model.engine._before_step = lambda count: (_ for _ in ()).throw(SystemExit)
+    desk.chat.model.sequence._before_step = lambda count: (_ for _ in ()).throw(SystemExit)
     with pytest.raises(SystemExit):
         next(desk.chat.regenerate() if kind == "regenerate" else desk.chat.stream("a long question", replaced=1))
     again = FakeDesk("Hello")
@@ -245,7 +245,7 @@ def test_what_one_context_forgot_another_may_hold():
     again = FakeDesk("g", chunk_size=256)
     again.workspace.load(desk.workspace.name)
     again.chat.say("seven")
-    assert bytes(i for i in again.chat.model.engine.cached_ids if i < 256) == b"one twoathree fourbfive sixcseveng"
+    assert bytes(i for i in again.chat.model.sequence.ids if i < 256) == b"one twoathree fourbfive sixcseveng"
 
 
 def test_a_reply_that_was_stopped_is_saved_at_once():

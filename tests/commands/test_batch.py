@@ -145,7 +145,7 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, files):
     console.model = fake_model(STORY, has_template=False)
     assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
     assert [r["token_ids"] for r in results_of(target)] == whole
-    assert console.model.engine.steps[0] == [BOS, *b"Twice"]
+    assert console.model.sequence.steps[0] == [BOS, *b"Twice"]
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40])

@@ -100,7 +100,7 @@ def test_logprobs_are_of_the_model_and_not_of_the_sampler(console):
     flags = ["--temperature", "0.1", "--top-k", "3", "--repeat-penalty", "9", "--max-tokens", "4", "--logprobs", "1"]
     _, out, _ = console.run("complete", "-p", "x", "--json", *flags)
     logprobs = [token["logprob"] for token in json.loads(out)["logprobs"]]
-    assert logprobs == pytest.approx([-math.log(console.model.engine.vocab_size)] * 4)
+    assert logprobs == pytest.approx([-math.log(console.model.sequence.vocab_size)] * 4)
 
 
 def test_samples_grow_the_seed_and_reuse_the_prompt(console):
@@ -172,7 +172,7 @@ def test_samples_of_jsonl_are_numbered(console):
 def test_code_is_the_first_block_and_ends_the_reply(console):
     console.model = fake_model(Replies(CODE))
     assert console.run("complete", "-p", "hi", "-x") == (0, "ls\n", "")
-    assert b"Done" not in bytes(i for i in console.model.engine.cached_ids if i < 256)
+    assert b"Done" not in bytes(i for i in console.model.sequence.ids if i < 256)
 
 
 def test_code_in_json_stands_beside_the_text(console):
@@ -211,7 +211,7 @@ def test_flags_that_do_not_go_together_are_wrong_usage(console, arguments, messa
 def test_the_template_gets_the_whole_text_as_one_message(console, write):
     console.model = fake_model(Replies("ok"))
     assert console.run("complete", "--file", write("1", b"a"), "-p", "b") == (0, "ok\n", "")
-    assert console.model.engine.cached_ids[:6] == [BOS, USER, *b"a\nb", ASSISTANT][:6]
+    assert console.model.sequence.ids[:6] == [BOS, USER, *b"a\nb", ASSISTANT][:6]
 
 
 def test_a_schema_makes_the_reply_json(console, write):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from console import Console
-from fake_model import FakeEngine
+from fake_model import FakeSequence
 from text.tokenizer_folders import STYLES, TEMPLATES, write_style
 
 from tinychat.generate.model import Model
@@ -24,9 +24,9 @@ class Prompts(Console):
         tokenizer = load_tokenizer(write_style(folder, style))
         template = load_template(folder, tokenizer)
         stops = stop_ids(folder, tokenizer, template)
-        engine = FakeEngine(lambda ids: min(stops), context_size=8192, chunk_size=8192)
-        engine.vocab_size = tokenizer.vocab_size
-        super().__init__(Model(engine, tokenizer, template, stops, None, folder), *arguments)
+        sequence = FakeSequence(lambda ids: min(stops), context_size=8192, chunk_size=8192)
+        sequence.vocab_size = tokenizer.vocab_size
+        super().__init__(Model(sequence, tokenizer, template, stops, None, folder), *arguments)
 
     def control_ids(self, *arguments, stdin=b""):
         """Return the control tokens of the prompt that a command makes."""
@@ -36,11 +36,11 @@ class Prompts(Console):
     def prompt(self, *arguments, stdin=b""):
         code, _, err = self.run(*arguments, stdin=stdin)
         assert code == 0, err
-        return list(self.model.engine.cached_ids)
+        return list(self.model.sequence.ids)
 
     def says(self, text):
         """Whether the last prompt holds a text; SentencePiece's sign for the space counts as one."""
-        return text.replace("\u2581", " ") in self.model.decode(self.model.engine.cached_ids).replace("\u2581", " ")
+        return text.replace("\u2581", " ") in self.model.decode(self.model.sequence.ids).replace("\u2581", " ")
 
 
 @pytest.fixture(params=list(STYLES))

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_model import EOS, ByteTokenizer, Continuation, FakeEngine
+from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
 
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.model import Model
@@ -10,9 +10,9 @@ from tinychat.generate.model import Model
 STORY = Continuation({"Once": " upon a time"})
 
 
-def start(engine, prompt="Once", **options):
+def start(sequence, prompt="Once", **options):
     tokenizer = options.pop("tokenizer", ByteTokenizer())
-    model = Model(engine, tokenizer, None, frozenset({EOS}), None, Path("fake"))
+    model = Model(sequence, tokenizer, None, frozenset({EOS}), None, Path("fake"))
     return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
@@ -21,77 +21,77 @@ def text_of(run):
 
 
 def test_the_text_ends_before_the_stop_id():
-    run = start(FakeEngine(STORY))
+    run = start(FakeSequence(STORY))
     assert text_of(run) == " upon a time"
     assert bytes(run.token_ids) == b" upon a time"
     assert run.summary.finish_reason == "stop"
 
 
 def test_pieces_come_token_by_token():
-    pieces = list(start(FakeEngine(STORY), max_tokens=3))
+    pieces = list(start(FakeSequence(STORY), max_tokens=3))
     assert [(piece.text, piece.ids) for piece in pieces] == [(" ", (32,)), ("u", (117,)), ("p", (112,))]
 
 
 def test_ignore_eos_goes_on_to_the_token_limit():
-    run = start(FakeEngine(STORY), ignore_eos=True, max_tokens=20)
+    run = start(FakeSequence(STORY), ignore_eos=True, max_tokens=20)
     assert text_of(run) == " upon a time"
     assert run.token_ids[12:] == [EOS] * 8
     assert run.summary.finish_reason == "length"
 
 
 def test_a_reply_may_fill_the_context_to_the_last_position():
-    engine = FakeEngine(STORY, context_size=8)
-    run = start(engine)
+    sequence = FakeSequence(STORY, context_size=8)
+    run = start(sequence)
     # Five ids of prompt, three positions left; the fourth token is chosen but never run.
     assert text_of(run) == " upo"
-    assert len(engine.cached_ids) == 8
+    assert len(sequence.ids) == 8
     assert run.summary.finish_reason == "context"
 
 
 def test_a_prompt_that_fills_the_context_still_gets_one_token():
-    run = start(FakeEngine(STORY, context_size=5))
+    run = start(FakeSequence(STORY, context_size=5))
     assert text_of(run) == " "
     assert run.summary.finish_reason == "context"
 
 
 def test_a_longer_prompt_is_refused_before_anything_runs():
-    engine = FakeEngine(STORY, context_size=4)
+    sequence = FakeSequence(STORY, context_size=4)
     with pytest.raises(ContextError, match="5 tokens but the context holds 4"):
-        start(engine)
-    assert engine.steps == []
+        start(sequence)
+    assert sequence.steps == []
 
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(SettingError, match="empty"):
-        start(FakeEngine(STORY), [])
+        start(FakeSequence(STORY), [])
 
 
 def test_a_stop_string_ends_the_reply_and_stays_out_of_the_text():
-    run = start(FakeEngine(STORY), stop=["a ti"])
+    run = start(FakeSequence(STORY), stop=["a ti"])
     assert text_of(run) == " upon "
     assert run.summary.finish_reason == "stop_string"
 
 
 def test_text_that_only_began_a_stop_string_comes_at_the_end():
-    run = start(FakeEngine(STORY), stop=["time!"])
+    run = start(FakeSequence(STORY), stop=["time!"])
     assert text_of(run) == " upon a time"
     assert run.summary.finish_reason == "stop"
-    run = start(FakeEngine(STORY), stop=["upon b"], max_tokens=5)
+    run = start(FakeSequence(STORY), stop=["upon b"], max_tokens=5)
     assert text_of(run) == " upon"
 
 
 def test_characters_come_whole():
-    pieces = list(start(FakeEngine(Continuation({"Hi": " 😀é"})), "Hi"))
+    pieces = list(start(FakeSequence(Continuation({"Hi": " 😀é"})), "Hi"))
     assert [piece.text for piece in pieces if piece.text] == [" ", "😀", "é"]
 
 
 def test_a_character_cut_by_the_limit_becomes_a_replacement():
-    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2)
+    run = start(FakeSequence(Continuation({"Hi": "😀"})), "Hi", max_tokens=2)
     assert text_of(run) == "\ufffd"
 
 
 def test_a_stop_string_completed_by_the_flush_is_reported():
-    run = start(FakeEngine(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop=["\ufffd"])
+    run = start(FakeSequence(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop=["\ufffd"])
     assert text_of(run) == ""
     assert run.summary.finish_reason == "stop_string"
 
@@ -102,20 +102,20 @@ class StrippingTokenizer(ByteTokenizer):
 
 @pytest.mark.parametrize(("joins_prompt", "text"), [(True, " upon a time"), (False, "upon a time")])
 def test_the_first_space_belongs_to_a_text_that_goes_on(joins_prompt, text):
-    run = start(FakeEngine(STORY), tokenizer=StrippingTokenizer(), joins_prompt=joins_prompt)
+    run = start(FakeSequence(STORY), tokenizer=StrippingTokenizer(), joins_prompt=joins_prompt)
     assert text_of(run) == text
 
 
 def test_cancelling_ends_the_reply_with_its_held_back_text():
-    engine = FakeEngine(STORY)
-    run = start(engine, stop=["upon x"], cancelled=lambda: len(engine.steps) > 4)
+    sequence = FakeSequence(STORY)
+    run = start(sequence, stop=["upon x"], cancelled=lambda: len(sequence.steps) > 4)
     assert text_of(run) == " upon"
     assert run.summary.finish_reason == "interrupted"
 
 
 def test_cancelling_while_the_prompt_is_read_gives_no_text():
-    engine = FakeEngine(STORY, chunk_size=2)
-    run = start(engine, cancelled=lambda: len(engine.steps) == 1)
+    sequence = FakeSequence(STORY, chunk_size=2)
+    run = start(sequence, cancelled=lambda: len(sequence.steps) == 1)
     assert list(run) == []
     assert run.summary.finish_reason == "interrupted"
     assert run.summary.new_tokens == 0
@@ -129,19 +129,19 @@ def test_an_interrupt_in_a_step_leaves_the_engine_usable():
             presses.remove(count)
             raise KeyboardInterrupt
 
-    engine = FakeEngine(STORY, before_step=interrupt)
-    run = start(engine)
+    sequence = FakeSequence(STORY, before_step=interrupt)
+    run = start(sequence)
     with pytest.raises(KeyboardInterrupt):
         text_of(run)
     assert bytes(run.token_ids) == b" up"
     assert run.summary.finish_reason == "interrupted"
-    assert text_of(start(engine)) == " upon a time"
+    assert text_of(start(sequence)) == " upon a time"
 
 
 def test_the_summary_counts_what_ran():
-    engine = FakeEngine(STORY)
-    text_of(start(engine))
-    run = start(engine, max_tokens=4)
+    sequence = FakeSequence(STORY)
+    text_of(start(sequence))
+    run = start(sequence, max_tokens=4)
     text_of(run)
     summary = run.summary
     assert (summary.prompt_tokens, summary.reused_tokens) == (5, 4)
@@ -152,13 +152,13 @@ def test_the_summary_counts_what_ran():
 
 
 def test_an_untouched_run_costs_nothing_and_has_no_rates():
-    engine = FakeEngine(STORY)
-    summary = start(engine).summary
-    assert engine.steps == []
+    sequence = FakeSequence(STORY)
+    summary = start(sequence).summary
+    assert sequence.steps == []
     assert (summary.prefill_rate, summary.decode_rate) == (0.0, 0.0)
 
 
-class TwoFavourites(FakeEngine):
+class TwoFavourites(FakeSequence):
     def _row(self, ids):
         row = np.zeros(self.vocab_size, dtype=np.float32)
         row[[65, 66]] = 10.0, 9.0

@@ -64,7 +64,7 @@ def test_each_stream_has_its_own_summary():
 def test_logits_are_of_every_position_and_checked():
     model = fake_model(STORY, context_size=6)
     logits = model.logits(model.encode("Once"))
-    assert logits.shape == (5, model.engine.vocab_size)
+    assert logits.shape == (5, model.sequence.vocab_size)
     assert np.argmax(logits[-1]) == ord(" ")
     with pytest.raises(ContextError):
         model.logits([1] * 7)

@@ -1,5 +1,5 @@
 import pytest
-from fake_model import FakeEngine
+from fake_model import FakeSequence
 
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.loop import prefill
@@ -11,47 +11,47 @@ def next_byte(ids):
 
 
 def test_runs_all_ids_in_chunks():
-    engine = FakeEngine(next_byte, chunk_size=4)
-    logits, reused = prefill(engine, list(range(10)))
-    assert engine.steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    sequence = FakeSequence(next_byte, chunk_size=4)
+    logits, reused = prefill(sequence, list(range(10)))
+    assert sequence.steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert reused == 0
     assert logits.argmax() == 10
 
 
 def test_reuses_the_common_prefix():
-    engine = FakeEngine(next_byte)
-    prefill(engine, [1, 2, 3, 4, 5])
-    engine.steps.clear()
-    _, reused = prefill(engine, [1, 2, 3, 9, 9, 9])
+    sequence = FakeSequence(next_byte)
+    prefill(sequence, [1, 2, 3, 4, 5])
+    sequence.steps.clear()
+    _, reused = prefill(sequence, [1, 2, 3, 9, 9, 9])
     assert reused == 3
-    assert engine.steps == [[9, 9, 9]]
-    assert engine.cached_ids == [1, 2, 3, 9, 9, 9]
+    assert sequence.steps == [[9, 9, 9]]
+    assert sequence.ids == [1, 2, 3, 9, 9, 9]
 
 
 @pytest.mark.parametrize("ids", [[1, 2, 3], [1, 2]], ids=["same prompt", "beginning of the last"])
 def test_always_runs_the_last_id_for_its_logits(ids):
-    engine = FakeEngine(next_byte)
-    prefill(engine, [1, 2, 3])
-    engine.steps.clear()
-    logits, reused = prefill(engine, ids)
-    assert (reused, engine.steps) == (len(ids) - 1, [ids[-1:]])
+    sequence = FakeSequence(next_byte)
+    prefill(sequence, [1, 2, 3])
+    sequence.steps.clear()
+    logits, reused = prefill(sequence, ids)
+    assert (reused, sequence.steps) == (len(ids) - 1, [ids[-1:]])
     assert logits.argmax() == ids[-1] + 1
 
 
 def test_reports_progress_without_the_reused_ids():
-    engine = FakeEngine(next_byte, chunk_size=4)
-    prefill(engine, [0, 1])
+    sequence = FakeSequence(next_byte, chunk_size=4)
+    prefill(sequence, [0, 1])
     calls = []
-    prefill(engine, list(range(10)), lambda done, total: calls.append((done, total)))
+    prefill(sequence, list(range(10)), lambda done, total: calls.append((done, total)))
     assert calls == [(0, 8), (4, 8), (8, 8)]
 
 
 def test_cancelling_keeps_the_chunks_that_ran():
-    engine = FakeEngine(next_byte, chunk_size=4)
-    logits, _ = prefill(engine, list(range(10)), cancelled=lambda: len(engine.steps) == 2)
+    sequence = FakeSequence(next_byte, chunk_size=4)
+    logits, _ = prefill(sequence, list(range(10)), cancelled=lambda: len(sequence.steps) == 2)
     assert logits is None
-    assert engine.cached_ids == list(range(8))
-    _, reused = prefill(engine, list(range(10)))
+    assert sequence.ids == list(range(8))
+    _, reused = prefill(sequence, list(range(10)))
     assert reused == 8
 
 
@@ -60,10 +60,10 @@ def test_an_interrupt_between_chunks_leaves_a_usable_cache():
         if count == 1:
             raise KeyboardInterrupt
 
-    engine = FakeEngine(next_byte, chunk_size=4, before_step=interrupt)
+    sequence = FakeSequence(next_byte, chunk_size=4, before_step=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        prefill(engine, list(range(10)))
-    assert engine.cached_ids == [0, 1, 2, 3]
+        prefill(sequence, list(range(10)))
+    assert sequence.ids == [0, 1, 2, 3]
 
 
 def test_a_prompt_may_fill_the_context():

@@ -42,7 +42,7 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1):
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
     mailbox = new_mailbox(threads)
     scratch = allocate(kv, G, H // G, d, context, threads)
-    on_threads(attend, threads, mailbox, T, qkv, H, d, start, window, cache, scratch, out)
+    on_threads(attend, threads, mailbox, T, qkv, H, d, np.arange(start, start + T), window, cache, scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()
     return out[:T, : H * d].reshape(T, H, d)

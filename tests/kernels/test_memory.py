@@ -3,7 +3,16 @@ import pytest
 from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import memory
-from tinychat.kernels.memory import load_f32, load_one, prefetch, prefetch_far, store_f32, store_one
+from tinychat.kernels.memory import (
+    arrays_at,
+    load_f32,
+    load_one,
+    places_of,
+    prefetch,
+    prefetch_far,
+    store_f32,
+    store_one,
+)
 
 LANES = 16
 
@@ -111,3 +120,21 @@ def test_prefetch_past_the_end_is_harmless():
     array = np.arange(8, dtype=np.uint8)
     fetch(array, 1 << 40)
     assert array.tolist() == list(range(8))
+
+
+@compiled
+def add_one(like, places):
+    """Add 1 to the numbers of the arrays that `places` tells of; return the last one of each."""
+    whole, half = arrays_at(like, places)
+    whole += 1
+    half += 1
+    return whole[-1, -1, -1], half[-1]
+
+
+def test_arrays_are_found_where_they_are():
+    arrays = np.arange(24, dtype=np.int64).reshape(2, 3, 4), np.arange(5, dtype=np.float32)
+    like = np.zeros((0, 0, 0), np.int64), np.zeros(0, np.float32)
+    expected = [array + 1 for array in arrays]
+    assert add_one(like, places_of(arrays)) == (24, 5.0)
+    for array, wanted in zip(arrays, expected):
+        np.testing.assert_array_equal(array, wanted)

@@ -28,8 +28,8 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1):
     T = len(qkv)
     work = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
     cache = empty_cache(kv, G, start + T + 40, d)
-    cos_sin = table(angles_of(start, T, d))
-    on_threads(rope_append, threads, T, work, H, cos_sin, start, q_gain, k_gain, NORM_EPS, cache)
+    cos_sin, positions = table(angles_of(start, T, d)), np.arange(start, start + T)
+    on_threads(rope_append, threads, T, work, H, cos_sin, positions, q_gain, k_gain, NORM_EPS, cache)
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache

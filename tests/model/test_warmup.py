@@ -14,12 +14,12 @@ from pathlib import Path
 from tinychat.model.loading import load_engine
 
 seen = []
-engine = load_engine(Path(sys.argv[1]), threads=1, progress=lambda done, total: seen.append((done, total)))
+sequence = load_engine(Path(sys.argv[1]), threads=1, progress=lambda done, total: seen.append((done, total))).sequence()
 assert all(0 <= done <= total for done, total in seen)
 assert not seen or seen[-1][0] == seen[-1][1]
-engine.step([1, 2, 3])
-engine.drop(1, 2)
-print(len(seen) > 0, engine.step([4])[:4].tobytes().hex())
+sequence.step([1, 2, 3])
+sequence.drop(1, 2)
+print(len(seen) > 0, sequence.step([4])[-1, :4].tobytes().hex())
 """
 
 

@@ -26,8 +26,8 @@ def test_the_demo_model_holds_a_while(tmp_path, capsys, monkeypatch):
 def test_the_same_seed_gives_the_same_conversation(model, tmp_path):
     said = []
     for run in range(2):
-        model.engine.rewind(0)
-        model.engine.resize(256)
+        model.sequence.rewind(0)
+        model.sequence.resize(256)
         talk = soak.Soak({"model": model}, tmp_path / str(run), seed=7)
         for _ in range(8):
             talk.step()
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_conversation(model, tmp_path):
 def test_a_cache_that_is_not_what_a_fresh_run_computes_is_seen(model):
     model.generate(model.encode("Once upon a time"), max_tokens=8)
     soak.check_logits("model", model)
-    for array in model.engine.cache.front:
+    for array in model.sequence.cache.front:
         array[...] = 0
     with pytest.raises(AssertionError, match="differ from a fresh run"):
         soak.check_logits("model", model)

@@ -6,8 +6,8 @@ could do just then. The mean of these is what the rate is a share of. Medians ov
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import abc, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import harmonic_mean, median
 from time import perf_counter
@@ -17,7 +17,7 @@ import numpy as np
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.work import Work
 from tinychat.errors import FieldError
-from tinychat.generate.engine import Engine
+from tinychat.generate.sequence import Ids, Sequence
 
 Progress = Callable[[int, int], None]
 """Called with (measurements done, measurements in all)."""
@@ -92,23 +92,23 @@ def medians(values: dict[int, list[float]]) -> dict[str, float]:
     return {str(key): median(found) for key, found in values.items()}
 
 
-def measure(engine: Engine, work: Work, ceilings: Ceilings, plan: Plan, progress: Progress | None = None) -> Rates:
-    """Measure everything in `plan`, which fits into the engine's context."""
+def measure(sequence: Sequence, work: Work, ceilings: Ceilings, plan: Plan, progress: Progress | None = None) -> Rates:
+    """Measure everything in `plan`, which fits into the sequence's context."""
     report = _Counter(progress, plan.measurements)
-    ids = np.random.default_rng(1).integers(0, engine.vocab_size, plan.context_size).tolist()
+    ids = np.random.default_rng(1).integers(0, sequence.vocab_size, plan.context_size).tolist()
     rates = Rates()
-    _warm_up(engine, ids)
+    _warm_up(sequence, ids)
     for _ in range(plan.rounds):
         rates.int8_peak_gmac_s.append(ceilings.int8_peak())
         rates.bandwidth_gb_s.append(ceilings.bandwidth())
         for length in plan.prefill:
-            rate, peak = prefill_rate(engine, ids[:length], ceilings.int8_peak)
+            rate, peak = prefill_rate(sequence, ids[:length], ceilings.int8_peak)
             rates.int8_peak_gmac_s.append(peak)
             rates.prefill_tok_s[length].append(rate)
             rates.prefill_peak_share[length].append(rate * work.multiply_adds / 1e9 / peak)
             report.step()
         for depth in plan.depths:
-            rate, bandwidth = decode_rate(engine, ids, depth, plan.new_tokens, ceilings.bandwidth)
+            rate, bandwidth = decode_rate(sequence, ids, depth, plan.new_tokens, ceilings.bandwidth)
             read = work.weight_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
             rates.bandwidth_gb_s.append(bandwidth)
             rates.decode_tok_s[depth].append(rate)
@@ -117,40 +117,40 @@ def measure(engine: Engine, work: Work, ceilings: Ceilings, plan: Plan, progress
     return rates
 
 
-def prefill_rate(engine: Engine, ids: Sequence[int], limit: Limit) -> tuple[float, float]:
+def prefill_rate(sequence: Sequence, ids: Ids, limit: Limit) -> tuple[float, float]:
     """Return tokens in a second when `ids` are read from an empty cache, and the mean of `limit` before each chunk."""
-    engine.rewind(0)
-    pieces = [ids[start : start + engine.chunk_size] for start in range(0, len(ids), engine.chunk_size)]
-    return _rate(pieces, lambda piece: engine.step(piece, len(ids)), limit)
+    sequence.rewind(0)
+    pieces = [ids[start : start + sequence.chunk_size] for start in range(0, len(ids), sequence.chunk_size)]
+    return _rate(pieces, lambda piece: sequence.step(piece, len(ids)), limit)
 
 
-def decode_rate(engine: Engine, ids: Sequence[int], depth: int, new_tokens: int, limit: Limit) -> tuple[float, float]:
+def decode_rate(sequence: Sequence, ids: Ids, depth: int, new_tokens: int, limit: Limit) -> tuple[float, float]:
     """Return tokens in a second, one by one, after `depth` tokens, and the mean of `limit` meanwhile.
 
     The cache holds a beginning of `ids`.
     """
-    engine.rewind(min(depth, len(engine.cached_ids)))
-    _extend(engine, ids[:depth])
+    sequence.rewind(min(depth, len(sequence.ids)))
+    _extend(sequence, ids[:depth])
     stop = depth + new_tokens
 
     def limit_then_wake() -> float:
         found = limit()
         # The limit has emptied the caches and put the threads to sleep: the token that bears that is not counted.
-        engine.step(ids[depth : depth + 1])
-        engine.rewind(len(engine.cached_ids) - 1)
+        sequence.step(ids[depth : depth + 1])
+        sequence.rewind(len(sequence.ids) - 1)
         return found
 
     starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
     pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
 
-    def decode(piece: Sequence[int]) -> None:
+    def decode(piece: Ids) -> None:
         for token_id in piece:
-            engine.step([token_id])
+            sequence.step([token_id])
 
     return _rate(pieces, decode, limit_then_wake)
 
 
-def _rate(pieces: Sequence[Sequence[int]], run: Callable[[Sequence[int]], object], limit: Limit) -> tuple[float, float]:
+def _rate(pieces: abc.Sequence[Ids], run: Callable[[Ids], object], limit: Limit) -> tuple[float, float]:
     """Return the tokens in a second of all pieces together, and the harmonic mean of `limit` before each."""
     limits, seconds = [], 0.0
     for piece in pieces:
@@ -161,18 +161,18 @@ def _rate(pieces: Sequence[Sequence[int]], run: Callable[[Sequence[int]], object
     return sum(map(len, pieces)) / seconds, harmonic_mean(limits)
 
 
-def _extend(engine: Engine, ids: Sequence[int]) -> None:
+def _extend(sequence: Sequence, ids: Ids) -> None:
     """Run what of `ids` the cache does not hold yet."""
-    for start in range(len(engine.cached_ids), len(ids), engine.chunk_size):
-        engine.step(ids[start : start + engine.chunk_size], len(ids))
+    for start in range(len(sequence.ids), len(ids), sequence.chunk_size):
+        sequence.step(ids[start : start + sequence.chunk_size], len(ids))
 
 
-def _warm_up(engine: Engine, ids: Sequence[int]) -> None:
+def _warm_up(sequence: Sequence, ids: Ids) -> None:
     """Touch all weights and wake the threads."""
-    engine.rewind(0)
-    _extend(engine, ids[: engine.chunk_size])
-    engine.rewind(0)
-    engine.step(ids[:1])
+    sequence.rewind(0)
+    _extend(sequence, ids[: sequence.chunk_size])
+    sequence.rewind(0)
+    sequence.step(ids[:1])
 
 
 class _Counter:

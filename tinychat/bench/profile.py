@@ -17,9 +17,10 @@ from tinychat.kernels.embedding import embed
 from tinychat.kernels.linear import head_alone, tokens_per_tile
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import new_mailbox
+from tinychat.model.scratch import allocate_attention
 
 if TYPE_CHECKING:
-    from tinychat.model.decoder import Decoder
+    from tinychat.model.sequence import Sequence
 
 ROUNDS = 5
 
@@ -46,27 +47,27 @@ class Share:
     multiply_adds: int
 
 
-def profile(decoder: Decoder, T: int, start: int) -> list[dict[str, object]]:
+def profile(sequence: Sequence, T: int, start: int) -> list[dict[str, object]]:
     """Time each kind of kernel for `T` tokens after `start`, most expensive first.
 
     Parameters
     ----------
-    decoder : Decoder
-        Its cache is emptied.
+    sequence : Sequence
+        It is emptied.
     T : int
-        At most the decoder's chunk size.
+        At most the sequence's chunk size.
     start : int
         Positions before them.
 
     Raises
     ------
     SettingError
-        If they do not fit: the kernels, which are run without the decoder, look at no bounds.
+        If they do not fit: the kernels, which are run without the engine, look at no bounds.
     """
-    if T > decoder.chunk_size or start + T > decoder.context_size:
-        raise SettingError(f"{T} tokens after {start} do not fit into a context of {decoder.context_size}")
-    decoder.rewind(0)
-    found = [(stage, seconds_of(stage)) for stage in stages(decoder, T, start)]
+    if T > sequence.chunk_size or start + T > sequence.context_size:
+        raise SettingError(f"{T} tokens after {start} do not fit into a context of {sequence.context_size}")
+    sequence.rewind(0)
+    found = [(stage, seconds_of(stage)) for stage in stages(sequence, T, start)]
     total = sum(seconds for _, seconds in found)
     shares = [
         Share(stage.name, seconds, seconds / total, stage.bytes * stage.layers, stage.multiply_adds * stage.layers)
@@ -92,10 +93,13 @@ def bytes_of(weight: Any) -> int:
     return sum(part.nbytes if isinstance(part, np.ndarray) else bytes_of(part) for part in weight)
 
 
-def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
+def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
     """Yield the stages of the forward pass in its order; see `tinychat.model.forward`."""
-    _, _, _, parameters, sizes, cache, x, attention, scratch, job = decoder.call_arguments()
-    config, mailbox, norms = decoder.config, new_mailbox(1), parameters.norms
+    engine, cache = sequence.engine, sequence.cache.front
+    _, _, _, parameters, sizes, _, x, _, scratch, job = engine.call_arguments()
+    attention = allocate_attention(engine.config, start + T, 1, engine.kv)
+    job.positions[:T] = np.arange(start, start + T)
+    config, mailbox, norms = engine.config, new_mailbox(1), parameters.norms
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     tokens, eps, D = tokens_per_tile.py_func(T), sizes.rms_norm_eps, sizes.hidden_size
     heads = (T, scratch.qkv, H)
@@ -122,11 +126,11 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
 
     def rotated(layer: int) -> None:
         gains = norms.q_norm[layer], norms.k_norm[layer]
-        rope_append(0, 1, *heads, job.cos_sin, start, *gains, eps, layers[layer])
+        rope_append(0, 1, *heads, job.cos_sin, job.positions, *gains, eps, layers[layer])
 
     def attended(layer: int) -> None:
         window = sizes.windows[layer]
-        attend(0, 1, mailbox, *heads, d, start, window, layers[layer], attention, scratch.attended)
+        attend(0, 1, mailbox, *heads, d, job.positions, window, layers[layer], attention, scratch.attended)
 
     def embedded(_: int) -> None:
         embed(0, 1, parameters.embed_tokens, job.ids[:T], scratch.hidden)
@@ -138,7 +142,7 @@ def stages(decoder: Decoder, T: int, start: int) -> Iterator[Stage]:
     yield product("qkv_proj", qkv_proj, scratch.qkv, H * d + 2 * keys, D)
     yield Stage("rope and append", rotated, L, T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
     seen = sum(min(start + t + 1, window) for t in range(T) for window in sizes.windows.tolist()) // L
-    yield Stage("attention", attended, L, (start + T) * decoder.cache.bytes_per_position // L, 2 * seen * H * d)
+    yield Stage("attention", attended, L, (start + T) * sequence.cache.bytes_per_position // L, 2 * seen * H * d)
     yield Stage(
         "quantize attention",
         lambda layer: write_plain(0, 1, T, scratch.attended, o_proj[layer], x, tokens, scratch.rows),

@@ -18,7 +18,7 @@ from tinychat.machine import processor_name
 from tinychat.model.folder import read_description
 
 if TYPE_CHECKING:
-    from tinychat.model.decoder import Decoder
+    from tinychat.model.sequence import Sequence
 
 
 def bench(
@@ -35,7 +35,7 @@ def bench(
     Parameters
     ----------
     model : Model
-        A real one: the engine is a `Decoder`.
+        A real one: its sequence runs on an `Engine`.
     plan : Plan
         What does not fit into the context is left out, with a note.
     threads, kv
@@ -50,7 +50,8 @@ def bench(
     TinychatError
         If a process that is started afresh fails.
     """
-    decoder = cast("Decoder", model.engine)
+    sequence = cast("Sequence", model.sequence)
+    engine = sequence.engine
     plan, notes = plan.fitted(model.context_size)
     if progress is not None:
         progress(0, plan.measurements)
@@ -58,14 +59,14 @@ def bench(
     flags = [f"--{name}={value}" for name, value in (("threads", threads), ("kv", kv)) if value is not None]
     firsts = [complete_once(model.path, flags) for _ in range(plan.rounds)]
     loads = [load_once(model.path, threads=threads, kv=kv) for _ in range(plan.rounds)]
-    work = work_of(model.config, quantization, decoder.cache.bytes_per_position)
-    rates = measure(decoder, work, make_ceilings(decoder.threads), plan, progress)
+    work = work_of(model.config, quantization, sequence.cache.bytes_per_position)
+    rates = measure(sequence, work, make_ceilings(engine.threads), plan, progress)
     return {
         "model": model.name,
         "quantization": quantization.method,
         "group_size": quantization.group_size,
-        "kv": decoder.cache.kv,
-        "threads": decoder.threads,
+        "kv": engine.kv,
+        "threads": engine.threads,
         "rounds": plan.rounds,
         "prefill_tok_s": medians(rates.prefill_tok_s),
         "decode_tok_s": medians(rates.decode_tok_s),

@@ -33,7 +33,7 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:
         # Of each prefill only the last token runs: the cache holds the rest.
-        logits, _ = prefill(chat.model.engine, ids)
+        logits, _ = prefill(chat.model.sequence, ids)
         assert logits is not None  # only a cancelled prefill gives none
         yield token_logprobs(logits, token_id, _CANDIDATES)
         ids.append(token_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import abc
+from collections.abc import Callable
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -10,7 +11,7 @@ from tinychat.chat.message import Message
 from tinychat.errors import FieldError
 
 if TYPE_CHECKING:
-    from tinychat.generate.engine import Engine
+    from tinychat.generate.sequence import Ids, Sequence
 
 OverflowPolicy = Literal["stop", "drop", "shift"]
 """stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""
@@ -72,18 +73,18 @@ def forget_oldest(
     return first, ids
 
 
-def shift_cache(engine: Engine, ids: Sequence[int], missing: int) -> None:
+def shift_cache(sequence: Sequence, ids: Ids, missing: int) -> None:
     """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
 
     Nothing happens if the cache does not go on like `ids` behind them.
     """
-    start = engine.reusable_prefix(ids)
-    stop, cached = start + missing, engine.cached_ids
+    start = sequence.reusable_prefix(ids)
+    stop, cached = start + missing, sequence.ids
     if missing > 0 and start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
-        engine.drop(start, stop)
+        sequence.drop(start, stop)
 
 
-def forgetting_notice(forgotten: Sequence[Message], used: int, context_size: int) -> str:
+def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size: int) -> str:
     """Say which turns went and how much room there is now."""
     questions = [message.content for message in forgotten if message.role == "user"]
     named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])

@@ -353,7 +353,7 @@ class Chat:
         ids = self._forget(messages, ids, written)
         if self.forgotten == forgotten:
             return False
-        logits, _ = prefill(self.model.engine, ids, cancelled=cancelled)
+        logits, _ = prefill(self.model.sequence, ids, cancelled=cancelled)
         return logits is not None
 
     def _forget(self, messages: list[Message], ids: Sequence[int], written: Sequence[int]) -> list[int]:
@@ -366,7 +366,7 @@ class Chat:
         self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
         if self.forgotten > first:
             if self.overflow == "shift":
-                shift_cache(self.model.engine, shorter, len(ids) - len(shorter))
+                shift_cache(self.model.sequence, shorter, len(ids) - len(shorter))
             self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
         return shorter
 

@@ -61,12 +61,12 @@ def check_settings(values: Mapping[str, object]) -> None:
 
 def _resize(chat: Chat, value: str) -> None:
     """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
-    engine, size = chat.model.engine, _as_size(value)
-    if not chat.messages and 0 < size < len(engine.cached_ids):
+    sequence, size = chat.model.sequence, _as_size(value)
+    if not chat.messages and 0 < size < len(sequence.ids):
         # What an earlier conversation left in the cache must not stand in the way of a smaller one.
-        engine.rewind(0)
-    if size != engine.context_size:
-        engine.resize(size)
+        sequence.rewind(0)
+    if size != sequence.context_size:
+        sequence.resize(size)
 
 
 def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:

@@ -70,9 +70,9 @@ def _profile(model: Any) -> dict[str, Any]:
     """Profile one token and one chunk of tokens, each after 512."""
     from tinychat.bench.profile import profile
 
-    chunk = min(model.engine.chunk_size, model.context_size)
+    chunk = min(model.sequence.chunk_size, model.context_size)
     start = min(512, model.context_size - chunk)
-    return {"decode": profile(model.engine, 1, start), "prefill": profile(model.engine, chunk, start)}
+    return {"decode": profile(model.sequence, 1, start), "prefill": profile(model.sequence, chunk, start)}
 
 
 def _write_profile(console: Any, title: str, shares: list[dict[str, Any]]) -> None:

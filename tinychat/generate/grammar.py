@@ -141,7 +141,7 @@ class CompiledGrammar:
     """A grammar over a model's vocabulary: a `Constraint`."""
 
     def __init__(self, grammar: Grammar, model: Model) -> None:
-        tokenizer, size = model.tokenizer, model.engine.vocab_size
+        tokenizer, size = model.tokenizer, model.vocab_size
         stop_ids = sorted(token_id for token_id in model.stop_ids if token_id < size)
         vocabulary = _Vocabulary(
             tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],

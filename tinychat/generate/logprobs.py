@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinychat.generate.engine import Logits
+from tinychat.generate.sequence import Logits
 
 
 @dataclass(frozen=True)

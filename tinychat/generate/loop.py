@@ -1,19 +1,19 @@
-"""Writing one reply with one engine: prefill, then one token after the other."""
+"""Writing one reply on one sequence: prefill, then one token after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
 
-from tinychat.generate.engine import Engine, Logits
 from tinychat.generate.reply import Piece, Reply, Summary
+from tinychat.generate.sequence import Ids, Logits, Sequence
 
 PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens to run): once at the start, then after each chunk."""
 
-MakeRoom = Callable[[Sequence[int]], bool]
-"""Called with the reply so far when the context is full. Returns True after it has brought the engine's cache to a
+MakeRoom = Callable[[Ids], bool]
+"""Called with the reply so far when the context is full. Returns True after it has brought the sequence to a
 shorter past that ends with the reply but for its last token, which runs next; False ends the reply."""
 
 
@@ -21,19 +21,19 @@ def _never() -> bool:
     return False
 
 
-def _no_room(_token_ids: Sequence[int]) -> bool:
+def _no_room(_token_ids: Ids) -> bool:
     return False
 
 
 class Generation(Iterator[Piece]):
-    """Runs one reply on one engine; iterate it once, stop at any time.
+    """Runs one reply on one sequence; iterate it once, stop at any time.
 
-    Nothing runs before the first piece is asked for. The engine's cache always ends up holding a
-    prefix of prompt and reply, so the next run on the same engine reuses what it can.
+    Nothing runs before the first piece is asked for. The sequence always ends up holding a
+    prefix of prompt and reply, so the next run on it reuses what it can.
 
     Parameters
     ----------
-    engine : Engine
+    sequence : Sequence
         Runs the model; its cache is reused as far as it agrees with the prompt.
     reply : Reply
         Takes the logits; a new one for each run, whose prompt `check_prompt` has let pass.
@@ -52,14 +52,14 @@ class Generation(Iterator[Piece]):
 
     def __init__(
         self,
-        engine: Engine,
+        sequence: Sequence,
         reply: Reply,
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
     ) -> None:
         self.reply = reply
-        self._engine = engine
+        self._sequence = sequence
         self._on_prefill = on_prefill
         self._cancelled = cancelled or _never
         self._make_room = make_room or _no_room
@@ -95,19 +95,19 @@ class Generation(Iterator[Piece]):
                 yield Piece(reply.finish("interrupted"))
                 return
             started = perf_counter()
-            logits = self._engine.step(reply.token_ids[-1:])
+            logits = self._sequence.step(reply.token_ids[-1:])[-1]
             yield self._at_full_context(reply.accept(logits, perf_counter() - started))
 
     def _read_prompt(self) -> Logits | None:
         started = perf_counter()
-        logits, reused = prefill(self._engine, self.reply.prompt.ids, self._on_prefill, self._cancelled)
+        logits, reused = prefill(self._sequence, self.reply.prompt.ids, self._on_prefill, self._cancelled)
         self.reply.prompt_was_read(reused, perf_counter() - started)
         return logits
 
     def _at_full_context(self, piece: Piece) -> Piece:
         """Return `piece`; where no position is left for its token, make room, or end the reply with it."""
-        reply, engine = self.reply, self._engine
-        if reply.finish_reason is not None or len(engine.cached_ids) < engine.context_size:
+        reply, sequence = self.reply, self._sequence
+        if reply.finish_reason is not None or len(sequence.ids) < sequence.context_size:
             return piece
         if self._make_room(reply.token_ids):
             return piece
@@ -115,8 +115,8 @@ class Generation(Iterator[Piece]):
 
 
 def prefill(
-    engine: Engine,
-    ids: Sequence[int],
+    sequence: Sequence,
+    ids: Ids,
     on_progress: PrefillProgress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> tuple[Logits | None, int]:
@@ -124,8 +124,8 @@ def prefill(
 
     Parameters
     ----------
-    engine : Engine
-        Its cache is rewound to the prefix that it shares with `ids`.
+    sequence : Sequence
+        It is rewound to the prefix that it shares with `ids`.
     ids : sequence of int
         The whole prompt, already checked by `check_prompt`.
     on_progress : callable, optional
@@ -141,16 +141,16 @@ def prefill(
         Leading ids that were not run again.
     """
     # The last id always runs: the cache holds keys and values, not logits.
-    reused = min(engine.reusable_prefix(ids), len(ids) - 1)
-    engine.rewind(reused)
+    reused = min(sequence.reusable_prefix(ids), len(ids) - 1)
+    sequence.rewind(reused)
     total = len(ids) - reused
     logits: Logits | None = None
-    for start in range(reused, len(ids), engine.chunk_size):
+    for start in range(reused, len(ids), sequence.chunk_size):
         if on_progress is not None:
             on_progress(start - reused, total)
         if cancelled is not None and cancelled():
             return None, reused
-        logits = engine.step(ids[start : start + engine.chunk_size], len(ids))
+        logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))[-1]
     if on_progress is not None:
         on_progress(total, total)
     return logits, reused

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tinychat.generate.engine import Engine, Logits
 from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.sequence import Ids, Logits, Sequence, logits_of_all
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Model:
-    """A loaded model: engine, tokenizer and chat template in one.
+    """A loaded model: a sequence on its engine, tokenizer and chat template in one.
 
-    One thread at a time may use it. Every run passes all token ids; the engine keeps the keys and
+    One thread at a time may use it. Every run passes all token ids; the sequence keeps the keys and
     values of the last run and computes only what follows the common beginning.
 
     Attributes
@@ -35,7 +36,7 @@ class Model:
         Tokens that end a reply.
     """
 
-    engine: Engine
+    sequence: Sequence
     tokenizer: Tokenizer
     template: ChatTemplate
     stop_ids: frozenset[int]
@@ -50,26 +51,31 @@ class Model:
     @property
     def context_size(self) -> int:
         """Most tokens of prompt and reply together."""
-        return self.engine.context_size
+        return self.sequence.context_size
+
+    @property
+    def vocab_size(self) -> int:
+        """Length of one row of logits: ids are less."""
+        return self.sequence.vocab_size
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Return the token ids of plain text; special tokens' names in it stay plain text."""
         return self.tokenizer.encode(text, add_bos=add_bos)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Ids) -> str:
         """Return the text of `ids`, special tokens left out."""
         return self.tokenizer.decode(ids)
 
-    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
         """Return the text that the chat template makes of messages with `role` and `content`."""
         # The marks that keep their contents apart from control tokens are for `render_ids` only.
         return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
 
-    def render_ids(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
+    def render_ids(self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of the rendered messages; their contents never become special tokens."""
         return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt)
 
-    def logits(self, ids: Sequence[int]) -> Logits:
+    def logits(self, ids: Ids) -> Logits:
         """Run `ids` from an empty context.
 
         Returns
@@ -84,12 +90,12 @@ class Model:
         SettingError
             If there are no ids, or one is outside the vocabulary.
         """
-        check_prompt(ids, self.engine.vocab_size, self.engine.context_size)
-        return self.engine.logits(ids)
+        check_prompt(ids, self.vocab_size, self.context_size)
+        return logits_of_all(self.sequence, ids)
 
     def stream(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Ids,
         *,
         joins_prompt: bool = True,
         on_prefill: PrefillProgress | None = None,
@@ -136,13 +142,13 @@ class Model:
         make_room: MakeRoom | None = None,
     ) -> Generation:
         """Begin the reply to a prompt; parameters and errors are those of `stream`."""
-        check_prompt(prompt.ids, self.engine.vocab_size, self.context_size)
+        check_prompt(prompt.ids, self.vocab_size, self.context_size)
         reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
-        return Generation(self.engine, reply, on_prefill, cancelled, make_room)
+        return Generation(self.sequence, reply, on_prefill, cancelled, make_room)
 
     def generate(
         self,
-        ids: Sequence[int],
+        ids: Ids,
         max_tokens: int | None = 64,
         temperature: float = 0.0,
         ignore_eos: bool = False,
@@ -191,13 +197,17 @@ def load_folder(
     """
     # Imported here so that light commands do not load Numba, Jinja and the tokenizers.
     from tinychat.model.config import ModelConfig
+    from tinychat.model.context import check_context
     from tinychat.model.loading import load_engine
     from tinychat.text.stop import stop_ids
     from tinychat.text.template import load_template
     from tinychat.text.tokenizer import load_tokenizer
 
-    engine = load_engine(folder, context_size=context, threads=threads, kv=kv, progress=progress)
+    if context is not None:
+        check_context(context)
+    engine = load_engine(folder, threads=threads, kv=kv, progress=progress)
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
     config = ModelConfig.from_file(folder / "config.json")
-    return Model(engine, tokenizer, template, stop_ids(folder, tokenizer, template), config, folder)
+    sequence = engine.sequence(context)
+    return Model(sequence, tokenizer, template, stop_ids(folder, tokenizer, template), config, folder)

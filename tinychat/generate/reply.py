@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tinychat.generate.engine import Logits
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
+from tinychat.generate.sequence import Logits
 from tinychat.generate.stopping import StopStringFilter
 from tinychat.text.detokenizer import Detokenizer
 

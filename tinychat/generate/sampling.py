@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import ModelFolderError
-from tinychat.generate.engine import Logits
 from tinychat.generate.request import Request
+from tinychat.generate.sequence import Logits
 
 # A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
 # its probability; leaving those out first makes sorting cheap for large vocabularies.

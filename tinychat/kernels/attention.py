@@ -50,11 +50,11 @@ class AttentionScratch(NamedTuple):
 
 
 @inlined
-def load_rows_of(item, qkv, d):
+def load_rows_of(item, qkv, positions, d):
     """Note an item's positions, copy its queries; rows past the last, which fill up its last tile, repeat it."""
     for r in range(ITEM_ROWS):
         row = min(item.row0 + r, item.rows - 1)
-        item.positions[r] = item.start + row // item.group
+        item.positions[r] = positions[row // item.group]
     for r in range(tiles_of(item) * ROWS):
         row = min(item.row0 + r, item.rows - 1)
         start = row // item.group * qkv.shape[1] + (item.g * item.group + row % item.group) * d
@@ -130,31 +130,31 @@ def finish(item, total, out, d, padded):
 
 
 @inlined
-def item_of(scratch, thread, unit, G, group, rows, start, window):
+def item_of(scratch, thread, unit, G, group, rows, window):
     """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
     g, row0 = unit % G, unit // G * ITEM_ROWS
     queries, scores, weights = scratch.queries[thread], scratch.scores[thread], scratch.weights[thread]
-    return Item(queries, scores, weights, scratch.positions[thread], g, group, row0, rows, start, window)
+    return Item(queries, scores, weights, scratch.positions[thread], g, group, row0, rows, window)
 
 
 @inlined
-def attend_one(thread, threads, mailbox, qkv, group, d, start, window, cache, scratch, out):
+def attend_one(thread, threads, mailbox, qkv, group, d, positions, window, cache, scratch, out):
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
     G, padded = cache.keys.shape[0], cache.values.shape[2]
     items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
-    first, last = max(0, start + 1 - window) // CHUNK, start // CHUNK + 1
+    first, last = max(0, positions[0] + 1 - window) // CHUNK, positions[0] // CHUNK + 1
     count = last - first
     unit = take(mailbox, thread)
     while unit < items * count:
-        item = item_of(scratch, thread, unit // count, G, group, group, start, window)
-        load_rows_of(item, qkv, d)
+        item = item_of(scratch, thread, unit // count, G, group, group, window)
+        load_rows_of(item, qkv, positions, d)
         attend_chunk(item, cache, scratch.partials[unit], first + unit % count)
         unit = take(mailbox, thread)
     settle(mailbox, thread, threads, items * count)
     first_item, last_item = share(thread, barrier(mailbox, thread), items)
     total = scratch.totals[thread]
     for number in range(first_item, last_item):
-        item = item_of(scratch, thread, number, G, group, group, start, window)
+        item = item_of(scratch, thread, number, G, group, group, window)
         clear(total, tiles_of(item), padded)
         for unit in range(number * count, (number + 1) * count):
             merge(total, scratch.partials[unit], tiles_of(item), padded)
@@ -162,15 +162,15 @@ def attend_one(thread, threads, mailbox, qkv, group, d, start, window, cache, sc
 
 
 @inlined
-def attend_many(thread, threads, mailbox, T, qkv, group, d, start, window, cache, scratch, out):
+def attend_many(thread, threads, mailbox, T, qkv, group, d, positions, window, cache, scratch, out):
     """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
     G, padded, rows = cache.keys.shape[0], cache.values.shape[2], T * group
     total, part = scratch.totals[thread], scratch.partials[thread]
     items = G * ((rows + ITEM_ROWS - 1) // ITEM_ROWS)
     unit = take(mailbox, thread)
     while unit < items:
-        item = item_of(scratch, thread, items - 1 - unit, G, group, rows, start, window)
-        load_rows_of(item, qkv, d)
+        item = item_of(scratch, thread, items - 1 - unit, G, group, rows, window)
+        load_rows_of(item, qkv, positions, d)
         clear(total, tiles_of(item), padded)
         first, last = seen_by(item)
         for chunk in range(first // CHUNK, (last + CHUNK - 1) // CHUNK):
@@ -182,14 +182,15 @@ def attend_many(thread, threads, mailbox, T, qkv, group, d, start, window, cache
 
 
 @kernel
-def attend(thread, threads, mailbox, T, qkv, heads, d, start, window, cache, scratch, out):
-    """Attend from positions ``start..start + T`` to all that the cache holds up to each of them.
+def attend(thread, threads, mailbox, T, qkv, heads, d, positions, window, cache, scratch, out):
+    """Attend from T tokens of one sequence to all that its cache holds up to each of them.
 
-    qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; heads : H; d : their size; window : positions a
-    query sees, itself included; cache : one layer's front buffers, already appended to; out : float32 [>= T, >= H d].
+    qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; heads : H; d : their size; positions : int64
+    [>= T], one after the other; window : positions a query sees, itself included; cache : one layer's front buffers,
+    already appended to; out : float32 [>= T, >= H d].
     """
     group = heads // cache.keys.shape[0]
     if T == 1:
-        attend_one(thread, threads, mailbox, qkv, group, d, start, window, cache, scratch, out)
+        attend_one(thread, threads, mailbox, qkv, group, d, positions, window, cache, scratch, out)
     else:
-        attend_many(thread, threads, mailbox, T, qkv, group, d, start, window, cache, scratch, out)
+        attend_many(thread, threads, mailbox, T, qkv, group, d, positions, window, cache, scratch, out)

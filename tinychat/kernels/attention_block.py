@@ -64,7 +64,6 @@ class Item(NamedTuple):
     group: int  # how many query heads share it
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
-    start: int  # position of row 0
     window: int
 
 

@@ -4,6 +4,7 @@ Float arrays are float32, or uint16 standing for float16, which Numba does not h
 loaded and are rounded half to even when stored.
 """
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -33,6 +34,45 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
     """Emit the address of the flat element `index` of a C-contiguous array."""
     data = arrayobj.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
+
+
+def places_of(arrays) -> np.ndarray:
+    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64."""
+    return np.array([number for array in arrays for number in (array.ctypes.data, *array.shape)], np.int64)
+
+
+@intrinsic
+def arrays_at(typingctx, like, places):
+    """Return a tuple of arrays, each of the type of that in `like`, from where `places_of` found others.
+
+    Whoever wrote the places keeps those alive.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        numbers = arrayobj.make_array(signature.args[1])(context, builder, arguments[1]).data
+        arrays, index = [], 0
+        for kind in like.types:
+            address, *shape = (
+                builder.load(builder.gep(numbers, [ir.Constant(ir.IntType(64), index + i)]))
+                for i in range(1 + kind.ndim)
+            )
+            arrays.append(array_from(context, builder, kind, address, shape))
+            index += 1 + kind.ndim
+        return context.make_tuple(builder, like, arrays)
+
+    return like(like, places), codegen
+
+
+def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:
+    """Emit a C-contiguous array of that type at an address, which does not own its memory."""
+    array = arrayobj.make_array(kind)(context, builder)
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides = [itemsize]
+    for length in shape[:0:-1]:
+        strides.insert(0, builder.mul(strides[0], length))
+    data = builder.inttoptr(address, array.data.type)
+    arrayobj.populate_array(array, data, shape, strides, itemsize, meminfo=None)
+    return array._getvalue()
 
 
 @intrinsic

@@ -48,11 +48,11 @@ def rotate(x, place, cos_sin, d, factor):
 
 
 @kernel
-def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, eps, cache):
-    """Rotate queries and keys where they stand, append keys and values of positions ``start..start + T``.
+def rope_append(thread, threads, T, qkv, heads, cos_sin, positions, q_gain, k_gain, eps, cache):
+    """Rotate queries and keys where they stand, append keys and values at their positions, which ascend.
 
     qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; heads : H; cos_sin : float32 [>= T, d], cos then sin;
-    q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
+    positions : int64 [>= T]; q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
     """
     G, d = cache.keys.shape[0], cos_sin.shape[1]
     factor = np.float32(1.4426950408889634 / np.sqrt(d))
@@ -66,5 +66,5 @@ def rope_append(thread, threads, T, qkv, heads, cos_sin, start, q_gain, k_gain, 
         else:
             norm_head(qkv, place, k_gain, eps, d)
             rotate(qkv, place, cos_sin[t], d, np.float32(1))
-            store_key(cache, h - heads, start + t, qkv, place, d)
-            store_value(cache, h - heads, start + t, qkv, place + G * d, d, t == T - 1)
+            store_key(cache, h - heads, positions[t], qkv, place, d)
+            store_value(cache, h - heads, positions[t], qkv, place + G * d, d, t == T - 1)

@@ -1,1 +1,1 @@
-"""The model: its configuration, folder, KV cache and decoder."""
+"""The model: its configuration, folder, KV cache, engine and sequences."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tinychat.errors import FieldError, SettingError
 from tinychat.kernels.attention_block import BLOCK
 from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
+from tinychat.kernels.memory import places_of
 from tinychat.kernels.rewrite import rewrite
 from tinychat.model.config import ModelConfig
 from tinychat.model.layout import padded
@@ -41,11 +42,19 @@ class KVCache:
         self.kv = kv
         self.ids: list[int] = []
         self.front = self._allocate(context_size, kv)
+        self._placed = self.front, places_of(self.front)
 
     @property
     def length(self) -> int:
         """Positions stored."""
         return len(self.ids)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Where the front buffers are, for `kernels.memory.arrays_at`."""
+        if self._placed[0] is not self.front:
+            self._placed = self.front, places_of(self.front)
+        return self._placed[1]
 
     @property
     def bytes_per_position(self) -> int:
@@ -86,10 +95,16 @@ class KVCache:
             raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
         self._rewrite(np.arange(self.length), context_size, kv or self.kv)
 
+    def copy(self) -> "KVCache":
+        """Return a cache of its own memory that holds the same."""
+        other = KVCache(self.config, self.context_size, self.kv)
+        self._write(other.front, np.arange(self.length))
+        other.append(self.ids)
+        return other
+
     def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:
         back = self._allocate(context_size, kv)
-        rows = np.empty((1, self.config.head_dim), np.float32)
-        rewrite(0, 1, self.front, back, sources, self._turns(sources), rows)
+        self._write(back, sources)
         ids = [self.ids[source] for source in sources]
         # Ctrl-C may come between any two of these: an empty cache is valid with either buffers, as is the smaller size.
         self.ids = []
@@ -97,6 +112,11 @@ class KVCache:
         self.front, self.kv = back, kv
         self.context_size = context_size
         self.ids = ids
+
+    def _write(self, back: CacheBuffers, sources: NDArray[np.int64]) -> None:
+        """Fill position j of `back` with ``sources[j]`` of the front."""
+        rows = np.empty((1, self.config.head_dim), np.float32)
+        rewrite(0, 1, self.front, back, sources, self._turns(sources), rows)
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one."""

@@ -16,6 +16,7 @@ from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.kv import layer_of_cache
 from tinychat.kernels.linear import head, linear, tokens_per_tile
+from tinychat.kernels.memory import arrays_at
 from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import THREADS, barrier, begin, release
@@ -67,22 +68,29 @@ class Scratch(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One call's particulars, for T of up to C tokens."""
+    """What one call runs: T of up to C rows, each a token of some sequence; and where memory is that changes."""
 
-    numbers: np.ndarray  # int64 [3]: T, the first position, for how many of the last tokens to give logits
+    counts: np.ndarray  # int64 [2]: T; for how many of the last rows to give logits
     ids: np.ndarray  # int64 [C]
+    positions: np.ndarray  # int64 [C]
+    sequences: np.ndarray  # int64 [C]: which of the caches is the row's; today all rows of a job have the same
+    caches: np.ndarray  # int64 [1, places of the buffers of one cache]
+    attention: np.ndarray  # int64 [places of attention's scratch]
     cos_sin: np.ndarray  # float32 [C, d]
     logits: np.ndarray  # float32 [C, V padded to 16]
 
 
 @written_in
 def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, scratch, job):
-    """Run a job's tokens from its first position on, appending to the cache; leave logits of the last ones.
+    """Run a job's rows, appending to the cache; leave logits of the last ones.
 
-    cache : the front buffers of all layers (`kernels.kv`); x : activations in the form that the linears read.
+    cache, attention : only their types count. The job says where the arrays are: a thread looks that up when the job
+    has begun, and uses it only while the others wait for it, so it never meets those of another job. x : activations in
+    the form that the linears read.
     """
     p, s, cos_sin = parameters, scratch, job.cos_sin
-    T, start, outputs = job.numbers[0], job.numbers[1], job.numbers[2]
+    T, outputs = job.counts[0], job.counts[1]
+    cache, attention = arrays_at(cache, job.caches[job.sequences[0]]), arrays_at(attention, job.attention)
     heads, d, D, F, eps = (
         sizes.num_attention_heads,
         sizes.head_dim,
@@ -106,9 +114,9 @@ def forward(thread, threads, mailbox, parameters, sizes, cache, x, attention, sc
         linear(thread, threads, mailbox, qkv_proj, x, T, s.qkv, at, s.tiles, alone)
         threads = barrier(mailbox, thread)
         q_gain, k_gain = p.norms.q_norm[layer], p.norms.k_norm[layer]
-        rope_append(thread, threads, T, s.qkv, heads, cos_sin, start, q_gain, k_gain, eps, kv)
+        rope_append(thread, threads, T, s.qkv, heads, cos_sin, job.positions, q_gain, k_gain, eps, kv)
         threads = barrier(mailbox, thread)
-        attend(thread, threads, mailbox, T, s.qkv, heads, d, start, window, kv, attention, s.attended)
+        attend(thread, threads, mailbox, T, s.qkv, heads, d, job.positions, window, kv, attention, s.attended)
         threads = barrier(mailbox, thread)
         write_plain(thread, threads, T, s.attended, o_proj, x, tokens, s.rows)
         threads = barrier(mailbox, thread)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from tinychat.errors import FieldError
 from tinychat.held_signals import held_signals
 from tinychat.model.config import ModelConfig
-from tinychat.model.context import DEFAULT_CONTEXT, check_context
 from tinychat.model.folder import open_model_folder
 from tinychat.model.layout import Quantization
 
 if TYPE_CHECKING:
-    from tinychat.model.decoder import Decoder
+    from tinychat.model.engine import Engine
 
 MAX_THREADS = 1024
 NARROW_SIZE = 512
@@ -31,25 +30,22 @@ def usual_kv(config: ModelConfig, quantization: Quantization) -> str:
 def load_engine(
     folder: Path,
     *,
-    context_size: int | None = None,
     threads: int | None = None,
     fewest_threads: int = 1,
     kv: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> "Decoder":
+) -> "Engine":
     """Open a model folder, and compile the kernels if this machine has not done so yet.
 
     Parameters
     ----------
     folder : Path
-    context_size : int, optional
-        Capacity in positions; the model's own when omitted, at most 8192.
     threads : int, optional
         Most threads; all cores that this process may use when omitted.
     fewest_threads : int
         How many at least, where other programs hold the cores: as many as `threads` to have a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
-        Type of the cache (`kernels.kv`); `usual_kv` when omitted.
+        Type of the sequences' caches (`kernels.kv`); `usual_kv` when omitted.
     progress : callable, optional
         Called with (steps done, steps in all) if kernels have to be compiled.
 
@@ -61,22 +57,15 @@ def load_engine(
         If an argument is out of range.
     """
     opened = open_model_folder(folder)
-    if context_size is not None:
-        check_context(context_size)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
     # Imported late: a wrong folder or setting is told at once.
     with held_signals():
         from tinychat.kernels.setup import available_cores
-        from tinychat.model.decoder import Decoder
+        from tinychat.model.engine import Engine
         from tinychat.model.warmup import compile_kernels
 
-    decoder = Decoder(
-        opened,
-        context_size or min(opened.config.max_position_embeddings, DEFAULT_CONTEXT),
-        threads or available_cores(),
-        kv or usual_kv(opened.config, opened.quantization),
-        fewest_threads,
-    )
-    compile_kernels(decoder, progress)
-    return decoder
+    kv = kv or usual_kv(opened.config, opened.quantization)
+    engine = Engine(opened, threads or available_cores(), kv, fewest_threads)
+    compile_kernels(engine, progress)
+    return engine

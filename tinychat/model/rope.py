@@ -44,23 +44,28 @@ def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int
 
 
 class RopeTable:
-    """Cosines and sines of a context's positions, computed as far as they are asked for.
+    """Cosines and sines of positions from 0 on, computed as far as they are asked for.
 
     Parameters
     ----------
     config : ModelConfig
-    context_size : int
-        Positions; memory is taken as they are filled.
     """
 
-    def __init__(self, config: ModelConfig, context_size: int) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         self._frequencies = inverse_frequencies(config, config.max_position_embeddings)
         self._factor = attention_factor(config.rope_scaling)
-        self._table = np.empty((context_size, config.head_dim), np.float32)
+        self._table = np.empty((0, config.head_dim), np.float32)
         self._filled = 0
 
     def __getitem__(self, positions: slice) -> NDArray[np.float32]:
         """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
+        if positions.stop > len(self._table):
+            # Room for many, of which few are computed: a step shall not wait for more than it needs.
+            longer = np.empty(
+                (max(positions.stop + TABLE_STEP, 2 * len(self._table)), self._table.shape[1]), np.float32
+            )
+            longer[: self._filled] = self._table[: self._filled]
+            self._table = longer
         while self._filled < positions.stop:
             start, stop = self._filled, min(self._filled + TABLE_STEP, len(self._table))
             self._table[start:stop] = _rows(self._frequencies, self._factor, start, stop)

@@ -4,8 +4,9 @@ import numpy as np
 
 from tinychat.kernels.attention import CHUNK, AttentionScratch
 from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
-from tinychat.kernels.kv import PER_LANE
+from tinychat.kernels.kv import PER_LANE, CacheBuffers
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import FloatActivations, QuantizedActivations
 from tinychat.model.config import ModelConfig
@@ -69,11 +70,18 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
     )
 
 
-def allocate_job(config: ModelConfig, chunk_size: int) -> Job:
-    """Return the arrays that carry a call's particulars; rows of logits take memory when they are written."""
+def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, attention: AttentionScratch) -> Job:
+    """Return the arrays that carry a call's particulars; rows of logits take memory when they are written.
+
+    cache : of the engine's type; attention : the first that jobs get.
+    """
     return Job(
-        numbers=np.zeros(3, np.int64),
+        counts=np.zeros(2, np.int64),
         ids=np.zeros(chunk_size, np.int64),
+        positions=np.zeros(chunk_size, np.int64),
+        sequences=np.zeros(chunk_size, np.int64),
+        caches=np.stack([places_of(cache)]),
+        attention=places_of(attention),
         cos_sin=np.zeros((chunk_size, config.head_dim), np.float32),
         logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
     )

@@ -1,4 +1,4 @@
-"""Compiles the forward pass for the types of one decoder, or loads it from the kernel cache."""
+"""Compiles the forward pass for the types of one engine, or loads it from the kernel cache."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,10 @@ from tinychat.held_signals import held_signals
 from tinychat.model.forward import take_part
 
 if TYPE_CHECKING:
-    from tinychat.model.decoder import Decoder
+    from tinychat.model.engine import Engine
 
 TRIED_NUMBA = ["0", "68"]
-# Functions that one decoder compiles; only the progress bar's length hangs on it.
+# Functions that one engine compiles; only the progress bar's length hangs on it.
 COMPILED_FUNCTIONS = 45
 
 
@@ -50,13 +50,13 @@ class CompilationCounter(Listener):  # type: ignore[misc]
             self._progress(done, COMPILED_FUNCTIONS)
 
 
-def compile_kernels(decoder: "Decoder", progress: Callable[[int, int], None] | None) -> None:
-    """Make the decoder's compiled function ready without running it; Ctrl-C counts between two functions."""
+def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
+    """Make the engine's compiled function ready without running it; Ctrl-C counts between two functions."""
     with held_signals() as let_signals_act:
         counter = CompilationCounter(progress, let_signals_act)
         with install_listener("numba:compile", counter):
-            load_without_refresh(take_part, decoder.call_arguments())
-            decoder.compile()
+            load_without_refresh(take_part, engine.call_arguments())
+            engine.compile()
         counter.finish()
 
 

@@ -1,18 +1,19 @@
-"""What the generation loop needs from a model: ids in, logits out, and a cache that it can rewind."""
+"""What the generation loop needs of a sequence: ids in, logits out, and a past that it can rewind."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import abc
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+Ids = abc.Sequence[int]
 Logits = npt.NDArray[np.float32]
 
 
-class Engine(Protocol):
-    """A decoder with its KV cache.
+class Sequence(Protocol):
+    """Token ids that have run, and the cache of their keys and values.
 
     Attributes
     ----------
@@ -22,7 +23,7 @@ class Engine(Protocol):
         Capacity of the cache in positions.
     chunk_size : int
         Most ids that one `step` takes.
-    cached_ids : list of int
+    ids : list of int
         Token ids whose keys and values the cache holds; read-only for callers.
     """
 
@@ -33,9 +34,9 @@ class Engine(Protocol):
     @property
     def chunk_size(self) -> int: ...  # noqa: D102
     @property
-    def cached_ids(self) -> list[int]: ...  # noqa: D102
+    def ids(self) -> list[int]: ...  # noqa: D102
 
-    def reusable_prefix(self, ids: Sequence[int]) -> int:
+    def reusable_prefix(self, ids: Ids) -> int:
         """Return how many leading ids of `ids` the cache holds and may use again."""
         ...
 
@@ -51,18 +52,23 @@ class Engine(Protocol):
         """Give the cache another capacity; what it holds stays."""
         ...
 
-    def step(self, ids: Sequence[int], sequence_length: int | None = None) -> Logits:
-        """Run `ids` after the cached ones and return the last one's logits.
+    def step(self, ids: Ids, sequence_length: int | None = None, *, outputs: int = 1) -> Logits:
+        """Run `ids` after the cached ones and return the logits after the last `outputs` of them.
 
         `sequence_length` is that of the whole prompt of which `ids` may be a part.
 
         Returns
         -------
-        float32 [vocab_size]
-            A view that the next step overwrites.
+        float32 [outputs, vocab_size]
         """
         ...
 
-    def logits(self, ids: Sequence[int]) -> Logits:
-        """Return the logits of all positions, float32 [T, vocab_size], from an empty context."""
-        ...
+
+def logits_of_all(sequence: Sequence, ids: Ids) -> Logits:
+    """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size]."""
+    sequence.rewind(0)
+    rows = np.empty((len(ids), sequence.vocab_size), np.float32)
+    for start in range(0, len(ids), sequence.chunk_size):
+        part = ids[start : start + sequence.chunk_size]
+        rows[start : start + len(part)] = sequence.step(part, len(ids), outputs=len(part))
+    return rows
