@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import reference
-from kernels.kernel_inputs import on_threads, round_up
+from kernels.kernel_inputs import in_shares, round_up
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
@@ -29,7 +29,7 @@ def quantize(rows, method="int4", group_size=32, threads=1):
     scales = np.full((blocks, K // group_size, LANES), 99, np.int8)
     row_scales = np.full((blocks, LANES), np.nan, np.float32)
     sums = np.zeros((threads, 2))
-    on_threads(quantize_share, threads, rows, BITS[method], INT4_ENDS, packed, scales, row_scales, sums)
+    in_shares(quantize_share, threads, rows, BITS[method], INT4_ENDS, packed, scales, row_scales, sums)
     return packed, scales, row_scales, sums.sum(axis=0)
 
 

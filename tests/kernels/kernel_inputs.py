@@ -1,6 +1,7 @@
 """Inputs for the kernels: random packed weights and what they mean, activations and scratch of the right sizes."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -8,6 +9,7 @@ import reference
 
 from tinychat.kernels.linear import TILE_FLOATS, tokens_per_tile
 from tinychat.kernels.policy import FLAGS
+from tinychat.kernels.threads import Team, new_queue
 from tinychat.kernels.weights import (
     Float32Weight,
     FloatActivations,
@@ -104,19 +106,35 @@ def meaning(method, x, T, K, group_size=32):
     return codes * np.repeat(scales.astype(np.float64), group_size, axis=1)
 
 
-def scratch_rows(threads, K):
-    return np.zeros((threads, K + LANES), np.float32)
+class Scratch(NamedTuple):
+    """What the stages around a linear take of the scratch."""
+
+    x: Any
+    rows: np.ndarray
+    tiles: np.ndarray
 
 
-def tile_buffers(threads):
-    return np.zeros((threads, TILE_FLOATS), np.float32)
+def scratch_of(x, threads, K):
+    """Return scratch for `threads` threads and rows of K, with activations `x`."""
+    rows, tiles = np.zeros((threads, K + LANES), np.float32), np.zeros((threads, TILE_FLOATS), np.float32)
+    return Scratch(x, rows, tiles)
 
 
-def on_threads(kernel, threads, *arguments):
-    """Call a kernel for each thread, all at once: kernels release the interpreter's lock."""
-    if threads == 1:
-        kernel(0, 1, *arguments)
-        return
+def team_of(threads):
+    """Return what each thread of a team knows of it."""
+    queue, clocks = new_queue(threads, threads), np.zeros(1, np.int64)
+    return [Team(thread, queue, clocks) for thread in range(threads)]
+
+
+def on_threads(stage, threads, *arguments):
+    """Call a stage for each thread, all at once: compiled code releases the interpreter's lock."""
+    with ThreadPoolExecutor(threads) as pool:
+        for result in [pool.submit(stage, member, *arguments) for member in team_of(threads)]:
+            result.result()
+
+
+def in_shares(kernel, threads, *arguments):
+    """Call a kernel that knows no team for each thread, all at once."""
     with ThreadPoolExecutor(threads) as pool:
         for result in [pool.submit(kernel, thread, threads, *arguments) for thread in range(threads)]:
             result.result()

@@ -12,12 +12,12 @@ from kernels.kernel_inputs import (
     empty_activations,
     on_threads,
     random_weight,
-    scratch_rows,
-    tokens_of,
+    scratch_of,
 )
 
-from tinychat.kernels.activations import write_normed, write_plain, write_swiglu
+from tinychat.kernels.activations import quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.dot4 import DOT_ZERO
+from tinychat.model.forward import Sizes
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -35,6 +35,11 @@ def seeds_of(sums):
     return np.float32(1.5 * 2**23).view(np.int32) - (128 - DOT_ZERO) * sums
 
 
+def sizes_of(size):
+    """Return sizes of which one row's is `size`."""
+    return Sizes(0, 0, 0, size, size, NORM_EPS)
+
+
 def weight_of(method, K, group_size):
     return random_weight(np.random.default_rng(0), method, 16, K, group_size)[0]
 
@@ -42,8 +47,7 @@ def weight_of(method, K, group_size):
 def write(writer, method, T, K, group_size, *arguments, threads=1):
     """Run a kernel that writes activations; return them."""
     x = empty_activations(method, T, K, group_size)
-    rows = scratch_rows(threads, K)
-    on_threads(writer, threads, T, *arguments, weight_of(method, K, group_size), x, tokens_of(T), rows)
+    on_threads(writer, threads, T, *arguments, weight_of(method, K, group_size), scratch_of(x, threads, K))
     return x
 
 
@@ -81,7 +85,7 @@ def assert_activations(method, x, expected, T, K, group_size, relative, absolute
 @sizes
 def test_plain_rows(method, T, size, K, group_size, rng):
     values = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
-    x = write(write_plain, method, T, K, group_size, values)
+    x = write(quantize_plain, method, T, K, group_size, values)
     assert_activations(method, x, values.astype(np.float64), T, K, group_size, relative=0)
 
 
@@ -91,7 +95,7 @@ def test_plain_rows(method, T, size, K, group_size, rng):
 def test_normed_rows(method, T, size, K, group_size, rng):
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
     gain = padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0]
-    x = write(write_normed, method, T, K, group_size, hidden, gain, size, NORM_EPS)
+    x = write(quantize_normed, method, T, K, group_size, hidden, gain, sizes_of(size))
     expected = np.zeros((T, K))
     expected[:, :size] = reference.rms_norm(hidden[:, :size], gain[:size], float(NORM_EPS))
     assert_activations(method, x, expected, T, K, group_size, relative=(size / 32 + 8) * EPS)
@@ -103,7 +107,7 @@ def test_normed_rows(method, T, size, K, group_size, rng):
 def test_swiglu_rows(method, T, size, K, group_size, rng):
     gate, up = rng.standard_normal((2, T, size)).astype(np.float32) * 4
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
-    x = write(write_swiglu, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), size)
+    x = write(quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), sizes_of(size))
     expected = np.zeros((T, K))
     expected[:, :size] = reference.swiglu(gate, up)
     # exp2's argument carries a rounding of |gate|; every other step one of the result.
@@ -115,7 +119,7 @@ def test_swiglu_rows(method, T, size, K, group_size, rng):
 def test_swiglu_survives_extreme_gates(method):
     gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
     gate_up = np.concatenate([gate, np.full(16, 0.5, np.float32), np.zeros(16, np.float32)])[None]
-    x = write(write_swiglu, "f32", 1, 16, 32, gate_up, 16)
+    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, sizes_of(16))
     expected = reference.swiglu(gate[None], np.float64(0.5))
     # The exponential stops at 2**127: a gate of -1e30 leaves 1e30 / 2**127.
     assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
@@ -125,7 +129,7 @@ def test_swiglu_survives_extreme_gates(method):
 def test_values_on_the_scale_keep_their_codes(method, rng):
     codes = rng.integers(-127, 128, (3, 64))
     codes[:, ::32] = 127
-    x = write(write_plain, method, 3, 64, 32, (codes * 0.25).astype(np.float32))
+    x = write(quantize_plain, method, 3, 64, 32, (codes * 0.25).astype(np.float32))
     np.testing.assert_array_equal(decode(x, 3, 64)[0], codes)
     np.testing.assert_array_equal(decode(x, 3, 64)[1], 0.25)
 
@@ -134,7 +138,7 @@ def test_values_on_the_scale_keep_their_codes(method, rng):
 def test_ties_round_to_even(method):
     ties = np.zeros((1, 32), np.float32)
     ties[0, :5] = 127, 0.5, 1.5, -2.5, -3.5
-    x = write(write_plain, method, 1, 32, 32, ties)
+    x = write(quantize_plain, method, 1, 32, 32, ties)
     assert decode(x, 1, 32)[0][0, :5].tolist() == [127, 0, 2, -2, -4]
 
 
@@ -143,7 +147,7 @@ def test_ties_round_to_even(method):
 def test_tiny_and_huge_rows_stay_themselves(method, magnitude):
     values = np.full((2, 64), magnitude, np.float32)
     values[1] *= -1
-    x = write(write_plain, method, 2, 64, 32, values)
+    x = write(quantize_plain, method, 2, 64, 32, values)
     codes, scales, seeds = decode(x, 2, 64)
     # Where 127 / max|x| overflows the row counts as zero: its products are below 1e-36 anyway.
     got = codes * np.repeat(scales.astype(np.float64), 32, axis=1)
@@ -154,7 +158,7 @@ def test_tiny_and_huge_rows_stay_themselves(method, magnitude):
 @quantized
 def test_codes_equal_the_reference_but_for_ties(method, rng):
     values = rng.standard_normal((17, 512)).astype(np.float32)
-    x = write(write_plain, method, 17, 512, 32, values)
+    x = write(quantize_plain, method, 17, 512, 32, values)
     codes, scales, _ = decode(x, 17, 512)
     expected_codes, expected_scales = reference.quantize_activations(values, 32)
     np.testing.assert_allclose(scales, expected_scales, rtol=EPS)
@@ -168,9 +172,9 @@ def test_threads_share_tokens_and_groups(method, T, rng):
     hidden = rng.standard_normal((T, 192)).astype(np.float32)
     gain, gate_up = np.ones(192, np.float32), rng.standard_normal((T, 400)).astype(np.float32)
     for writer, arguments in [
-        (write_plain, (hidden,)),
-        (write_normed, (hidden, gain, 192, NORM_EPS)),
-        (write_swiglu, (gate_up, 192)),
+        (quantize_plain, (hidden,)),
+        (quantize_normed, (hidden, gain, sizes_of(192))),
+        (quantize_gated, (gate_up, sizes_of(192))),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
         for a, b, c in zip(one, two, five):
@@ -180,9 +184,9 @@ def test_threads_share_tokens_and_groups(method, T, rng):
 @methods
 def test_one_token_is_written_as_among_many(method, rng):
     hidden = rng.standard_normal((17, 192)).astype(np.float32)
-    many = write(write_normed, method, 17, 192, 32, hidden, np.ones(192, np.float32), 192, NORM_EPS)
+    many = write(quantize_normed, method, 17, 192, 32, hidden, np.ones(192, np.float32), sizes_of(192))
     for t in (0, 6, 16):
-        one = write(write_normed, method, 1, 192, 32, hidden[t : t + 1], np.ones(192, np.float32), 192, NORM_EPS)
+        one = write(quantize_normed, method, 1, 192, 32, hidden[t : t + 1], np.ones(192, np.float32), sizes_of(192))
         for alone, among in zip(contents(method, one, 1), contents(method, many, 17)):
             assert alone[0].tobytes() == among[t].tobytes()
 

@@ -16,14 +16,13 @@ from tinychat.kernels.setup import ISA
 PRINT_ASSEMBLY = """
 import sys
 import numpy as np
-from kernels.kernel_inputs import empty_activations, random_weight, tile_buffers
-from tinychat.kernels.linear import linear
-from tinychat.kernels.threads import new_mailbox
+from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
+from tinychat.kernels.linear import FIRST, STORE, multiply_rows
 
 weight, _ = random_weight(np.random.default_rng(0), "int4", 64, 256)
 x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
-linear(0, 1, new_mailbox(1), weight, x, 0, out, 0, tile_buffers(1), False)
-sys.stdout.write("".join(linear.inspect_asm().values()))
+multiply_rows(team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE)
+sys.stdout.write("".join(multiply_rows.inspect_asm().values()))
 """
 
 

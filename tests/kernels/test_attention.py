@@ -8,7 +8,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, rou
 
 from tinychat.kernels.attention import CHUNK, AttentionScratch, attend
 from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
-from tinychat.kernels.threads import new_mailbox
+from tinychat.model.forward import Sizes
 
 NO_WINDOW = 2**31
 LOG2_E = np.log2(np.e)
@@ -40,9 +40,9 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1):
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
     qkv = np.concatenate([scaled, np.full((T, 48), np.nan, np.float32)], axis=1)
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
-    mailbox = new_mailbox(threads)
     scratch = allocate(kv, G, H // G, d, context, threads)
-    on_threads(attend, threads, mailbox, T, qkv, H, d, np.arange(start, start + T), window, cache, scratch, out)
+    sizes, positions = Sizes(0, H, d, 0, 0, EPS), np.arange(start, start + T)
+    on_threads(attend, threads, T, positions, qkv, sizes, window, cache, scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()
     return out[:T, : H * d].reshape(T, H, d)

@@ -10,19 +10,16 @@ from kernels.kernel_inputs import (
     METHODS,
     UNTOUCHED,
     assert_within,
-    compiled,
     empty_activations,
     meaning,
     on_threads,
     random_weight,
-    scratch_rows,
-    tile_buffers,
-    tokens_of,
+    scratch_of,
+    team_of,
 )
 
-from tinychat.kernels.activations import write_plain
-from tinychat.kernels.linear import head, linear
-from tinychat.kernels.threads import new_mailbox
+from tinychat.kernels.activations import quantize_plain
+from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.weights import SplitWeight
 
 LENGTHS = (1, 2, 3, 6, 7, 17, 200)
@@ -38,22 +35,31 @@ def prepare(weight, method, values, group_size=32):
     """Return activations of `values` for `weight`."""
     T, K = values.shape
     x = empty_activations(method, T, K, group_size)
-    write_plain(0, 1, T, values, weight, x, tokens_of(T), scratch_rows(1, K))
+    on_threads(quantize_plain, 1, T, values, weight, scratch_of(x, 1, K))
     return x
 
 
-def apply(weight, x, T, N, threads=1, residual=None, offset=16, run=linear):
+def apply(weight, x, T, N, threads=1, residual=None):
     """Run the linear into a wider array; check that nothing else was written; return [T, N]."""
     out = np.full((T + 2, N + 48), UNTOUCHED)
-    written = out[:T, offset : offset + N]
     if residual is not None:
-        written[:] = residual
-    buffers = tile_buffers(threads)
-    on_threads(run, threads, new_mailbox(threads), weight, x, T, out, offset, buffers, residual is not None)
+        out[:T, :N] = residual
+    on_threads(linear, threads, T, weight, scratch_of(x, threads, 0), out, STORE if residual is None else ADD)
+    return written(out, T, N)
+
+
+def apply_head(weight, x, T, N, threads):
+    """Run the head into a wider array."""
+    out = np.full((T + 2, N + 48), UNTOUCHED)
+    on_threads(head, threads, T, weight, scratch_of(x, threads, 0), out)
+    return written(out, T, N)
+
+
+def written(out, T, N):
+    """Return the part [T, N] of an array; check that nothing else was written."""
     assert (out[T:] == UNTOUCHED).all(), "rows beyond T were written"
-    assert (out[:, :offset] == UNTOUCHED).all(), "columns before the offset were written"
-    assert (out[:, offset + N :] == UNTOUCHED).all(), "columns beyond N were written"
-    return written
+    assert (out[:, N:] == UNTOUCHED).all(), "columns beyond N were written"
+    return out[:T, :N]
 
 
 def tolerance(method, x, w, added, group_size):
@@ -118,11 +124,10 @@ def test_each_row_is_written_by_one_thread(method, rng):
     for T in (1, 17):
         x = prepare(weight, method, rng.standard_normal((T, 64)).astype(np.float32))
         outs = [np.full((T, 80), UNTOUCHED) for _ in range(2)]
-        mailbox, buffers = new_mailbox(2), tile_buffers(2)
+        scratch = scratch_of(x, 2, 0)
         with ThreadPoolExecutor(2) as pool:
             shares = [
-                pool.submit(linear, thread, 2, mailbox, weight, x, T, outs[thread], 0, buffers, False)
-                for thread in range(2)
+                pool.submit(linear, member, T, weight, scratch, outs[member.thread], STORE) for member in team_of(2)
             ]
         for share in shares:
             share.result()
@@ -150,21 +155,15 @@ def test_more_rows_than_one_cache_panel(method, T, rng):
     assert_within(apply(weight, x, T, N), reference.linear(exact, w), tolerance(method, exact, w, 0, 32))
 
 
-@compiled
-def run_head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
-    """Call `head`, which compiled code alone can."""
-    head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual)
-
-
 @lengths
 @pytest.mark.parametrize("threads", [1, 3])
 def test_rows_in_two_kinds_are_those_of_each(T, threads, rng):
     (frequent, _), (rest, _) = (random_weight(rng, method, N, 96) for method, N in [("int8", 32), ("int4", 48)])
     x = prepare(rest, "int4", rng.standard_normal((T, 96)).astype(np.float32))
     expected = np.concatenate([apply(frequent, x, T, 32), apply(rest, x, T, 48)], axis=1)
-    got = apply(SplitWeight(frequent, rest), x, T, 80, threads, run=run_head)
+    got = apply_head(SplitWeight(frequent, rest), x, T, 80, threads)
     assert got.tobytes() == expected.tobytes()
-    assert apply(rest, x, T, 48, threads, run=run_head).tobytes() == expected[:, 32:].tobytes()
+    assert apply_head(rest, x, T, 48, threads).tobytes() == expected[:, 32:].tobytes()
 
 
 @pytest.mark.parametrize("method", ["int4", "int8"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from kernels.cache_inputs import empty_cache, fill_cache, kept, kvs, layer, read_cache, stack, storage_error
-from kernels.kernel_inputs import EPS, assert_within, on_threads, scratch_rows
+from kernels.kernel_inputs import EPS, assert_within, in_shares
 
 from tinychat.kernels.rewrite import rewrite
 
@@ -31,7 +31,7 @@ def moved(cache, d, sources, context, back_kv, threads=1):
     back = stack([empty_cache(back_kv, G, context, d)] * L)
     angles = (np.arange(len(sources)) - sources)[:, None] * frequencies(d)
     turns = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    on_threads(rewrite, threads, cache, back, sources, turns, scratch_rows(threads, d))
+    in_shares(rewrite, threads, cache, back, sources, turns, np.empty((threads, d), np.float32))
     return back
 
 

@@ -1,5 +1,7 @@
 """Rotary embedding and the append to the cache, at positions where the two conventions of pairing differ."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import reference
@@ -7,12 +9,20 @@ from kernels.cache_inputs import empty_cache, kept, kvs, read_cache, read_values
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.kernels.rope import rope_append
+from tinychat.model.forward import Sizes
 
 NORM_EPS = np.float32(1e-6)
 NO_GAIN = np.zeros(0, np.float32)
 HEADS = [(4, 4, 8), (4, 2, 24), (9, 3, 64), (8, 1, 80), (2, 1, 128), (2, 2, 6)]
 
 heads = pytest.mark.parametrize(("H", "G", "d"), HEADS)
+
+
+class Angles(NamedTuple):
+    """What the kernel takes of a job."""
+
+    positions: np.ndarray
+    cos_sin: np.ndarray
 
 
 def angles_of(start, T, d):
@@ -28,8 +38,8 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1):
     T = len(qkv)
     work = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
     cache = empty_cache(kv, G, start + T + 40, d)
-    cos_sin, positions = table(angles_of(start, T, d)), np.arange(start, start + T)
-    on_threads(rope_append, threads, T, work, H, cos_sin, positions, q_gain, k_gain, NORM_EPS, cache)
+    job = Angles(np.arange(start, start + T), table(angles_of(start, T, d)))
+    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, Sizes(0, H, d, 0, 0, NORM_EPS), cache)
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from kernels.kernel_inputs import compiled
+from kernels.kernel_inputs import compiled, on_threads
 
-from tinychat.kernels.threads import barrier, new_mailbox, share
+from tinychat.kernels.threads import Team, barrier, new_queue, share, stage
 
 
 @compiled
@@ -31,22 +31,67 @@ def test_shares_are_contiguous_even_and_complete(threads, items):
 
 
 @compiled
-def meet(thread, mailbox, written, seen):
+def meet(thread, queue, written, seen):
     """In each round write one's own place, meet, read everyone's, and meet again before the next round writes."""
     for i in range(seen.shape[1]):
         written[thread] = i + 1
-        barrier(mailbox, thread)
+        barrier(queue, thread)
         seen[thread, i] = written.min() * 1000 + written.max()
-        barrier(mailbox, thread)
+        barrier(queue, thread)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_what_was_written_before_a_barrier_is_seen_after(threads):
     rounds = 300
-    mailbox = new_mailbox(threads, threads)
+    queue = new_queue(threads, threads)
     written, seen = np.zeros(threads, np.int64), np.zeros((threads, rounds), np.int64)
     with ThreadPoolExecutor(threads) as pool:
-        calls = [pool.submit(meet, thread, mailbox, written, seen) for thread in range(threads)]
+        calls = [pool.submit(meet, thread, queue, written, seen) for thread in range(threads)]
         for call in calls:
             call.result()
     np.testing.assert_array_equal(seen, np.tile(np.arange(1, rounds + 1) * 1001, (threads, 1)))
+
+
+@stage
+@compiled
+def write_own(team, i, written):
+    """Write one's own place."""
+    written[team.thread] = i + 1
+
+
+@stage
+@compiled
+def read_all(team, i, written, seen):
+    """Read everyone's."""
+    seen[team.thread, i] = written.min() * 1000 + written.max()
+
+
+@compiled
+def run_stages(team, written, seen):
+    """Run the two in turns."""
+    for i in range(seen.shape[1]):
+        write_own(team, i, written)
+        read_all(team, i, written, seen)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_stage_ends_when_all_have_done_their_part(threads):
+    rounds = 300
+    written, seen = np.zeros(threads, np.int64), np.zeros((threads, rounds), np.int64)
+    on_threads(run_stages, threads, written, seen)
+    np.testing.assert_array_equal(seen, np.tile(np.arange(1, rounds + 1) * 1001, (threads, 1)))
+
+
+@pytest.mark.parametrize(("first", "noted"), [(0, 0), (1, 6), (3, 4)])
+def test_stages_note_when_they_end_if_that_is_asked_and_while_there_is_room(first, noted):
+    clocks = np.zeros(7, np.int64)
+    clocks[0] = first
+    run_stages(Team(0, new_queue(1), clocks), np.zeros(1, np.int64), np.zeros((1, 50), np.int64))
+    times = clocks[first : first + noted]
+    assert np.count_nonzero(clocks[1:]) == noted
+    assert (np.diff(times[times > 6]) >= 0).all()
+    assert clocks[0] == first + noted
+
+
+def test_a_stage_keeps_its_name_and_what_it_says():
+    assert (write_own.py_func.__name__, write_own.py_func.__doc__) == ("write_own", "Write one's own place.")

@@ -26,13 +26,13 @@ from tinychat.model.thread_count import ThreadCount
 
 
 @compiled
-def count_jobs(thread, threads, mailbox, counts):
+def count_jobs(thread, threads, queue, counts):
     """Count one's own jobs, and meet: no job ends before all have done their part."""
-    while begin(mailbox, thread, threads):
+    while begin(queue, thread, threads):
         counts[thread] += 1
-        barrier(mailbox, thread)
+        barrier(queue, thread)
         if thread == 0:
-            release(mailbox)
+            release(queue)
             return True
     return False
 
@@ -54,11 +54,11 @@ def wait_until(condition):
         time.sleep(0)
 
 
-def park(mailbox):
+def park(queue):
     """Send the workers to sleep, as some milliseconds of nothing to do would."""
-    mailbox[RECALL] = 1
-    wait_until(lambda: (mailbox[STATES + LINE :: LINE] == PARKED).all())
-    mailbox[RECALL] = 0
+    queue[RECALL] = 1
+    wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
+    queue[RECALL] = 0
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
@@ -70,15 +70,15 @@ def test_every_thread_does_its_part_of_every_job(threads):
 
 
 @compiled
-def meet_often(thread, threads, mailbox, rounds, counts):
+def meet_often(thread, threads, queue, rounds, counts):
     """Meet again and again; count whoever is still there after each barrier."""
-    while begin(mailbox, thread, threads):
+    while begin(queue, thread, threads):
         for i in range(rounds.shape[0]):
-            if thread < barrier(mailbox, thread):
+            if thread < barrier(queue, thread):
                 atomic_add(counts, i, 1)
-        barrier(mailbox, thread)
+        barrier(queue, thread)
         if thread == 0:
-            release(mailbox)
+            release(queue)
             return True
     return False
 
@@ -88,28 +88,28 @@ def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
     counts = np.zeros(200, np.int64)
     count = ThreadCount(1, threads)
     team = Team(meet_often, count, (np.zeros(200), counts))
-    mailbox = team._workers.mailbox
+    queue = team._workers.queue
     team.run()
     for _ in range(20):
         counts[:] = 0
-        mailbox = team._workers.mailbox
-        mailbox[PATIENCE] = -1  # every wait is too long
+        queue = team._workers.queue
+        queue[PATIENCE] = -1  # every wait is too long
         workers_awake = team._begin(threads)
         # One thread fewer from each barrier on, down to one; each that is left does its part.
         began = threads if workers_awake else 1
         np.testing.assert_array_equal(counts, np.maximum(began - 1 - np.arange(200), 1))
-        assert mailbox[THREADS] == 1
+        assert queue[THREADS] == 1
 
 
 def test_threads_that_were_let_go_come_back():
     counts = np.zeros(4, np.int64)
     team = Team(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
     team.run()
-    mailbox = team._workers.mailbox
-    mailbox[PATIENCE] = -1
+    queue = team._workers.queue
+    queue[PATIENCE] = -1
     team._begin(3)
-    wait_until(lambda: (mailbox[STATES + LINE :: LINE] == PARKED).all())
-    mailbox[PATIENCE] = 10**12
+    wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
+    queue[PATIENCE] = 10**12
     counts[:] = 0
     wait_until(lambda: team._begin(3))
     np.testing.assert_array_equal(counts[-4:] >= 3, True)
@@ -129,7 +129,7 @@ def test_sleeping_workers_are_woken(threads):
     team, counts = team_of(threads)
     team.run()
     for jobs in range(2, 6):
-        park(team._workers.mailbox)
+        park(team._workers.queue)
         team.run()
         assert (counts == jobs).all()
 

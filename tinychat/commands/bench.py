@@ -25,7 +25,7 @@ from tinychat.model.shapes import SHAPES, config_of
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measure this often; medians count"
 )
-@click.option("--profile", "with_profile", is_flag=True, help="Also time each kind of kernel alone, on one thread")
+@click.option("--profile", "with_profile", is_flag=True, help="Also time each stage of a token's way through the model")
 @load_flags
 @click.pass_obj
 def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, with_profile: bool, **flags: Any) -> None:
@@ -104,6 +104,6 @@ def _write_table(found: Mapping[str, Any]) -> None:
     console = Console(stderr=True)
     console.print(table)
     for part, shares in found.get("profile", {}).items():
-        _write_profile(console, f"{part}, one thread", shares)
+        _write_profile(console, f"{part}, {found['threads']} threads", shares)
     for note in found["notes"]:
         console.print(note, markup=False)

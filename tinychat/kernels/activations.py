@@ -14,8 +14,9 @@ from numba.extending import intrinsic, overload
 
 from tinychat.kernels.dot4 import DOT_ZERO
 from tinychat.kernels.dot_tile import ROUNDER_BITS
+from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
-from tinychat.kernels.policy import FLAGS, inlined, kernel
+from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.simd import (
     I8,
     I32,
@@ -37,7 +38,7 @@ from tinychat.kernels.simd import (
     sum_lanes_i32,
     to_i32,
 )
-from tinychat.kernels.threads import share
+from tinychat.kernels.threads import share_of, stage
 from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, is_weight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
@@ -122,15 +123,15 @@ def overload_write_group(weight, x, row, groups, g, tile, place, tokens):
 
 
 @inlined
-def share_groups(thread, threads, T, count):
-    """Return the tokens and groups (first, last, first, last) that are thread `thread`'s.
+def share_groups(team, T, count):
+    """Return the tokens and groups (first, last, first, last) that are this thread's.
 
     Tokens are shared, or the groups of a single token, so that it keeps every thread busy.
     """
     if T == 1:
-        first, last = share(thread, threads, count)
+        first, last = share_of(team, count)
         return 0, 1, first, last
-    first, last = share(thread, threads, T)
+    first, last = share_of(team, T)
     return first, last, 0, count
 
 
@@ -148,39 +149,39 @@ def inverse_rms(values, start, size, eps):
     return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
 
 
-@kernel
-def write_normed(thread, threads, T, hidden, gain, size, eps, weight, x, tokens, rows):
+@stage
+def quantize_normed(team, T, hidden, gain, sizes, weight, s):
     """RMSNorm each hidden state and write it for `weight`: ``x / rms(x) * gain`` (Zhang and Sennrich, 2019).
 
-    hidden : float32 [>= T, >= K], zero beyond `size`; gain : float32 [K], zero beyond `size`; rows : float32
-    [threads, >= K].
+    hidden : float32 [>= T, >= K], zero beyond D; gain : float32 [K], zero beyond D; sizes : D is the `hidden_size`; s :
+    scratch, whose `rows` are float32 [threads, >= K].
     """
-    row, groups = rows[thread], groups_of(weight)
-    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+    row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
+    first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
         start = t * hidden.shape[1]
-        scale = splat_f32(inverse_rms(hidden, start, size, eps))
+        scale = splat_f32(inverse_rms(hidden, start, sizes.hidden_size, sizes.rms_norm_eps))
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
             store_f32(row, k, multiply(multiply(load_f32(hidden, start + k), scale), load_f32(gain, k)))
         for g in range(first_group, last_group):
-            write_group(weight, x, row, groups, g, t // tokens, t % tokens, tokens)
+            write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
-@kernel
-def write_plain(thread, threads, T, values, weight, x, tokens, rows):
+@stage
+def quantize_plain(team, T, values, weight, s):
     """Write each row of `values` float32 [>= T, >= K] for `weight`, as it is."""
-    groups = groups_of(weight)
-    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+    groups, tokens = groups_of(weight), tokens_per_tile(T)
+    first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
         for g in range(first_group, last_group):
-            write_group(weight, x, values[t], groups, g, t // tokens, t % tokens, tokens)
+            write_group(weight, s.x, values[t], groups, g, t // tokens, t % tokens, tokens)
 
 
-@kernel
-def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
-    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 size + 16]."""
-    row, groups = rows[thread], groups_of(weight)
-    first, last, first_group, last_group = share_groups(thread, threads, T, groups.count)
+@stage
+def quantize_gated(team, T, gate_up, sizes, weight, s):
+    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]."""
+    row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
+    first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
         start = t * gate_up.shape[1]
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
@@ -190,7 +191,7 @@ def write_swiglu(thread, threads, T, gate_up, size, weight, x, tokens, rows):
             else:
                 store_f32(row, k, splat_f32(0.0))
         for g in range(first_group, last_group):
-            write_group(weight, x, row, groups, g, t // tokens, t % tokens, tokens)
+            write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
 @inlined

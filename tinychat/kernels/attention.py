@@ -33,7 +33,7 @@ from tinychat.kernels.attention_block import (
 from tinychat.kernels.memory import load_f32, store_f32, store_one
 from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.simd import LANES, divide, exp2, fma, maximum, multiply, splat_f32, subtract
-from tinychat.kernels.threads import barrier, settle, share, take
+from tinychat.kernels.threads import barrier, settle, share, stage, take
 
 CHUNK = 512
 
@@ -138,23 +138,23 @@ def item_of(scratch, thread, unit, G, group, rows, window):
 
 
 @inlined
-def attend_one(thread, threads, mailbox, qkv, group, d, positions, window, cache, scratch, out):
+def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
     G, padded = cache.keys.shape[0], cache.values.shape[2]
     items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
     first, last = max(0, positions[0] + 1 - window) // CHUNK, positions[0] // CHUNK + 1
     count = last - first
-    unit = take(mailbox, thread)
+    unit = take(team)
     while unit < items * count:
-        item = item_of(scratch, thread, unit // count, G, group, group, window)
+        item = item_of(scratch, team.thread, unit // count, G, group, group, window)
         load_rows_of(item, qkv, positions, d)
         attend_chunk(item, cache, scratch.partials[unit], first + unit % count)
-        unit = take(mailbox, thread)
-    settle(mailbox, thread, threads, items * count)
-    first_item, last_item = share(thread, barrier(mailbox, thread), items)
-    total = scratch.totals[thread]
+        unit = take(team)
+    settle(team, items * count)
+    first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
+    total = scratch.totals[team.thread]
     for number in range(first_item, last_item):
-        item = item_of(scratch, thread, number, G, group, group, window)
+        item = item_of(scratch, team.thread, number, G, group, group, window)
         clear(total, tiles_of(item), padded)
         for unit in range(number * count, (number + 1) * count):
             merge(total, scratch.partials[unit], tiles_of(item), padded)
@@ -162,14 +162,14 @@ def attend_one(thread, threads, mailbox, qkv, group, d, positions, window, cache
 
 
 @inlined
-def attend_many(thread, threads, mailbox, T, qkv, group, d, positions, window, cache, scratch, out):
+def attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
     G, padded, rows = cache.keys.shape[0], cache.values.shape[2], T * group
-    total, part = scratch.totals[thread], scratch.partials[thread]
+    total, part = scratch.totals[team.thread], scratch.partials[team.thread]
     items = G * ((rows + ITEM_ROWS - 1) // ITEM_ROWS)
-    unit = take(mailbox, thread)
+    unit = take(team)
     while unit < items:
-        item = item_of(scratch, thread, items - 1 - unit, G, group, rows, window)
+        item = item_of(scratch, team.thread, items - 1 - unit, G, group, rows, window)
         load_rows_of(item, qkv, positions, d)
         clear(total, tiles_of(item), padded)
         first, last = seen_by(item)
@@ -177,20 +177,20 @@ def attend_many(thread, threads, mailbox, T, qkv, group, d, positions, window, c
             attend_chunk(item, cache, part, chunk)
             merge(total, part, tiles_of(item), padded)
         finish(item, total, out, d, padded)
-        unit = take(mailbox, thread)
-    settle(mailbox, thread, threads, items)
+        unit = take(team)
+    settle(team, items)
 
 
-@kernel
-def attend(thread, threads, mailbox, T, qkv, heads, d, positions, window, cache, scratch, out):
+@stage
+def attend(team, T, positions, qkv, sizes, window, cache, scratch, out):
     """Attend from T tokens of one sequence to all that its cache holds up to each of them.
 
-    qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; heads : H; d : their size; positions : int64
-    [>= T], one after the other; window : positions a query sees, itself included; cache : one layer's front buffers,
-    already appended to; out : float32 [>= T, >= H d].
+    positions : int64 [>= T], one after the other; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first;
+    window : positions a query sees, itself included; cache : one layer's front buffers, already appended to; out :
+    float32 [>= T, >= H d].
     """
-    group = heads // cache.keys.shape[0]
+    group, d = sizes.num_attention_heads // cache.keys.shape[0], sizes.head_dim
     if T == 1:
-        attend_one(thread, threads, mailbox, qkv, group, d, positions, window, cache, scratch, out)
+        attend_one(team, positions, qkv, group, d, window, cache, scratch, out)
     else:
-        attend_many(thread, threads, mailbox, T, qkv, group, d, positions, window, cache, scratch, out)
+        attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out)

@@ -6,9 +6,9 @@ A row is a lane of the packed lines, so this reads one lane of K/8 lines: a few 
 import numpy as np
 from numba.extending import overload
 
-from tinychat.kernels.policy import FLAGS, kernel
+from tinychat.kernels.policy import FLAGS
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.threads import share
+from tinychat.kernels.threads import share_of, stage
 from tinychat.kernels.weights import ZERO, Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
 
@@ -64,9 +64,9 @@ def overload_expand_row(weight, n, out):
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 
-@kernel
-def embed(thread, threads, weight, ids, hidden):
-    """Write ``hidden[t] = W[ids[t]]``; hidden : float32 [>= T, >= K]."""
-    first, last = share(thread, threads, ids.shape[0])
+@stage
+def embed(team, T, weight, ids, hidden):
+    """Write ``hidden[t] = W[ids[t]]``; ids : int64 [>= T]; hidden : float32 [>= T, >= K]."""
+    first, last = share_of(team, T)
     for t in range(first, last):
-        expand_row(weight, np.int64(ids[t]), hidden[t])
+        expand_row(weight, ids[t], hidden[t])

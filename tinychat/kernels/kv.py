@@ -55,12 +55,6 @@ def empty_buffers(kv: str, heads: tuple[int, ...], context: int, d: int) -> Cach
     )
 
 
-@inlined
-def layer_of_cache(cache, layer):
-    """Return one layer's buffers."""
-    return CacheBuffers(cache.keys[layer], cache.values[layer], cache.scales[layer])
-
-
 def per_lane(cache):
     """Return how many numbers share a lane."""
     raise TypeError("only for compiled code")

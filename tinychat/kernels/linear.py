@@ -11,15 +11,16 @@ N*K/2 + N*K/group_size bytes (int4) and is bound by memory. Many tokens are boun
 Reference: ``tests/reference.py``.
 """
 
+import numpy as np
 from numba.extending import overload
 
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
 from tinychat.kernels.dot_tile import add_scaled, dot, seed_tile
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
-from tinychat.kernels.policy import FLAGS, inlined, kernel
+from tinychat.kernels.policy import FLAGS, inlined, kernel, written_in
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
-from tinychat.kernels.threads import barrier, settle, take
+from tinychat.kernels.threads import THREADS, barrier, settle, stage, take
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
 from tinychat.kernels.weights import Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
@@ -36,6 +37,9 @@ TILE_FLOATS = len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
 UNITS_PER_THREAD = 2
+# Not literals, for each of which the kernel would be compiled once more.
+STORE, ADD = np.bool_(False), np.bool_(True)
+FIRST = np.int64(0)
 PREFETCH_BYTES = 4096
 
 
@@ -147,54 +151,64 @@ def unit_rows(weight, blocks, threads, rows):
 
 
 @kernel
-def linear(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
-    """Do whatever rows thread `thread` gets to.
+def multiply_rows(team, T, weight, x, out, offset, buffers, add):
+    """Compute whatever rows this thread gets to; see `linear`.
 
-    x : activations of `T` tokens, tiled by `tokens_per_tile`; out : float32 [>= T, >= offset + N], rows of a stride
-    that is a multiple of 16, as is `offset`, where in them the output begins; buffers : float32 [threads, TILE_FLOATS];
-    residual : bool, add to `out`.
+    offset : a multiple of 16, where in the rows of `out` the output begins.
     """
     blocks = out_blocks(weight)
-    size = unit_rows(weight, blocks, threads, len(FEW_TOKENS_ROWS) if 1 < T <= len(FEW_TOKENS) else len(ONE_ROW))
-    units = (blocks + size - 1) // size
-    unit = take(mailbox, thread)
+    few = 1 < T <= len(FEW_TOKENS)
+    size = unit_rows(weight, blocks, team.queue[THREADS], len(FEW_TOKENS_ROWS) if few else len(ONE_ROW))
+    units, buffer = (blocks + size - 1) // size, buffers[team.thread]
+    unit = take(team)
     while unit < units:
         first, last = unit * size, min((unit + 1) * size, blocks)
         if T == 1:
-            linear_rows(weight, x, T, out, offset, buffers[thread], residual, first, last, ONE_ROW, ONE_TOKEN)
+            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, ONE_TOKEN)
         elif T <= len(FEW_TOKENS) < len(TOKENS):
-            linear_rows(weight, x, T, out, offset, buffers[thread], residual, first, last, FEW_TOKENS_ROWS, FEW_TOKENS)
+            linear_rows(weight, x, T, out, offset, buffer, add, first, last, FEW_TOKENS_ROWS, FEW_TOKENS)
         else:
-            linear_rows(weight, x, T, out, offset, buffers[thread], residual, first, last, ONE_ROW, TOKENS)
-        unit = take(mailbox, thread)
-    settle(mailbox, thread, threads, units)
+            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, TOKENS)
+        unit = take(team)
+    settle(team, units)
 
 
-def head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+@stage
+@written_in
+def linear(team, T, weight, s, out, add):
+    """Apply a weight to T tokens.
+
+    s : scratch, with `x`, activations of the tokens, and `tiles`, float32 [threads, TILE_FLOATS]; out : float32
+    [>= T, >= N], rows of a stride that is a multiple of 16; add : STORE, or ADD to what `out` holds.
+    """
+    multiply_rows(team, T, weight, s.x, out, FIRST, s.tiles, add)
+
+
+@stage
+@written_in
+def head(team, T, weight, s, out):
     """Do the same for a weight that may be a `SplitWeight`."""
+    multiply_parts(team, T, weight, s.x, out, s.tiles)
+
+
+def multiply_parts(team, T, weight, x, out, buffers):
+    """Apply a weight of any kind."""
     raise TypeError("only for compiled code")
 
 
-@overload(head, jit_options=FLAGS)
-def overload_head(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
+@overload(multiply_parts, jit_options=FLAGS)
+def overload_multiply_parts(team, T, weight, x, out, buffers):
     """Choose by the kind of weight; units of the second part are handed out when all of the first have been."""
 
-    def split(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
-        linear(thread, threads, mailbox, weight.frequent, x, T, out, offset, buffers, residual)
-        threads = barrier(mailbox, thread)
-        second = offset + weight.frequent.packed.shape[0] * LANES
-        linear(thread, threads, mailbox, weight.rest, x, T, out, second, buffers, residual)
+    def split(team, T, weight, x, out, buffers):
+        multiply_rows(team, T, weight.frequent, x, out, FIRST, buffers, STORE)
+        barrier(team.queue, team.thread)
+        multiply_rows(team, T, weight.rest, x, out, weight.frequent.packed.shape[0] * LANES, buffers, STORE)
 
-    def whole(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual):
-        linear(thread, threads, mailbox, weight, x, T, out, offset, buffers, residual)
+    def whole(team, T, weight, x, out, buffers):
+        multiply_rows(team, T, weight, x, out, FIRST, buffers, STORE)
 
     return split if is_weight(weight, SplitWeight) else whole
-
-
-@kernel
-def head_alone(mailbox, weight, x, T, out, buffers):
-    """Apply a weight of any kind on one thread."""
-    head(0, 1, mailbox, weight, x, T, out, 0, buffers, False)
 
 
 def out_blocks(weight):

@@ -7,10 +7,11 @@ as it is, to the bit.
 
 import numpy as np
 
-from tinychat.kernels.kv import layer_of_cache, load_key, load_value, store_key, store_value
+from tinychat.kernels.kv import load_key, load_value, store_key, store_value
 from tinychat.kernels.policy import kernel
 from tinychat.kernels.rope import rotate
 from tinychat.kernels.threads import share
+from tinychat.kernels.weights import layer_of
 
 
 @kernel
@@ -25,7 +26,7 @@ def rewrite(thread, threads, front, back, sources, turns, rows):
     row = rows[thread]
     for item in range(first, last):
         layer, g = item // G, item % G
-        old, new = layer_of_cache(front, layer), layer_of_cache(back, layer)
+        old, new = layer_of(front, layer), layer_of(back, layer)
         for j in range(n):
             load_key(old, g, sources[j], row, d)
             if sources[j] != j:

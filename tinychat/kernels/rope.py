@@ -14,9 +14,9 @@ import numpy as np
 from tinychat.kernels.activations import inverse_rms
 from tinychat.kernels.kv import store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.policy import inlined, kernel
+from tinychat.kernels.policy import inlined
 from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
-from tinychat.kernels.threads import share
+from tinychat.kernels.threads import share_of, stage
 
 
 @inlined
@@ -47,24 +47,24 @@ def rotate(x, place, cos_sin, d, factor):
         store_one(x, place + half + i, (second * cos + first * sin) * factor)
 
 
-@kernel
-def rope_append(thread, threads, T, qkv, heads, cos_sin, positions, q_gain, k_gain, eps, cache):
+@stage
+def rope_append(team, T, job, qkv, q_gain, k_gain, sizes, cache):
     """Rotate queries and keys where they stand, append keys and values at their positions, which ascend.
 
-    qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; heads : H; cos_sin : float32 [>= T, d], cos then sin;
-    positions : int64 [>= T]; q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
+    job : its `positions` are int64 [>= T], its `cos_sin` float32 [>= T, d], cos then sin; qkv : float32 [>= T, >=
+    (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
     """
-    G, d = cache.keys.shape[0], cos_sin.shape[1]
+    G, d, heads, eps = cache.keys.shape[0], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
     factor = np.float32(1.4426950408889634 / np.sqrt(d))
-    first, last = share(thread, threads, T * (heads + G))
+    first, last = share_of(team, T * (heads + G))
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
         place = t * qkv.shape[1] + h * d
         if h < heads:
             norm_head(qkv, place, q_gain, eps, d)
-            rotate(qkv, place, cos_sin[t], d, factor)
+            rotate(qkv, place, job.cos_sin[t], d, factor)
         else:
             norm_head(qkv, place, k_gain, eps, d)
-            rotate(qkv, place, cos_sin[t], d, np.float32(1))
-            store_key(cache, h - heads, positions[t], qkv, place, d)
-            store_value(cache, h - heads, positions[t], qkv, place + G * d, d, t == T - 1)
+            rotate(qkv, place, job.cos_sin[t], d, np.float32(1))
+            store_key(cache, h - heads, job.positions[t], qkv, place, d)
+            store_value(cache, h - heads, job.positions[t], qkv, place + G * d, d, t == T - 1)

@@ -8,6 +8,7 @@ all the rest.
 """
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -16,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tinychat.kernels.memory import element_pointer
-from tinychat.kernels.policy import inlined, kernel
+from tinychat.kernels.policy import inlined, kernel, written_in
 
 # Half a millisecond: longer than threads wait for each other unless one has been taken off its core. Yielding sooner
 # hands the core to whoever else wants it, for milliseconds: beside a busy program, decode at a third of the speed.
@@ -26,7 +27,7 @@ YIELDS_BEFORE_PARKING = 10_000
 # A thread that waits at a barrier looks at the clock after so many spins, some tens of microseconds, and then again
 # and again. Shorter waits are not counted.
 SPINS_BETWEEN_CLOCKS = 1024
-# Where a mailbox, int64, keeps what; each on a cache line of its own.
+# Where a queue, int64, keeps what; each on a cache line of its own.
 LINE = 8
 THREADS = 0  # how many take part in the job, from the next barrier on
 FEWEST = 1  # how few a job may go on with
@@ -42,12 +43,20 @@ AWAKE, PARKED, HELD = 0, 1, 2
 NO_TICKET = 2**62
 
 
-def new_mailbox(threads: int, fewest: int = 1) -> np.ndarray:
-    """Return the mailbox of a team, its workers parked; a job may lose threads until `fewest` are left."""
-    mailbox = np.zeros(STATES + threads * LINE, np.int64)
-    mailbox[THREADS], mailbox[FEWEST] = threads, fewest
-    mailbox[STATES::LINE] = PARKED
-    return mailbox
+class Team(NamedTuple):
+    """What a thread knows of the threads that it works with: the first argument of every stage."""
+
+    thread: int  # its number, from 0 on
+    queue: np.ndarray  # int64: see `new_queue`
+    clocks: np.ndarray  # int64: see `note_time`
+
+
+def new_queue(threads: int, fewest: int = 1) -> np.ndarray:
+    """Return the queue of a team, its workers parked; a job may lose threads until `fewest` are left."""
+    queue = np.zeros(STATES + threads * LINE, np.int64)
+    queue[THREADS], queue[FEWEST] = threads, fewest
+    queue[STATES::LINE] = PARKED
+    return queue
 
 
 @intrinsic
@@ -126,51 +135,58 @@ def share(thread, threads, items):
 
 
 @inlined
-def take(mailbox, thread):
+def share_of(team, items):
+    """Return the contiguous range of `items` that is this thread's in the present stage."""
+    return share(team.thread, team.queue[THREADS], items)
+
+
+@inlined
+def take(team):
     """Return the next unit of a stage whose units go to whichever thread is free.
 
     Cores are not equally fast, nor left alone by other programs. Tickets are numbered without end: a stage of n
     units hands out ``n + threads`` of them, the last to each thread that finds nothing left, so all know where the
     next stage begins.
     """
-    if thread >= mailbox[THREADS]:
+    queue = team.queue
+    if team.thread >= queue[THREADS]:
         return NO_TICKET
-    return atomic_add(mailbox, TICKETS, 1) - mailbox[STATES + thread * LINE + SETTLED]
+    return atomic_add(queue, TICKETS, 1) - queue[STATES + team.thread * LINE + SETTLED]
 
 
 @inlined
-def settle(mailbox, thread, threads, units):
+def settle(team, units):
     """Note that this thread has seen the end of a stage of `units` units."""
-    mailbox[STATES + thread * LINE + SETTLED] += units + threads
+    team.queue[STATES + team.thread * LINE + SETTLED] += units + team.queue[THREADS]
 
 
 @kernel
-def barrier(mailbox, thread):
+def barrier(queue, thread):
     """Wait until all threads of the job have arrived here; what they wrote before is visible after.
 
     Returns how many threads go on. Those that do not, the last ones, find nothing to do until the job's end: no
     share, no ticket, no barrier that waits for them.
     """
-    threads = mailbox[THREADS]
+    threads = queue[THREADS]
     if thread >= threads or threads == 1:
         return threads
-    passed = atomic_load(mailbox, PASSED)
-    if atomic_add(mailbox, ARRIVALS, 1) < threads - 1:
-        wait_for_others(mailbox, passed)
+    passed = atomic_load(queue, PASSED)
+    if atomic_add(queue, ARRIVALS, 1) < threads - 1:
+        wait_for_others(queue, passed)
     else:
-        mailbox[ARRIVALS] = 0
-        if mailbox[WAITED] > mailbox[PATIENCE] and threads > mailbox[FEWEST]:
+        queue[ARRIVALS] = 0
+        if queue[WAITED] > queue[PATIENCE] and threads > queue[FEWEST]:
             # One that is late at each barrier would cost a turn of the scheduler for each.
-            mailbox[THREADS] = threads - 1
-        atomic_add(mailbox, PASSED, 1)
-    return mailbox[THREADS]
+            queue[THREADS] = threads - 1
+        atomic_add(queue, PASSED, 1)
+    return queue[THREADS]
 
 
 @inlined
-def wait_for_others(mailbox, passed):
+def wait_for_others(queue, passed):
     """Wait until more barriers are passed; count the time if it is long."""
     spins, before = 0, 0
-    while atomic_load(mailbox, PASSED) == passed:
+    while atomic_load(queue, PASSED) == passed:
         spins += 1
         if spins < SPINS_BEFORE_YIELD:
             relax()
@@ -179,28 +195,28 @@ def wait_for_others(mailbox, passed):
         if spins % SPINS_BETWEEN_CLOCKS == 0 or spins > SPINS_BEFORE_YIELD:
             now = nanoseconds()
             if before > 0:
-                atomic_add(mailbox, WAITED, now - before)
+                atomic_add(queue, WAITED, now - before)
             before = now
 
 
 @inlined
-def post(mailbox, threads):
+def post(queue, threads):
     """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
     for thread in range(1, threads):
-        if not exchange(mailbox, STATES + thread * LINE, AWAKE, HELD):
+        if not exchange(queue, STATES + thread * LINE, AWAKE, HELD):
             for held in range(1, thread):
-                exchange(mailbox, STATES + held * LINE, HELD, AWAKE)
+                exchange(queue, STATES + held * LINE, HELD, AWAKE)
             return False
-    mailbox[THREADS], mailbox[TICKETS], mailbox[WAITED] = threads, 0, 0
+    queue[THREADS], queue[TICKETS], queue[WAITED] = threads, 0, 0
     for thread in range(threads):
-        mailbox[STATES + thread * LINE + SETTLED] = 0
+        queue[STATES + thread * LINE + SETTLED] = 0
     for thread in range(1, threads):
-        atomic_add(mailbox, STATES + thread * LINE + POSTED, 1)
+        atomic_add(queue, STATES + thread * LINE + POSTED, 1)
     return True
 
 
 @inlined
-def await_job(mailbox, thread):
+def await_job(queue, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
     A worker that is held has not yet served the job that was posted, or the caller is about to post it. One that a
@@ -208,33 +224,64 @@ def await_job(mailbox, thread):
     """
     state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
     posted = STATES + thread * LINE + POSTED
-    if thread >= mailbox[THREADS] and exchange(mailbox, state, HELD, PARKED):
+    if thread >= queue[THREADS] and exchange(queue, state, HELD, PARKED):
         return False
-    exchange(mailbox, state, PARKED, AWAKE)
+    exchange(queue, state, PARKED, AWAKE)
     waits = 0
-    while atomic_load(mailbox, posted) == mailbox[served]:
+    while atomic_load(queue, posted) == queue[served]:
         waits += 1
         if waits < SPINS_BEFORE_YIELD:
             relax()
         else:
             yield_to_scheduler()
-        idle = waits > SPINS_BEFORE_YIELD + YIELDS_BEFORE_PARKING or atomic_load(mailbox, RECALL) > 0
-        if idle and exchange(mailbox, state, AWAKE, PARKED):
+        idle = waits > SPINS_BEFORE_YIELD + YIELDS_BEFORE_PARKING or atomic_load(queue, RECALL) > 0
+        if idle and exchange(queue, state, AWAKE, PARKED):
             return False
-    mailbox[served] += 1
+    queue[served] += 1
     return True
 
 
 @kernel
-def begin(mailbox, thread, threads):
+def begin(queue, thread, threads):
     """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one to do."""
     if thread < 0:
         return False
-    return post(mailbox, threads) if thread == 0 else await_job(mailbox, thread)
+    return post(queue, threads) if thread == 0 else await_job(queue, thread)
+
+
+@inlined
+def note_time(team):
+    """Note the time if that is asked for: `clocks[0]` says where it goes and moves on, 0 that nobody asks."""
+    clocks = team.clocks
+    place = clocks[0]
+    if team.thread == 0 and 0 < place < clocks.shape[0]:
+        clocks[place], clocks[0] = nanoseconds(), place + 1
 
 
 @kernel
-def release(mailbox):
+def end_stage(team):
+    """Wait until all threads have done their part of a stage, and note the time."""
+    barrier(team.queue, team.thread)
+    note_time(team)
+
+
+def stage(function):
+    """Compile a stage of the forward pass: a kernel whose first parameter is a `Team`, and the barrier after it.
+
+    What is compiled already stays as it is. The two calls are written into the caller.
+    """
+    body = function if hasattr(function, "py_func") else kernel(function)
+    code = body.py_func.__code__
+    parameters = ", ".join(code.co_varnames[: code.co_argcount])
+    source = f"def {code.co_name}({parameters}):\n    body({parameters})\n    end_stage(team)\n"
+    names = {"body": body, "end_stage": end_stage, "__name__": function.__module__}
+    exec(compile(source, code.co_filename, "exec"), names)
+    names[code.co_name].__doc__ = function.__doc__
+    return written_in(names[code.co_name])
+
+
+@kernel
+def release(queue):
     """Let the workers that are still in the job park again: it is done."""
-    for thread in range(1, mailbox[THREADS]):
-        exchange(mailbox, STATES + thread * LINE, HELD, AWAKE)
+    for thread in range(1, queue[THREADS]):
+        exchange(queue, STATES + thread * LINE, HELD, AWAKE)

@@ -76,31 +76,24 @@ class FloatActivations(NamedTuple):
     values: np.ndarray
 
 
-def layer_of(weight, layer):
-    """Return layer `layer` of a stacked weight."""
+def layer_of(stacked, layer):
+    """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
     raise TypeError("only for compiled code")
 
 
 @overload(layer_of, jit_options=FLAGS)
-def overload_layer_of(weight, layer):
-    """Choose by the kind of weight."""
+def overload_layer_of(stacked, layer):
+    """Write out the tuple of all its arrays' elements."""
+    classes = {}
 
-    def int4(weight, layer):
-        return Int4Weight(
-            weight.packed[layer],
-            weight.scales[layer],
-            weight.row_scales[layer],
-            weight.table[layer],
-            weight.bias[layer],
-        )
+    def element(kind, name):
+        if isinstance(kind, types.Array):
+            return f"{name}[layer]"
+        classes[kind.instance_class.__name__] = kind.instance_class
+        parts = ", ".join(element(part, f"{name}.{field}") for part, field in zip(kind.types, kind.fields))
+        return f"{kind.instance_class.__name__}({parts})"
 
-    def int8(weight, layer):
-        return Int8Weight(weight.packed[layer], weight.scales[layer], weight.row_scales[layer], weight.bias[layer])
-
-    def float32(weight, layer):
-        return Float32Weight(weight.values[layer], weight.bias[layer])
-
-    return {Int4Weight: int4, Int8Weight: int8, Float32Weight: float32}[weight.instance_class]
+    return eval(f"lambda stacked, layer: {element(stacked, 'stacked')}", classes)
 
 
 def columns(weight):

@@ -1,6 +1,7 @@
 """What runs a model: its weights, a team of threads and working memory, shared by all sequences."""
 
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import Any, NamedTuple
 
@@ -18,13 +19,12 @@ from tinychat.model.folder import ModelFolder
 from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
 from tinychat.model.rope import RopeTable, rope_tables
-from tinychat.model.scratch import allocate_activations, allocate_attention, allocate_job, allocate_scratch
+from tinychat.model.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.model.sequence import Sequence
 from tinychat.model.team import Team
 from tinychat.model.thread_count import ThreadCount
 
 CHUNK_SIZE = 256
-NO_WINDOW = 2**31
 Logits = NDArray[np.float32]
 
 
@@ -64,6 +64,7 @@ class Engine:
         self.vocab_size = config.vocab_size
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
+        self.parameters = bind_parameters(folder)
         self.kv = kv
         self._rope_table = RopeTable(config)
         self._lock = threading.Lock()
@@ -72,12 +73,11 @@ class Engine:
         self._attention = AttentionMemory(0, attention, places_of(attention))
         self._job = allocate_job(config, self.chunk_size, cache, attention)
         arguments = (
-            bind_parameters(folder),
+            self.parameters,
             sizes_of(config),
             cache,
-            allocate_activations(config, quantization, self.chunk_size),
-            attention,
             allocate_scratch(config, quantization, self.chunk_size, threads),
+            attention,
             self._job,
         )
         self._team = Team(take_part, ThreadCount(fewest_threads, threads), arguments)
@@ -140,6 +140,16 @@ class Engine:
         cache.append(ids)
         return logits
 
+    def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
+        """Return the seconds that each stage of the forward pass took, in its order, in the step that `run` takes."""
+        clocks = self._job.clocks
+        clocks[0] = 1
+        try:
+            run()
+        finally:
+            count, clocks[0] = clocks[0], 0
+        return np.diff(clocks[1:count]) / 1e9
+
     def compile(self) -> None:
         """Compile the forward pass, or load it from the kernel cache."""
         self._team.compile()
@@ -180,10 +190,10 @@ class Engine:
 def sizes_of(config: ModelConfig) -> Sizes:
     """Return the numbers that the compiled forward pass takes."""
     return Sizes(
+        config.num_hidden_layers,
         config.num_attention_heads,
         config.head_dim,
         config.hidden_size,
         config.intermediate_size,
         np.float32(config.rms_norm_eps),
-        np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
     )

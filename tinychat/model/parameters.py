@@ -6,9 +6,10 @@ import numpy as np
 
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.model.folder import ModelFolder
-from tinychat.model.forward import Norms, Parameters
+from tinychat.model.forward import Layer, Parameters
 from tinychat.model.layout import FREQUENT
 
+NO_WINDOW = 2**31
 KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
 
@@ -30,18 +31,20 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
     def norm(name: str) -> Any:
         return tensors.get(name, np.zeros((L, 0), np.float32))
 
+    config = folder.config
     return Parameters(
         embed_tokens=embedding(),
-        qkv_proj=weight("qkv_proj"),
-        o_proj=weight("o_proj"),
-        gate_up_proj=weight("gate_up_proj"),
-        down_proj=weight("down_proj"),
-        lm_head=embedding() if folder.config.tie_word_embeddings else weight("lm_head"),
-        norms=Norms(
+        layers=Layer(
             input_layernorm=norm("input_layernorm"),
+            qkv_proj=weight("qkv_proj"),
             q_norm=norm("q_norm"),
             k_norm=norm("k_norm"),
+            window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
+            o_proj=weight("o_proj"),
             post_attention_layernorm=norm("post_attention_layernorm"),
-            norm=tensors["norm"].reshape(-1),
+            gate_up_proj=weight("gate_up_proj"),
+            down_proj=weight("down_proj"),
         ),
+        norm=tensors["norm"].reshape(-1),
+        lm_head=embedding() if config.tie_word_embeddings else weight("lm_head"),
     )

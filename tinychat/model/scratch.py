@@ -13,6 +13,8 @@ from tinychat.model.config import ModelConfig
 from tinychat.model.forward import Job, Scratch
 from tinychat.model.layout import Quantization, padded
 
+STAGES_AT_MOST = 16  # of a layer; and of what stands before and after them
+
 
 def widest_input(config: ModelConfig, quantization: Quantization) -> int:
     """Return the largest padded K of any linear."""
@@ -31,6 +33,7 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
 
     # Vector loads may reach past a row's end by less than a weight group.
     return Scratch(
+        x=allocate_activations(config, quantization, chunk_size),
         hidden=floats(padded(config.hidden_size, multiple)),
         qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
         attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
@@ -82,6 +85,7 @@ def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, atte
         sequences=np.zeros(chunk_size, np.int64),
         caches=np.stack([places_of(cache)]),
         attention=places_of(attention),
+        clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
         cos_sin=np.zeros((chunk_size, config.head_dim), np.float32),
         logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
     )

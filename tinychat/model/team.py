@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_mailbox
+from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_queue
 from tinychat.model.cores import core_wait, free_cores
 from tinychat.model.thread_count import Cores, ThreadCount
 
 TakePart = Callable[..., bool]
-"""``take_part(thread, threads, mailbox, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
+"""``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
 and returns False without having begun if one of them sleeps; any other does its share of jobs until it is idle."""
 
 # Seconds that a job waits for workers to wake before it takes the fewest threads there may be.
@@ -32,7 +32,7 @@ class Workers:
         self.take_part = take_part
         self.count = count
         self.arguments = arguments
-        self.mailbox = new_mailbox(count.most, count.fewest)
+        self.queue = new_queue(count.most, count.fewest)
         self.native_ids: list[int] = []
         self.closed = False
         self.wake = [threading.Event() for _ in range(count.most)]
@@ -51,7 +51,7 @@ class Workers:
             self.wake[thread].clear()
             if self.closed:
                 return
-            self.take_part(thread, self.count.most, self.mailbox, *self.arguments)
+            self.take_part(thread, self.count.most, self.queue, *self.arguments)
 
     def wake_first(self, threads: int) -> None:
         """Wake whoever sleeps of the first threads."""
@@ -61,7 +61,7 @@ class Workers:
     def close(self) -> None:
         """End the threads."""
         self.closed = True
-        self.mailbox[RECALL] = 1
+        self.queue[RECALL] = 1
         self.wake_first(self.count.most)
 
 
@@ -88,13 +88,13 @@ class Team:
         with self._lock:
             if self._process != os.getpid():
                 self._start()
-            pace, mailbox = self._workers.count.pace(tokens), self._workers.mailbox
+            pace, queue = self._workers.count.pace(tokens), self._workers.queue
             pace.begin(self._ask_cores)
-            mailbox[PATIENCE] = int(1e9 * pace.patience(tokens))
+            queue[PATIENCE] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
             awake = self._begin(pace.wanted)
             ended = time.perf_counter()
-            waited = mailbox[WAITED] / 1e9 if awake else ended - started
+            waited = queue[WAITED] / 1e9 if awake else ended - started
             pace.note(tokens, ended - started, waited, self._ask_cores)
 
     def _ask_cores(self) -> Cores:
@@ -128,4 +128,4 @@ class Team:
 
     def call_arguments(self, thread: int = 0, threads: int = 1) -> tuple[Any, ...]:
         """Return what `take_part` is called with."""
-        return (thread, threads, self._workers.mailbox, *self._workers.arguments)
+        return (thread, threads, self._workers.queue, *self._workers.arguments)
