@@ -13,7 +13,7 @@ from tinychat.conversion.calibrated import (
     transposed,
 )
 from tinychat.conversion.linear_codes import DAMPING, SHRINKAGE, Coder, arrays_of, factor
-from tinychat.conversion.table_codes import TABLE
+from tinychat.kernels.table_codes import TABLE
 
 GROUP = 32
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.conversion.table_codes import PLACES, TABLE, code_columns, find_row_scales
 from tinychat.kernels.setup import available_cores
 from tinychat.kernels.simd import LANES
+from tinychat.kernels.table_codes import PLACES, TABLE, code_columns, find_row_scales
 
 Floats = NDArray[np.float32]
 # Columns that are coded before their errors are passed on to all that follow, by one matrix product.

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
 from tinychat.errors import ConversionError
+from tinychat.kernels.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
 from tinychat.kernels.setup import available_cores
 from tinychat.model.layout import LANES, Linear, Quantization, padded
 

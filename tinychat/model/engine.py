@@ -141,7 +141,10 @@ class Engine:
         return logits
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
-        """Return the seconds that each stage of the forward pass took, in its order, in the step that `run` takes."""
+        """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
+
+        Nobody else may use the engine meanwhile.
+        """
         clocks = self._job.clocks
         clocks[0] = 1
         try:

@@ -60,7 +60,7 @@ class RopeTable:
     def __getitem__(self, positions: slice) -> NDArray[np.float32]:
         """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
         if positions.stop > len(self._table):
-            # Room for many, of which few are computed: a step shall not wait for more than it needs.
+            # Room for many, of which only the needed ones are computed: no step waits for others.
             longer = np.empty(
                 (max(positions.stop + TABLE_STEP, 2 * len(self._table)), self._table.shape[1]), np.float32
             )

@@ -9,7 +9,7 @@ import reference
 from kernels.kernel_inputs import in_shares, round_up
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.conversion.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
+from tinychat.kernels.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
 
 STORIES = Path(__file__).parents[3] / "shared" / "data" / "stories260K"
 LANES = 16

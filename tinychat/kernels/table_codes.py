@@ -18,9 +18,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.conversion.quantize import inverse, where_greater
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.policy import inlined, kernel
+from tinychat.kernels.quantize import inverse, where_greater
 from tinychat.kernels.simd import (
     I8,
     LANES,
