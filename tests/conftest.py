@@ -1,5 +1,6 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
+import itertools
 import os
 import signal
 import sys
@@ -24,10 +25,19 @@ def signals_count():
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory):
+    """Return paths, none twice. pytest would look through all its folders for the next number, in each test."""
+    root = tmp_path_factory.mktemp("homes")
+    return map(root.joinpath, map(str, itertools.count()))
+
+
 @pytest.fixture(autouse=True)
-def private_home(tmp_path_factory, monkeypatch):
+def private_home(homes, monkeypatch):
     """Point the store of models at a folder of this test alone."""
-    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path_factory.mktemp("home")))
+    home = next(homes)
+    home.mkdir()
+    monkeypatch.setenv("TINYCHAT_HOME", str(home))
 
 
 @pytest.fixture(autouse=True, scope="session")

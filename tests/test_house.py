@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,27 @@ MAY_PRINT = ("chat/rendering.py", "cli.py", "commands/")
 
 def imported_modules(path):
     """Return every module that a file imports, at its top or inside a function, by full name."""
+    return names_of(path, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def modules_imported_with(path):
+    """Return every module that is imported together with a file: not inside functions, nor for type checkers alone."""
+    return names_of(path, run_at_import(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def run_at_import(node):
+    """Yield the nodes below `node` whose code runs when the file is imported."""
+    for child in ast.iter_child_nodes(node):
+        is_lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if not is_lazy and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+            yield child
+            yield from run_at_import(child)
+
+
+def names_of(path, nodes):
+    """Return the full names that the imports among `nodes` of a file name."""
     modules = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -90,6 +110,45 @@ def test_imports_follow_the_arrows(path):
     ours = [module for module in imported_modules(path) if is_within(module, "tinychat")]
     wrong = [module for module in ours if not any(is_within(module, name) for name in allowed)]
     assert not wrong, f"{path.name} belongs to {part}, which may not import {wrong}"
+
+
+def import_graph(folder):
+    """Return for each module of a package, by full name, the modules of it that are imported together with it."""
+    files = {module_name(path): path for path in folder.rglob("*.py")}
+    graph = {}
+    for module, path in files.items():
+        # A name that is not a module itself stands in the one before it.
+        named = {name if name in files else name.rpartition(".")[0] for name in modules_imported_with(path)}
+        graph[module] = named & files.keys() - {module}
+    return graph
+
+
+def module_name(path):
+    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_imports_have_no_cycles():
+    graph = import_graph(PACKAGE)
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("tinychat.errors") < order.index("tinychat.generate.model") < order.index("tinychat.cli")
+
+
+def test_a_cycle_of_imports_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    (tmp_path / "house").mkdir()
+    for name, text in {
+        "attic": "from house.roof import BEAM",
+        "roof": "if True:\n    from .wall import BEAM",
+        "wall": "import house.attic",
+        "cellar": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import house.door",
+        "door": "def open():\n    import house.cellar\nfrom house import attic, cellar",
+    }.items():
+        (tmp_path / "house" / f"{name}.py").write_text(text)
+    graph = import_graph(tmp_path / "house")
+    assert (graph["house.cellar"], graph["house.door"]) == (set(), {"house.attic", "house.cellar"})
+    with pytest.raises(CycleError) as raised:
+        TopologicalSorter(graph).prepare()
+    assert set(raised.value.args[1]) == {"house.attic", "house.roof", "house.wall"}
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "kernels").glob("*.py")), ids=lambda path: path.name)

@@ -39,7 +39,7 @@ _QWEN = {
 FAMILIES: Mapping[str, Family] = {
     "LlamaForCausalLM": Family(
         model_type="llama",
-        defaults={**_COMMON, "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2},
+        defaults={**_COMMON, "max_position_embeddings": 2048},
         has_mlp_bias=True,
     ),
     "MistralForCausalLM": Family(
@@ -49,8 +49,6 @@ FAMILIES: Mapping[str, Family] = {
             "num_key_value_heads": 8,
             "max_position_embeddings": 131072,
             "sliding_window": 4096,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
         },
         qkv_bias=False,
     ),
@@ -75,12 +73,9 @@ class ModelConfig:
         Whether each head of queries and keys is RMS-normalised before the rotation.
     sliding_windows : tuple of int
         One per layer: how many positions a query sees, its own included; 0 is all of them.
-    eos_token_ids : tuple of int
-        The ids under ``eos_token_id``, in the file's order.
     """
 
     architecture: str
-    model_type: str
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
@@ -90,7 +85,6 @@ class ModelConfig:
     vocab_size: int
     max_position_embeddings: int
     rms_norm_eps: float
-    hidden_act: str
     rope_theta: float
     rope_scaling: RopeScaling | None
     tie_word_embeddings: bool
@@ -99,8 +93,6 @@ class ModelConfig:
     mlp_bias: bool
     qk_norm: bool
     sliding_windows: tuple[int, ...]
-    bos_token_id: int | None
-    eos_token_ids: tuple[int, ...]
 
     @classmethod
     def from_file(cls, path: Path) -> "ModelConfig":
@@ -129,14 +121,14 @@ class ModelConfig:
         family = FAMILIES[architecture]
         values = ConfigValues({**family.defaults, **raw}, source)
         _refuse_unsupported(values)
+        for key in ("bos_token_id", "eos_token_id"):
+            values.check_token_ids(key)
         heads = values.integer("num_attention_heads", 1, 4096)
         num_hidden_layers = values.integer("num_hidden_layers", 1, 4096)
         rope_theta, rope_scaling = read_rope(values)
         attention_bias = family.qkv_bias is None and values.flag("attention_bias", False)
-        bos_token_ids = values.token_ids("bos_token_id")
         return cls(
             architecture=architecture,
-            model_type=family.model_type,
             hidden_size=values.integer("hidden_size", 1, 1 << 20),
             intermediate_size=values.integer("intermediate_size", 1, 1 << 22),
             num_hidden_layers=num_hidden_layers,
@@ -146,7 +138,6 @@ class ModelConfig:
             vocab_size=values.integer("vocab_size", 1, MAX_VOCAB_SIZE),
             max_position_embeddings=values.integer("max_position_embeddings", 1, MAX_POSITIONS),
             rms_norm_eps=values.number("rms_norm_eps", 1e-30, 1.0),
-            hidden_act="silu",
             rope_theta=rope_theta,
             rope_scaling=rope_scaling,
             tie_word_embeddings=values.flag("tie_word_embeddings", False),
@@ -155,8 +146,6 @@ class ModelConfig:
             mlp_bias=family.has_mlp_bias and values.flag("mlp_bias", False),
             qk_norm=family.qk_norm,
             sliding_windows=_read_sliding_windows(values, family.model_type, num_hidden_layers),
-            bos_token_id=bos_token_ids[0] if bos_token_ids else None,
-            eos_token_ids=values.token_ids("eos_token_id"),
         )
 
 

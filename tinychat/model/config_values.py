@@ -89,10 +89,9 @@ class ConfigValues:
         """Return the keys that are present."""
         return frozenset(self._raw)
 
-    def token_ids(self, key: str) -> tuple[int, ...]:
-        """Return the ids under `key`: one integer, a list of them, or none."""
+    def check_token_ids(self, key: str) -> None:
+        """Refuse what is neither a token id, nor a list of them, nor missing: `tinychat.text` takes what it is."""
         value = self._raw.get(key)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(i) is int and 0 <= i < MAX_VOCAB_SIZE for i in ids):
             raise self.error(key, f"token ids from 0 to {MAX_VOCAB_SIZE - 1}")
-        return tuple(ids)
