@@ -13,6 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the slowest: with several processes nobody waits for them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def signals_count():
     """Take signals as usual, also where a shell in the background, or nohup, started the tests and had them ignored."""

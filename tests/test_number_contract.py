@@ -12,8 +12,8 @@ from pathlib import Path
 import engines
 import numpy as np
 import pytest
+from covering import covering
 from engines import LENGTH, STORIES
-from kernels.cache_inputs import KVS, kvs
 
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.setup import ISA, host_instruction_sets
@@ -31,7 +31,7 @@ def models(test):
     return pytest.mark.parametrize("name", NAMES)(pytest.mark.parametrize("method", METHODS)(test))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     """Convert each model once; return a function from name and method to the folder."""
     root, made = tmp_path_factory.mktemp("models"), {}
@@ -78,8 +78,9 @@ def assert_same(got, wanted, what):
         raise AssertionError(f"{what}: rows {differing[:8]} of {len(np.atleast_2d(got))} differ by up to {spread:.2e}")
 
 
-@models
-@pytest.mark.parametrize("threads", [2, 3])
+# How work is shared hangs on the number of threads and, in a chunk, of tokens together; which operations share it, on
+# quantization and model. So each model runs in each quantization, and both in each way of sharing.
+@pytest.mark.parametrize(("name", "method", "threads"), covering(NAMES, METHODS, (2, 3)))
 def test_threads(name, method, threads, folders, expected):
     ids, logits = expected(name, method)
     sequence = engines.open_sequence(folders(name, method), threads=threads)
@@ -98,10 +99,11 @@ def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
         assert_same(rows, logits[ends], f"chunks of {size}, threads that leave")
 
 
-@models
-@pytest.mark.parametrize("size", [1, 7, 64, 256])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_chunks(name, method, size, threads, folders, expected):
+@pytest.mark.parametrize(
+    ("name", "method", "sharing"), covering(NAMES, METHODS, list(itertools.product((1, 7, 64, 256), (1, 2)))), ids=str
+)
+def test_chunks(name, method, sharing, folders, expected):
+    size, threads = sharing
     ids, logits = expected(name, method)
     sequence = engines.open_sequence(folders(name, method), threads=threads)
     ends, rows = run_in_chunks(sequence, ids, size)
@@ -132,9 +134,20 @@ def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expec
     assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")
 
 
-@kvs
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", ["qwen3-window", "tinyllama"])
+# No operation reads both weights and cache: each type of cache meets both shapes of attention, and half of the weights.
+@pytest.mark.parametrize(
+    ("name", "method", "kv"),
+    [
+        ("qwen3-window", "int4", "bf16"),
+        ("tinyllama", "mixed", "bf16"),
+        ("qwen3-window", "int4", "f16"),
+        ("tinyllama", "f32", "f16"),
+        ("qwen3-window", "int8", "int8"),
+        ("tinyllama", "f32", "int8"),
+        ("qwen3-window", "mixed", "f32"),
+        ("tinyllama", "int8", "f32"),
+    ],
+)
 def test_every_type_of_cache(name, method, kv, folders):
     folder = folders(name, method)
     one, two = (engines.open_sequence(folder, threads=threads, kv=kv) for threads in (1, 2))
@@ -167,13 +180,11 @@ def run_under(isa, target, folders):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", host_instruction_sets())
-def test_instruction_sets(isa, folders, expected, tmp_path):
+def test_instruction_sets(isa, folders, tmp_path):
     names = [name for name in NAMES if name != "stories260K" or STORIES.is_dir()]
-    converted = [folders(name, method) for name in names for method in METHODS]
-    run_under(isa, tmp_path / "logits.npz", converted)
+    converted = {(name, method): folders(name, method) for name in names for method in METHODS}
+    run_under(isa, tmp_path / "logits.npz", converted.values())
     with np.load(tmp_path / "logits.npz") as got:
-        for name in names:
-            for method in METHODS:
-                assert_same(got[f"{name}-{method}"], expected(name, method)[1], f"{name} {method}: {isa} beside {ISA}")
-        for kv in KVS:
-            assert_same(got[kv], engines.fresh_logits(converted[0], kv), f"a cache of {kv}: {isa} beside {ISA}")
+        for (name, method), folder in converted.items():
+            expected = engines.fresh_logits(folder, engines.KV_OF[method])
+            assert_same(got[folder.name], expected, f"{name} {method}: {isa} beside {ISA}")

@@ -5,6 +5,7 @@ import os
 import pytest
 from fake_desk import FakeDesk
 
+from tinychat.chat.message import Message
 from tinychat.errors import SettingError
 
 if os.name == "nt":
@@ -58,9 +59,9 @@ def test_without_a_program_the_terminal_is_asked(install):
 
 
 def test_no_terminal_is_asked_for_what_it_would_drop(install):
-    desk = FakeDesk("x" * 80_000, context_size=100_000)
+    desk = FakeDesk()
     desk.terminal = Terminal()
-    desk.chat.say("hi")
+    desk.chat.messages = [Message("user", "hi"), Message("assistant", "x" * 80_000)]
     with pytest.raises(SettingError, match="use /export"):
         desk.run("/copy")
     assert desk.terminal.getvalue() == ""

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import HALF_ULP, fill_cache, kvs
+from covering import covering
+from kernels.cache_inputs import HALF_ULP, KVS, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, round_up
 
 from tinychat.kernels.attention import CHUNK, AttentionScratch, attend
@@ -82,11 +83,21 @@ def check(kv, q, cache, k, v, window=0, threads=1):
     assert_within(got, expected, tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW))
 
 
-@kvs
-@pytest.mark.parametrize("d", [6, 8, 24, 64, 80, 128])
-@pytest.mark.parametrize(("H", "G"), [(3, 3), (4, 2), (9, 3), (5, 1)])
-@pytest.mark.parametrize(("start", "T"), [(0, 1), (9, 1), (70, 1), (0, 17), (60, 7)])
-def test_heads_of_all_shapes(kv, d, H, G, start, T, rng):
+# Any three of type, size, grouping and place meet: what is stored in pairs or lanes, how rows fill an item of work, and
+# where a block ends.
+@pytest.mark.parametrize(
+    ("kv", "d", "heads", "place"),
+    covering(
+        KVS,
+        [6, 8, 24, 64, 80, 128],
+        [(3, 3), (4, 2), (9, 3), (5, 1)],
+        [(0, 1), (9, 1), (70, 1), (0, 17), (60, 7)],
+        strength=3,
+    ),
+    ids=str,
+)
+def test_heads_of_all_shapes(kv, d, heads, place, rng):
+    (H, G), (start, T) = heads, place
     q, *buffers = draw(rng, start + T, T, H, G, d, kv)
     check(kv, q, *buffers)
 
