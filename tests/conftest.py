@@ -41,7 +41,7 @@ def homes(tmp_path_factory):
 def private_home(homes, monkeypatch):
     """Point the store of models at a folder of this test alone."""
     home = next(homes)
-    home.mkdir()
+    home.mkdir(mode=0o700)
     monkeypatch.setenv("TINYCHAT_HOME", str(home))
 
 
