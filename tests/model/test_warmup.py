@@ -57,7 +57,7 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert load(folder, cache) == (True, logits)
     assert load(folder, cache) == (False, logits)
-    for path in kept_files(cache, ".nbi", "rewrite", "share"):
+    for path in kept_files(cache, ".nbi", "take_part", "rope_append"):
         path.write_bytes(b"an index that is none")
     assert load(folder, cache) == (True, logits)
     assert load(folder, cache) == (False, logits)
