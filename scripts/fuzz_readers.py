@@ -58,14 +58,15 @@ def run_case(reader: Reader, data: bytes) -> str:
         folder.mkdir()
         for file, content in {**reader.beside, reader.file: data}.items():
             (folder / file).write_bytes(content)
-        started, (virtual, resident) = time.monotonic(), _own_memory()
+        started, begun_with = time.monotonic(), Path(name) / "resident"
         child = os.fork()
         if child == 0:
-            _read_and_exit(reader, folder, report, virtual + 4 * MAX_BYTES)
+            _read_and_exit(reader, folder, report, begun_with)
         _, status, usage = os.wait4(child, 0)
         seconds = time.monotonic() - started
         noise = (folder / "stderr").read_text(errors="replace").strip()
         outcome = report.read_text() if report.exists() else ""
+        resident = int(begun_with.read_text())
     grown = (usage.ru_maxrss << (0 if sys.platform == "darwin" else 10)) - resident
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -78,15 +79,18 @@ def run_case(reader: Reader, data: bytes) -> str:
 
 
 def _own_memory() -> tuple[int, int]:
-    """Return the virtual and resident bytes of this process; Linux counts a forked one from there on."""
+    """Return the virtual and resident bytes of this process; a forked one begins with much of its parent's."""
     statm = Path("/proc/self/statm")
     pages = statm.read_text().split()[:2] if statm.exists() else ("0", "0")
     virtual, resident = (int(count) * resource.getpagesize() for count in pages)
     return virtual, resident
 
 
-def _read_and_exit(reader: Reader, folder: Path, report: Path, address_space: int) -> None:
+def _read_and_exit(reader: Reader, folder: Path, report: Path, begun_with: Path) -> None:
     try:
+        virtual, resident = _own_memory()
+        begun_with.write_text(str(resident))
+        address_space = virtual + 4 * MAX_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         # The default action ends the process, wherever it is.

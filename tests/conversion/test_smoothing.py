@@ -9,6 +9,7 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import write_model_folder
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.source import Source, last_inputs, run_layer
+from tinychat.generate.sequence import logits_of_all
 from tinychat.model.layout import Quantization
 from tinychat.model.loading import load_engine
 
@@ -60,6 +61,6 @@ def test_int8_loses_less(uneven, tmp_path):
     errors = []
     for name, texts in ("plain", []), ("smoothed", TEXTS):
         folder = write_model_folder(uneven.path, tmp_path / name, Quantization("int8"), texts=texts)
-        found = load_engine(folder, context_size=64, threads=1).logits(IDS)
+        found = logits_of_all(load_engine(folder, threads=1).sequence(64), IDS)
         errors.append(np.square(found - exact).mean() ** 0.5)
     assert errors[1] < 0.9 * errors[0]

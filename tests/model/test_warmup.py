@@ -46,7 +46,7 @@ def kept_files(cache, suffix, *functions):
 @pytest.mark.slow
 def test_damaged_kernels_are_compiled_once_more(tmp_path):
     folder, cache = engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"), tmp_path / "cache"
-    engines.open_engine(folder).step([1, 2, 3])
+    engines.open_sequence(folder).step([1, 2, 3])
     # What other tests compiled is as good a beginning as half a minute spent here.
     kernels = Path(os.environ["NUMBA_CACHE_DIR"])
     shutil.copytree(kernels, cache / kernels.name, ignore=shutil.ignore_patterns("*.tmp*"))
