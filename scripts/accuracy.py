@@ -30,13 +30,14 @@ QUESTIONS = (
     "Name three things to pack for a day in the mountains.",
     "What does a compiler do?",
 )
+DEFAULT = "int4 (default)"
 KINDS: dict[str, dict[str, str]] = {
     "int8": {"quant": "int8"},
     "int4, plain": {"quant": "int4", "method": "plain"},
     "int4, importance, 4.25 bits": {"quant": "int4", "method": "importance", "bits": "4.25"},
     "int4, gptq, 4.25 bits": {"quant": "int4", "method": "gptq", "bits": "4.25"},
     "int4, gptq, 4.5 bits": {"quant": "int4", "method": "gptq", "bits": "4.5"},
-    "int4 (default)": {"quant": "int4"},
+    DEFAULT: {"quant": "int4"},
 }
 GGUF_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -140,17 +141,19 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--ask", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder)
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
         reference = tinychat.load(
             tinychat.convert(arguments.checkpoint, made / "f32", quant="f32"), context=arguments.context
         )
         print("| weights | file |" + "".join(f" KL, {text.name} | same top token |" for text in arguments.texts))
         print("|---|---:|" + "---:|---:|" * len(arguments.texts))
+        folders = {}
         for number, kind in enumerate(arguments.kinds):
-            model = tinychat.convert(arguments.checkpoint, made / f"kind{number}", check=False, **KINDS[kind])
-            size = (model / "model.safetensors").stat().st_size
-            print_row(kind, size, model, reference, arguments.texts)
+            folder = made / f"kind{number}"
+            folders[kind] = tinychat.convert(arguments.checkpoint, folder, check=False, **KINDS[kind])
+            size = (folder / "model.safetensors").stat().st_size
+            print_row(kind, size, folder, reference, arguments.texts)
         files = arguments.gguf
         if arguments.llama_python:
             files = [*quantized_by_llama(arguments.checkpoint, arguments.llama_python, made), *files]
@@ -160,7 +163,7 @@ def main() -> None:
             model = tinychat.convert(plain, made / file.stem, quant="f32")
             print_row(f"llama.cpp {file.stem}", size, model, reference, arguments.texts)
         if arguments.ask:
-            default = tinychat.convert(arguments.checkpoint, made / "default", check=False)
+            default = folders.get(DEFAULT) or tinychat.convert(arguments.checkpoint, made / "default", check=False)
             print_answers({"f32": reference, "int4": tinychat.load(default, context=arguments.context)})
 
 
