@@ -64,8 +64,8 @@ def load(name, options):
             # From before the word is shown: a Ctrl-C that is quicker than the waiting must not get lost.
             signal.set_wakeup_fd(writer)
         elif written.endswith(b"wai"):
-            # As slow as a model, so that what it wrote is drawn before it waits.
-            time.sleep(0.2)
+            # Longer than drawings wait for each other on a busy machine: what it wrote is drawn before it waits.
+            time.sleep(1)
         elif written == b"wait" or chunks == 4:
             os.read(signals, 1)
             signal.set_wakeup_fd(-1)
