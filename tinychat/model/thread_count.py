@@ -73,8 +73,8 @@ class Pace:
         return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
 
     def begin(self, ask_cores: Callable[[], Cores]) -> None:
-        """Prepare for a job; ask the system, which takes some 50 us, if a window begins with it."""
-        if self._tokens == 0:
+        """Prepare for a job; ask the system, which takes some 50 us, if a window begins that may lead to a try."""
+        if self._tokens == 0 and self._tried is None and self.fewest < self.most:
             self._core_wait = ask_cores().core_wait
 
     def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
@@ -102,7 +102,7 @@ class Pace:
         if self._tried is None or self.cost is None:
             if self._seconds >= WINDOW:
                 self.cost = cost
-                self._tried = self._candidate(ask_cores())
+                self._tried = self._candidate(ask_cores()) if self.fewest < self.most else None
                 self._changed = self._tried is not None
                 self._begin_window()
         elif self._seconds >= WINDOW or (self._seconds >= LEAST_TRIED and cost > HOPELESS * self.cost):
