@@ -1,5 +1,8 @@
 """How many positions a cache may have."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tinychat.errors import SettingError
 
 DEFAULT_CONTEXT = 8192
@@ -16,3 +19,19 @@ def check_context(context_size: int) -> None:
     """
     if not 1 <= context_size <= MAX_CONTEXT:
         raise SettingError(f"context {context_size} is out of range: give 1 to {MAX_CONTEXT} tokens")
+
+
+@contextmanager
+def memory_for(context_size: int) -> Iterator[None]:
+    """Check a capacity, and say so where there is no memory for it.
+
+    Raises
+    ------
+    SettingError
+        If it is out of range, or needs more than this machine's memory.
+    """
+    check_context(context_size)
+    try:
+        yield
+    except MemoryError:
+        raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None

@@ -14,7 +14,7 @@ from tinychat.kernels.kv import empty_buffers
 from tinychat.kernels.memory import places_of
 from tinychat.model.cache import KVCache
 from tinychat.model.config import ModelConfig
-from tinychat.model.context import DEFAULT_CONTEXT, check_context
+from tinychat.model.context import DEFAULT_CONTEXT, memory_for
 from tinychat.model.folder import ModelFolder
 from tinychat.model.forward import Sizes, take_part
 from tinychat.model.parameters import bind_parameters
@@ -97,11 +97,8 @@ class Engine:
         """
         if context_size is None:
             context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
-        check_context(context_size)
-        try:
+        with memory_for(context_size):
             return Sequence(self, KVCache(self.config, context_size, self.kv))
-        except MemoryError:
-            raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None
 
     def run(self, cache: KVCache, ids: SequenceOf[int], sequence_length: int, outputs: int) -> Logits:
         """Run up to `chunk_size` ids of one sequence after those in its cache, and append them.

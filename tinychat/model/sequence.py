@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import ContextError, SettingError
 from tinychat.model.cache import KVCache
-from tinychat.model.context import check_context
+from tinychat.model.context import memory_for
 
 if TYPE_CHECKING:
     from tinychat.model.engine import Engine, Logits
@@ -74,11 +74,8 @@ class Sequence:
         SettingError
             If that is less than what is stored, or more than this machine's memory.
         """
-        check_context(context_size)
-        try:
+        with memory_for(context_size):
             self.cache.resize(context_size)
-        except MemoryError:
-            raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None
 
     def fork(self) -> Sequence:
         """Return another sequence of the same ids and capacity, with a cache of its own.
