@@ -39,20 +39,6 @@ KINDS: dict[str, dict[str, str]] = {
     "int4, gptq, 4.5 bits": {"quant": "int4", "method": "gptq", "bits": "4.5"},
     DEFAULT: {"quant": "int4"},
 }
-GGUF_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 
 
 LLAMA_TYPES = ("Q4_0", "IQ4_XS", "Q4_K_M")
@@ -84,15 +70,17 @@ def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> int:
     int
         Bytes of its weights, those that only lengthen rows left out.
     """
+    from comparison.gguf_file import IN_LAYERS, OUTSIDE_LAYERS
     from gguf import GGUFReader, dequantize
 
+    names = {theirs: ours for ours, theirs in (OUTSIDE_LAYERS | IN_LAYERS).items()}
     config = json.loads((checkpoint / "config.json").read_text())
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     tensors, size = {}, 0.0
     for tensor in GGUFReader(file).tensors:
         stem, _, suffix = tensor.name.rpartition(".")
         layer, name = (f"model.layers.{stem.split('.')[1]}.", stem.split(".")[2]) if "blk." in stem else ("", stem)
-        if name not in GGUF_NAMES:
+        if name not in names:
             continue
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         if values.ndim > 1:
@@ -103,7 +91,7 @@ def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> int:
             # llama.cpp pairs channel 2i with 2i + 1, Hugging Face i with i + d/2.
             n, width = heads[name], values.shape[1]
             values = values.reshape(n, -1, 2, width).swapaxes(1, 2).reshape(-1, width)
-        tensors[f"{layer}{GGUF_NAMES[name]}.{suffix}"] = np.ascontiguousarray(values)
+        tensors[f"{layer}{names[name]}.{suffix}"] = np.ascontiguousarray(values)
     shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors*", "*.bin*"))
     save_file(tensors, target / "model.safetensors")
     return round(size)

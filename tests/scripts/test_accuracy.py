@@ -15,7 +15,7 @@ def write_gguf(path, variant):
     """Write a checkpoint's tensors as llama.cpp's converter does: other names, query and key channels in pairs."""
     config, weights = variant.config, families.make_weights(variant)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    short = {name: key for key, name in accuracy.GGUF_NAMES.items()}
+    short = gguf_file.OUTSIDE_LAYERS | gguf_file.IN_LAYERS
     writer = gguf.GGUFWriter(path, "llama")
     for name, values in weights.items():
         stem, _, suffix = name.rpartition(".")
