@@ -111,7 +111,8 @@ def write_model_folder(
         raise SettingError(f"method {method!r} needs texts to look at")
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
-    if texts and quantization.method == "int8":
+    evened_out = quantization.method == "int8" and bool(texts)
+    if evened_out:
         checkpoint = smoothed(checkpoint, texts)
     with written_aside(Path(dst)) as folder:
         how = (method, texts) if calibrated else None
@@ -124,7 +125,7 @@ def write_model_folder(
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
-        if texts and quantization.method == "int8":
+        if evened_out:
             description["smoothed"] = True
         if calibrated:
             description["coding"] = method

@@ -19,8 +19,6 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.source import Floats, Linear, Source, run_layer
 
-# More texts say little more about how large a column is.
-TEXTS = 4
 ALPHA = 0.5
 # What a column counts at least, as a share of the mean: no text may have used it.
 FLOOR = 0.01
@@ -62,12 +60,12 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
     ----------
     checkpoint : Checkpoint
     texts : sequence of sequences of int
-        Token ids that show how large each column is; the first `TEXTS` are looked at.
+        Token ids that show how large each column is.
     """
     source = Source(checkpoint)
     rows: Factors = {}
     columns: Factors = {}
-    for (name, layer), factors in _factors(source, texts[:TEXTS]).items():
+    for (name, layer), factors in _factors(source, texts).items():
         linear = source.layout(name)
         columns.update({f"{part.format(layer)}.weight": factors for part in linear.sources})
         for before in _before(source, name, layer):
