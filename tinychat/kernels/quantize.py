@@ -119,13 +119,30 @@ def code(x, to_code, lowest, highest):
 
 
 @inlined
-def int4_scale(x, first, size, ends):
-    """Return the scale of least squared error for 16 rows of one group."""
+def extreme_of(x, first, size):
+    """Return the weight of largest size in each of 16 rows of one group, with its sign."""
     extreme = splat_f32(0.0)
     for k in range(first, first + size):
         v = load_f32(x, k * LANES)
         extreme = where_greater(absolute(v), absolute(extreme), v, extreme)
-    to_end = inverse(extreme)
+    return extreme
+
+
+@inlined
+def better_scale(products, squares, scale, best):
+    """Return the scale of least squares and its gain where that is more than `best`, else what is given.
+
+    products : sums of weights times codes' values; squares : sums of the values' squares.
+    """
+    optimum = multiply(products, inverse(squares))
+    gain = multiply(products, optimum)
+    return where_greater(gain, best, optimum, scale), maximum(gain, best)
+
+
+@inlined
+def int4_scale(x, first, size, ends):
+    """Return the scale of least squared error for 16 rows of one group."""
+    to_end = inverse(extreme_of(x, first, size))
     best, scale = splat_f32(0.0), splat_f32(0.0)
     for e in range(ends.shape[0]):
         to_code = multiply(to_end, splat_f32(-ends[e]))
@@ -134,9 +151,7 @@ def int4_scale(x, first, size, ends):
             v = load_f32(x, k * LANES)
             q = code(v, to_code, np.float32(-8), np.float32(7))
             xq, qq = fma(v, q, xq), fma(q, q, qq)
-        optimum = multiply(xq, inverse(qq))
-        gain = multiply(xq, optimum)
-        scale, best = where_greater(gain, best, optimum, scale), maximum(gain, best)
+        scale, best = better_scale(xq, qq, scale, best)
     return scale
 
 

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.policy import inlined, kernel
-from tinychat.kernels.quantize import inverse, where_greater
+from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
 from tinychat.kernels.simd import (
     I8,
     LANES,
@@ -70,11 +70,7 @@ def nearest_of(v, values, borders):
 @inlined
 def best_scale(x, first, size, importance, table, borders, places):
     """Return the scale of least weighted squared error of ``x[first : first + size]`` in 16 lanes."""
-    extreme = splat_f32(0.0)
-    for k in range(first, first + size):
-        v = load_f32(x, k * LANES)
-        extreme = where_greater(absolute(v), absolute(extreme), v, extreme)
-    to_end = inverse(extreme)
+    to_end = inverse(extreme_of(x, first, size))
     best, scale = splat_f32(0.0), splat_f32(0.0)
     for p in range(places.shape[0]):
         to_value = multiply(to_end, splat_f32(places[p]))
@@ -84,9 +80,7 @@ def best_scale(x, first, size, importance, table, borders, places):
             value = nearest_of(multiply(v, to_value), table, borders)
             weighted = multiply(value, splat_f32(importance[k]))
             xv, vv = fma(weighted, v, xv), fma(weighted, value, vv)
-        optimum = multiply(xv, inverse(vv))
-        gain = multiply(xv, optimum)
-        scale, best = where_greater(gain, best, optimum, scale), maximum(gain, best)
+        scale, best = better_scale(xv, vv, scale, best)
     return scale
 
 
