@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import SettingError
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import linears, norms
-from tinychat.model.shapes import SHAPES, config_of
+from tinychat.models.architectures import linears, norms, read_config
+from tinychat.models.config import ModelConfig
+from tinychat.models.shapes import SHAPES, config_of
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "shared" / "data" / "llama2-tokenizer.model"
 VALUES_AT_ONCE = 1 << 24
@@ -103,7 +103,7 @@ def write_checkpoint(shape: str, out: Path, seed: int = 0, tokenizer: Path = TOK
         names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
         (out / "tokenizer_config.json").write_text(json.dumps({**settings, **names}, indent=2) + "\n")
     with (out / "model.safetensors").open("wb") as stream:
-        write_safetensors(stream, ModelConfig.from_file(out / "config.json"), seed)
+        write_safetensors(stream, read_config(out / "config.json"), seed)
 
 
 def main() -> None:

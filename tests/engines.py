@@ -7,10 +7,10 @@ import families
 import numpy as np
 
 from tinychat.conversion.convert import convert, write_model_folder
+from tinychat.engine.engine import Engine
 from tinychat.generate.sequence import logits_of_all
-from tinychat.model.engine import Engine
-from tinychat.model.folder import open_model_folder
-from tinychat.model.layout import Quantization
+from tinychat.models.folder import open_model_folder
+from tinychat.models.layout import Quantization
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
 METHODS = ("int4", "int8", "f32")

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tinychat.engine.context import check_context
 from tinychat.errors import SettingError
 from tinychat.generate.model import Model
-from tinychat.model.context import check_context
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
 VOCAB_SIZE = 261

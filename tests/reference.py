@@ -2,7 +2,7 @@
 
 Written from the formulas with numpy alone; never imports ``tinychat.kernels``. The letters of shapes: T query
 tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features.
-A ``config`` is anything with the attributes of ``tinychat.model.config.ModelConfig``.
+A ``config`` is anything with the attributes of ``tinychat.models.config.ModelConfig``.
 """
 
 import math

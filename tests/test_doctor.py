@@ -8,7 +8,7 @@ from tinychat import machine
 from tinychat.cli import main
 from tinychat.conversion.convert import convert
 from tinychat.doctor import cache_bytes
-from tinychat.model.config import ModelConfig
+from tinychat.models.architectures import read_config
 
 VARIANT = families.BY_NAME["llama2-gqa"]
 
@@ -52,7 +52,7 @@ def test_the_bundled_model(folder, capsys, monkeypatch):
 
 
 def test_the_memory_of_another_cache(folder, capsys):
-    config = ModelConfig.from_file(folder / "config.json")
+    config = read_config(folder / "config.json")
     _, lines, _ = doctor(capsys, folder, "--context", 100_000, "--kv", "int8")
     assert lines["context"].strip() == "100000 tokens; trained 256"
     size = cache_bytes(config, 100_000, "int8") / 2**20
@@ -115,9 +115,9 @@ def test_too_little_memory_is_a_problem(folder, capsys, monkeypatch):
 
 @pytest.mark.parametrize("kv", ["bf16", "f16", "int8", "f32"])
 def test_the_cache_is_as_large_as_said(kv, folder):
-    from tinychat.model.cache import KVCache
+    from tinychat.engine.cache import KVCache
 
-    config = ModelConfig.from_file(folder / "config.json")
+    config = read_config(folder / "config.json")
     assert cache_bytes(config, 128, kv) == KVCache(config, 128, kv).bytes_per_position * 128
 
 

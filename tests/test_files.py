@@ -12,7 +12,7 @@ from tinychat.commands.text_file import read_text
 from tinychat.conversion.convert import convert
 from tinychat.errors import TextError, TinychatError
 from tinychat.files import open_regular, read_small, read_stream
-from tinychat.model.folder import open_model_folder
+from tinychat.models.folder import open_model_folder
 
 KINDS = {
     "pipe": os.mkfifo,

@@ -16,9 +16,9 @@ from tinychat.checkpoint.store import certificate_lines, list_models, path_for
 from tinychat.conversion.source import Source
 from tinychat.errors import SettingError
 from tinychat.making import Phases, Recipe, stored, weight_count
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import Quantization, tensor_specs
-from tinychat.model.shapes import config_of
+from tinychat.models.architectures import parse_config
+from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.models.shapes import config_of
 from tinychat.perplexity import measure
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
@@ -133,9 +133,9 @@ def test_what_is_not_offered_is_refused(field, value):
 
 
 def test_bits_decide_what_stays_in_int8():
-    large = ModelConfig.from_dict(config_of("llama-3.2-1b"), "shape")
-    untied = ModelConfig.from_dict(config_of("tinyllama-1.1b"), "shape")
-    small = ModelConfig.from_dict(config_of("smollm2-135m"), "shape")
+    large = parse_config(config_of("llama-3.2-1b"), "shape")
+    untied = parse_config(config_of("tinyllama-1.1b"), "shape")
+    small = parse_config(config_of("smollm2-135m"), "shape")
     sizes = {}
     for config in (large, untied, small):
         for bits in ("4.35", "4.5", "5.0", "5.5", "8.25"):

@@ -15,9 +15,9 @@ import pytest
 from covering import covering
 from engines import LENGTH, STORIES
 
+from tinychat.engine.thread_count import Pace
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.setup import ISA, host_instruction_sets
-from tinychat.model.thread_count import Pace
 
 TESTS = Path(__file__).parent
 # Windows and normed heads of 40; biases everywhere; eight heads of 24 on one; inputs wide enough to share scales; a

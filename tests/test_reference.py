@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 
-from tinychat.model.config import ModelConfig
+from tinychat.models.architectures import parse_config
 
 TOLERANCE = 1e-4  # of the logits' standard deviation; float32 in transformers stays within 3e-5
 
@@ -16,7 +16,7 @@ scaled_names = [variant.name for variant in families.VARIANTS if variant.config.
 
 
 def config_of(variant):
-    return ModelConfig.from_dict(variant.config, variant.name)
+    return parse_config(variant.config, variant.name)
 
 
 def assert_close(logits, expected):

@@ -12,8 +12,8 @@ from pathlib import Path
 from tinychat.checkpoint.store import ModelReference, certificate_lines, list_models, store_folder
 from tinychat.errors import TinychatError
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import LANES, Quantization, padded, tensor_specs
+from tinychat.models.config import ModelConfig
+from tinychat.models.layout import LANES, Quantization, padded, tensor_specs
 from tinychat.user_folders import cache_folder
 
 # See `tinychat.kernels.kv`: bytes of a number, and of the two scales that a head keeps for each position.
@@ -118,7 +118,7 @@ def _examine_checkpoint(findings: Findings, folder: Path, context: int | None, k
 
 
 def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
-    from tinychat.model.folder import open_model_folder
+    from tinychat.models.folder import open_model_folder
 
     opened = open_model_folder(folder)
     for i, line in enumerate(certificate_lines(folder)):
@@ -140,8 +140,8 @@ def _examine_text(findings: Findings, folder: Path) -> None:
 def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
-    from tinychat.model.context import DEFAULT_CONTEXT, check_context
-    from tinychat.model.loading import usual_kv
+    from tinychat.engine.context import DEFAULT_CONTEXT, check_context
+    from tinychat.engine.loading import usual_kv
 
     if asked is not None:
         check_context(asked)
@@ -164,7 +164,7 @@ def _add_sizes(
 
 
 def cache_bytes(config: ModelConfig, positions: int, kv: str) -> int:
-    """Return the size of a KV cache of one of its types: see `tinychat.model.cache`."""
+    """Return the size of a KV cache of one of its types: see `tinychat.engine.cache`."""
     numbers = config.head_dim + padded(config.head_dim, LANES)
     head_bytes = numbers * _NUMBER_BYTES[kv] + _SCALE_BYTES.get(kv, 0)
     return config.num_hidden_layers * config.num_key_value_heads * positions * head_bytes

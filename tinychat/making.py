@@ -15,8 +15,8 @@ from tinychat.files import read_stream
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
-    from tinychat.model.config import ModelConfig
-    from tinychat.model.layout import Quantization
+    from tinychat.models.config import ModelConfig
+    from tinychat.models.layout import Quantization
 
 Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
@@ -91,11 +91,11 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
         If the checkpoint is damaged or not supported, or a setting is out of range.
     """
     from tinychat.conversion import convert as conversion
-    from tinychat.model.config import ModelConfig
+    from tinychat.models.architectures import read_config
 
     if target.exists() or target.is_symlink():
         raise ConversionError(f"{target} exists already: remove it, or choose another target")
-    config = ModelConfig.from_file(folder / "config.json")
+    config = read_config(folder / "config.json")
     quantization = stored(config, recipe)
     phases = Phases(progress)
     checks = recipe.check and recipe.quant != "f32"
@@ -149,7 +149,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     one, as many of the most frequent tokens' rows as fit are kept in int8; then whole kinds of linears, in the order of
     what a byte of them gains.
     """
-    from tinychat.model.layout import LANES, Quantization, tensor_specs
+    from tinychat.models.layout import LANES, Quantization, tensor_specs
 
     plain = Quantization(recipe.quant, recipe.group_size)
     if recipe.quant != "int4" or recipe.method == "plain":
@@ -182,7 +182,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
 
 def weight_count(config: ModelConfig) -> int:
     """Return how many weights a model has, those of its norms left out."""
-    from tinychat.model.layout import linears
+    from tinychat.models.architectures import linears
 
     return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
 
@@ -208,7 +208,7 @@ def _certificate(folder: Path, made: Path, held: Sequence[int], progress: Progre
     from tinychat.certificate import examine
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.source import Source
-    from tinychat.model.folder import WEIGHTS
+    from tinychat.models.folder import WEIGHTS
 
     model = _load(made)
     held = held or own_words(model, 1)[0]
@@ -223,9 +223,9 @@ def _certificate(folder: Path, made: Path, held: Sequence[int], progress: Progre
 def _load(folder: Path) -> Model:
     from tinychat.calibration import MODEL_CONTEXT
     from tinychat.generate.model import load_folder
-    from tinychat.model.config import ModelConfig
+    from tinychat.models.architectures import read_config
 
-    trained = ModelConfig.from_file(folder / "config.json").max_position_embeddings
+    trained = read_config(folder / "config.json").max_position_embeddings
     return load_folder(folder, context=min(MODEL_CONTEXT, trained))
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.errors import TinychatError, UnsupportedModelError
-from tinychat.model.config import ModelConfig
-from tinychat.model.rope import inverse_frequencies
+from tinychat.models.config import ModelConfig
+from tinychat.models.rope import inverse_frequencies
 
 ARCHITECTURE = "llama"
 OUTSIDE_LAYERS = {

@@ -6,9 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from comparison.serving import run, token_ids
+from tinychat.engine.loading import load_engine
 from tinychat.generate.loop import prefill
 from tinychat.generate.sequence import Sequence
-from tinychat.model.loading import load_engine
 
 
 class TinychatEngine:

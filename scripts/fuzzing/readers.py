@@ -27,9 +27,9 @@ from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
 from tinychat.generate.request import Request
-from tinychat.model.config import ModelConfig
-from tinychat.model.folder import header_of, open_model_folder
-from tinychat.model.layout import Quantization, tensor_specs
+from tinychat.models.architectures import parse_config
+from tinychat.models.folder import header_of, open_model_folder
+from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
@@ -213,7 +213,7 @@ def pytorch_file() -> bytes:
 
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
-    specs = tensor_specs(ModelConfig.from_dict(CONFIG, "config.json"), Quantization("f32", 32))
+    specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
     return header_of(specs)[0] + bytes(sum(spec.bytes for spec in specs.values()))
 
 

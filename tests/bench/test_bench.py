@@ -18,9 +18,9 @@ from tinychat.bench.report import bench
 from tinychat.bench.work import work_of
 from tinychat.cli import main
 from tinychat.errors import SettingError, TinychatError
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import Quantization
-from tinychat.model.shapes import config_of
+from tinychat.models.architectures import parse_config
+from tinychat.models.layout import Quantization
+from tinychat.models.shapes import config_of
 
 TINY = config_of("smollm2-135m") | {
     "hidden_size": 96,
@@ -143,7 +143,7 @@ def test_the_plan_asks_for_the_context_it_needs():
 
 
 def test_work_counts_what_one_token_needs():
-    config, int4 = ModelConfig.from_dict(config_of("tinyllama-1.1b"), "test"), Quantization("int4", 32)
+    config, int4 = parse_config(config_of("tinyllama-1.1b"), "test"), Quantization("int4", 32)
     work = work_of(config, int4, cache_bytes=7)
     layers = 22 * (2048 * (2048 + 2 * 256) + 2048 * 2048 + 3 * 2048 * 5632)
     assert work.multiply_adds == layers
@@ -152,7 +152,7 @@ def test_work_counts_what_one_token_needs():
     head = 32000 * 2048 * 17 // 32 + 32000 * 4 + 16
     assert work.weight_bytes == layers * 17 // 32 + (rows + gains) * 4 + 22 * 4 * 16 + head
     assert work.file_bytes == work.weight_bytes + head
-    tied = work_of(ModelConfig.from_dict(TINY, "test"), int4, cache_bytes=7)
+    tied = work_of(parse_config(TINY, "test"), int4, cache_bytes=7)
     assert tied.weight_bytes == tied.file_bytes
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from tinychat.bench.profile import profile
 from tinychat.bench.random_model import write_random_model
+from tinychat.engine.loading import load_engine
 from tinychat.errors import SettingError
-from tinychat.model.loading import load_engine
-from tinychat.model.shapes import config_of
+from tinychat.models.shapes import config_of
 
 TINY = config_of("tiny")
 KERNELS = {

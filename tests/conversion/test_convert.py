@@ -12,8 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
-from tinychat.model.folder import open_model_folder
-from tinychat.model.layout import Quantization, linears, norms
+from tinychat.models.architectures import linears, norms
+from tinychat.models.folder import open_model_folder
+from tinychat.models.layout import Quantization
 
 METHODS = ("int4", "int8", "f32")
 methods = pytest.mark.parametrize("method", METHODS)

@@ -7,7 +7,8 @@ import reference
 
 from tinychat.conversion.pack import SLAB_ROWS, Packer, pack_codes, slabs
 from tinychat.errors import ConversionError
-from tinychat.model.layout import Linear, Quantization
+from tinychat.models.layout import Quantization
+from tinychat.models.tensors import Linear
 
 METHODS = ("int4", "int8", "f32")
 methods = pytest.mark.parametrize("method", METHODS)

@@ -9,9 +9,9 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import write_model_folder
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.source import Source, last_inputs, run_layer
+from tinychat.engine.loading import load_engine
 from tinychat.generate.sequence import logits_of_all
-from tinychat.model.layout import Quantization
-from tinychat.model.loading import load_engine
+from tinychat.models.layout import Quantization
 
 TEXTS = [[(7 * i + 3 * seed) % 250 + 3 for i in range(40)] for seed in range(3)]
 IDS = [(11 * i) % 250 + 3 for i in range(50)]

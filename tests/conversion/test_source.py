@@ -9,7 +9,7 @@ import reference
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.source import Source, last_inputs, run_layer
-from tinychat.model.layout import linears
+from tinychat.models.architectures import linears
 
 
 def logits_of(source, texts):

@@ -1,4 +1,4 @@
-"""The public Model; tests/model is about the decoder below it."""
+"""The public Model; tests/engine is about the decoder below it."""
 
 import numpy as np
 import pytest

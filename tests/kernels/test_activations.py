@@ -15,9 +15,9 @@ from kernels.kernel_inputs import (
     scratch_of,
 )
 
+from tinychat.engine.forward import Sizes
 from tinychat.kernels.activations import quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.dot4 import DOT_ZERO
-from tinychat.model.forward import Sizes
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.

@@ -7,9 +7,9 @@ from covering import covering
 from kernels.cache_inputs import HALF_ULP, KVS, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, round_up
 
+from tinychat.engine.forward import Sizes
 from tinychat.kernels.attention import CHUNK, AttentionScratch, attend
 from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
-from tinychat.model.forward import Sizes
 
 NO_WINDOW = 2**31
 LOG2_E = np.log2(np.e)

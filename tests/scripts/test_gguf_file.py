@@ -8,8 +8,8 @@ import pytest
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.errors import UnsupportedModelError
-from tinychat.model.config import ModelConfig
-from tinychat.model.shapes import config_of
+from tinychat.models.architectures import parse_config
+from tinychat.models.shapes import config_of
 
 gguf = pytest.importorskip("gguf")
 gguf_file = pytest.importorskip("comparison.gguf_file")
@@ -68,13 +68,13 @@ def test_without_a_tokenizer_the_file_says_so(written):
 
 
 def test_stretched_frequencies_become_factors():
-    config = ModelConfig.from_dict(config_of("llama-3.2-1b"), "llama-3.2-1b")
+    config = parse_config(config_of("llama-3.2-1b"), "llama-3.2-1b")
     factors = gguf_file.rope_factors(config)
     assert factors.shape == (32,)
     assert (factors[0], factors[-1]) == (1, 32)
 
 
 def test_other_architectures_are_refused():
-    config = ModelConfig.from_dict(config_of("tiny"), "tiny")
+    config = parse_config(config_of("tiny"), "tiny")
     with pytest.raises(UnsupportedModelError, match="plain Llama"):
         gguf_file.check_supported(dataclasses.replace(config, qkv_bias=True))

@@ -12,7 +12,7 @@ import numpy as np
 from tinychat.errors import SettingError
 
 if TYPE_CHECKING:
-    from tinychat.model.sequence import Sequence
+    from tinychat.engine.sequence import Sequence
 
 ROUNDS = 5
 
@@ -93,7 +93,7 @@ def bytes_of(weight: Any) -> int:
 
 
 def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
-    """Yield the stages of the forward pass in its order; see `tinychat.model.forward`."""
+    """Yield the stages of the forward pass in its order; see `tinychat.engine.forward`."""
     config, p = sequence.engine.config, sequence.engine.parameters
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     D, F, keys = config.hidden_size, config.intermediate_size, config.num_key_value_heads * d

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tinychat.model.config import ModelConfig
-from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
-from tinychat.model.layout import Quantization, linears, tensor_specs
+from tinychat.models.architectures import linears, parse_config
+from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.models.layout import Quantization, tensor_specs
 
 _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
@@ -36,7 +36,7 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
     Path
         `folder`.
     """
-    config, quantization = ModelConfig.from_dict(shape, "random shape"), Quantization("int4", 32)
+    config, quantization = parse_config(shape, "random shape"), Quantization("int4", 32)
     (folder / "config.json").write_text(json.dumps(shape))
     description = {"format": FORMAT, "quantization": asdict(quantization), "source": "random"}
     (folder / DESCRIPTION).write_text(json.dumps(description))

@@ -15,10 +15,10 @@ from tinychat.bench.work import work_of
 from tinychat.generate.model import Model
 from tinychat.kernels.setup import ISA
 from tinychat.machine import processor_name
-from tinychat.model.folder import read_description
+from tinychat.models.folder import read_description
 
 if TYPE_CHECKING:
-    from tinychat.model.sequence import Sequence
+    from tinychat.engine.sequence import Sequence
 
 
 def bench(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import FREQUENT, Quantization, linears, tensor_specs
+from tinychat.models.architectures import linears
+from tinychat.models.config import ModelConfig
+from tinychat.models.layout import FREQUENT, Quantization, tensor_specs
 
 
 @dataclass(frozen=True)

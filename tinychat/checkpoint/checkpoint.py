@@ -6,7 +6,8 @@ from pathlib import Path
 from tinychat.checkpoint.gguf import ADVICE, is_gguf
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
-from tinychat.model.config import ModelConfig
+from tinychat.models.architectures import read_config
+from tinychat.models.config import ModelConfig
 
 TEXT_FILES = (
     "config.json",
@@ -52,7 +53,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
-    return Checkpoint(folder, ModelConfig.from_file(folder / "config.json"), open_tensors(folder))
+    return Checkpoint(folder, read_config(folder / "config.json"), open_tensors(folder))
 
 
 def _refuse_links_out(folder: Path) -> None:

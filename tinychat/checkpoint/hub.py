@@ -11,8 +11,8 @@ from tinychat.checkpoint.gguf import ADVICE as GGUF
 from tinychat.checkpoint.hub_answers import check_file_name, checked_answers
 from tinychat.checkpoint.tensors import WEIGHT_FILES
 from tinychat.errors import HubError, TinychatError
-from tinychat.model.config import ModelConfig
-from tinychat.model.json_file import one_line
+from tinychat.json_file import one_line
+from tinychat.models.architectures import read_config
 
 # In order of preference; each pattern reaches the files that the index of that format lists.
 _WEIGHTS = (
@@ -46,7 +46,7 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         If the hub cannot be reached, or has no such repository, revision or weights, or refuses access; if it
         answers what no hub does, or plain http leads to another machine.
     UnsupportedModelError, CheckpointError
-        As `ModelConfig.from_file` does.
+        As `read_config` does.
     """
     with checked_answers():
         try:
@@ -64,7 +64,7 @@ def _fetch(repo_id: str, revision: str) -> Path:
         advice = _advice(repo_id)
         raise HubError(f"{repo_id} has no config.json, so it is no checkpoint in the Hugging Face layout; {advice}")
     folder = _download(repo_id, revision, ["config.json"])
-    ModelConfig.from_file(folder / "config.json")
+    read_config(folder / "config.json")
     patterns = next((patterns for patterns in _WEIGHTS if names & set(patterns[:2])), None)
     if patterns is None:
         expected = ", ".join(WEIGHT_FILES)

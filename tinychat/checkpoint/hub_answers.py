@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinychat.errors import HubError
-from tinychat.model.json_file import one_line
+from tinychat.json_file import one_line
 
 ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

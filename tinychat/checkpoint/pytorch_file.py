@@ -12,7 +12,7 @@ from tinychat.checkpoint.mapping import DTYPES, FloatArray, map_rows
 from tinychat.checkpoint.tensor_pickle import MAX_PICKLE_BYTES, Storage, TensorRecord, read_tensor_pickle
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
-from tinychat.model.json_file import one_line
+from tinychat.json_file import one_line
 
 _ZIP_BEGINNING = b"PK\x03\x04"
 _LOCAL_HEADER_BYTES = 30

@@ -13,7 +13,7 @@ from typing import TypeGuard
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
-from tinychat.model.json_file import one_line, parse_json_object
+from tinychat.json_file import one_line, parse_json_object
 
 # The format allows 100 MB, which take 2.5 GiB once parsed; published headers have one megabyte at most.
 MAX_HEADER_BYTES = 16 << 20

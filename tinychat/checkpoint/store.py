@@ -12,7 +12,7 @@ from typing import Literal
 
 from tinychat.checkpoint.gguf import ADVICE, is_gguf
 from tinychat.errors import CheckpointError, StoreError
-from tinychat.model.json_file import one_line, read_json_object
+from tinychat.json_file import one_line, read_json_object
 from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # what makes a folder a converted model

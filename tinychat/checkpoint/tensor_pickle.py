@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
 from tinychat.errors import CheckpointError
-from tinychat.model.json_file import one_line
+from tinychat.json_file import one_line
 
 # The pickle of a 70-billion-parameter model has about 100 kB; each byte can cost one object.
 MAX_PICKLE_BYTES = 4 << 20

@@ -8,7 +8,7 @@ from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
-from tinychat.model.json_file import one_line, read_json_object
+from tinychat.json_file import one_line, read_json_object
 
 # In transformers' order of preference.
 WEIGHT_FILES = (

@@ -16,7 +16,7 @@ import click
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags
 from tinychat.commands.progress import progress_bar
-from tinychat.model.shapes import SHAPES, config_of
+from tinychat.models.shapes import SHAPES, config_of
 
 
 @click.command()

@@ -17,8 +17,8 @@ from tinychat.conversion.linear_codes import Coded, Coder, arrays_of
 from tinychat.conversion.pack import Array, Packer
 from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
 from tinychat.errors import ConversionError
-from tinychat.model.layout import LANES, Quantization, padded, stored_linears
-from tinychat.model.layout import Linear as LinearLayout
+from tinychat.models.layout import LANES, Quantization, padded, stored_linears
+from tinychat.models.tensors import Linear as LinearLayout
 
 # Rows of an embedding or an output matrix that are coded at a time.
 SLAB_ROWS = 8192

@@ -22,8 +22,10 @@ from tinychat.conversion.pack import Packer, check_finite
 from tinychat.conversion.smoothing import smoothed
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.files import read_small
-from tinychat.model.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
-from tinychat.model.layout import Norm, Quantization, linears, norms, padded, stored_linears, tensor_specs
+from tinychat.models.architectures import linears, norms
+from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
+from tinychat.models.tensors import Norm
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20

@@ -10,7 +10,8 @@ from tinychat.checkpoint.tensors import Tensors
 from tinychat.errors import ConversionError
 from tinychat.kernels.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
 from tinychat.kernels.setup import available_cores
-from tinychat.model.layout import LANES, Linear, Quantization, padded
+from tinychat.models.layout import LANES, Quantization, padded
+from tinychat.models.tensors import Linear
 
 SLAB_ROWS = 4096
 Array = NDArray[np.generic]

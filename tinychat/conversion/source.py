@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.pack import check_finite
-from tinychat.model.config import ModelConfig
-from tinychat.model.layout import Linear as LinearLayout
-from tinychat.model.layout import linears, norms
-from tinychat.model.rope import rope_tables
+from tinychat.models.architectures import linears, norms
+from tinychat.models.config import ModelConfig
+from tinychat.models.rope import rope_tables
+from tinychat.models.tensors import Linear as LinearLayout
 
 Floats = NDArray[np.float32]
 Linear = Callable[[str, Floats, Floats | None], Floats]

@@ -16,7 +16,7 @@ from tinychat.generate.sequence import Ids, Logits, Sequence, logits_of_all
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
-    from tinychat.model.config import ModelConfig
+    from tinychat.models.config import ModelConfig
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
 
@@ -196,9 +196,9 @@ def load_folder(
         If the folder is damaged, or a setting is out of range.
     """
     # Imported here so that light commands do not load Numba, Jinja and the tokenizers.
-    from tinychat.model.config import ModelConfig
-    from tinychat.model.context import check_context
-    from tinychat.model.loading import load_engine
+    from tinychat.engine.context import check_context
+    from tinychat.engine.loading import load_engine
+    from tinychat.models.architectures import read_config
     from tinychat.text.stop import stop_ids
     from tinychat.text.template import load_template
     from tinychat.text.tokenizer import load_tokenizer
@@ -208,6 +208,6 @@ def load_folder(
     engine = load_engine(folder, threads=threads, kv=kv, progress=progress)
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
-    config = ModelConfig.from_file(folder / "config.json")
+    config = read_config(folder / "config.json")
     sequence = engine.sequence(context)
     return Model(sequence, tokenizer, template, stop_ids(folder, tokenizer, template), config, folder)

@@ -1,0 +1,190 @@
+"""A team of threads: every job is done by all, whoever sleeps is woken, and nobody is left behind."""
+
+import gc
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from kernels.kernel_inputs import compiled
+
+from tinychat.engine.team import Team
+from tinychat.engine.thread_count import ThreadCount
+from tinychat.kernels.threads import (
+    LINE,
+    PARKED,
+    PATIENCE,
+    RECALL,
+    STATES,
+    THREADS,
+    atomic_add,
+    barrier,
+    begin,
+    release,
+)
+
+
+@compiled
+def count_jobs(thread, threads, queue, counts):
+    """Count one's own jobs, and meet: no job ends before all have done their part."""
+    while begin(queue, thread, threads):
+        counts[thread] += 1
+        barrier(queue, thread)
+        if thread == 0:
+            release(queue)
+            return True
+    return False
+
+
+def team_of(threads):
+    counts = np.zeros(threads, np.int64)
+    return Team(count_jobs, ThreadCount(threads, threads), (counts,)), counts
+
+
+def workers():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("tinychat-")}
+
+
+def wait_until(condition):
+    """Wait for another thread's doing, for ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened for ten seconds"
+        time.sleep(0)
+
+
+def park(queue):
+    """Send the workers to sleep, as some milliseconds of nothing to do would."""
+    queue[RECALL] = 1
+    wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
+    queue[RECALL] = 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_every_thread_does_its_part_of_every_job(threads):
+    team, counts = team_of(threads)
+    for jobs in range(1, 301):
+        team.run()
+        assert (counts == jobs).all()
+
+
+@compiled
+def meet_often(thread, threads, queue, rounds, counts):
+    """Meet again and again; count whoever is still there after each barrier."""
+    while begin(queue, thread, threads):
+        for i in range(rounds.shape[0]):
+            if thread < barrier(queue, thread):
+                atomic_add(counts, i, 1)
+        barrier(queue, thread)
+        if thread == 0:
+            release(queue)
+            return True
+    return False
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
+    counts = np.zeros(200, np.int64)
+    count = ThreadCount(1, threads)
+    team = Team(meet_often, count, (np.zeros(200), counts))
+    queue = team._workers.queue
+    team.run()
+    for _ in range(20):
+        counts[:] = 0
+        queue = team._workers.queue
+        queue[PATIENCE] = -1  # every wait is too long
+        workers_awake = team._begin(threads)
+        # One thread fewer from each barrier on, down to one; each that is left does its part.
+        began = threads if workers_awake else 1
+        np.testing.assert_array_equal(counts, np.maximum(began - 1 - np.arange(200), 1))
+        assert queue[THREADS] == 1
+
+
+def test_threads_that_were_let_go_come_back():
+    counts = np.zeros(4, np.int64)
+    team = Team(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
+    team.run()
+    queue = team._workers.queue
+    queue[PATIENCE] = -1
+    team._begin(3)
+    wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
+    queue[PATIENCE] = 10**12
+    counts[:] = 0
+    wait_until(lambda: team._begin(3))
+    np.testing.assert_array_equal(counts[-4:] >= 3, True)
+
+
+def test_compiling_runs_nothing_and_starts_no_thread():
+    gc.collect()
+    before = workers()
+    team, counts = team_of(3)
+    team.compile()
+    assert not counts.any()
+    assert workers() == before
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_sleeping_workers_are_woken(threads):
+    team, counts = team_of(threads)
+    team.run()
+    for jobs in range(2, 6):
+        park(team._workers.queue)
+        team.run()
+        assert (counts == jobs).all()
+
+
+def test_a_start_that_is_interrupted_leaves_no_half_team(monkeypatch):
+    gc.collect()
+    before = workers()
+    team, counts = team_of(3)
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        if thread.name == "tinychat-2":
+            raise KeyboardInterrupt
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            team.run()
+    wait_until(lambda: not workers() - before)
+    team.run()
+    assert counts.tolist() == [1, 1, 1]
+    assert len(workers() - before) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_workers_of_its_own():
+    team, counts = team_of(2)
+    team.run()
+    child = os.fork()
+    if child == 0:
+        team.run()
+        os._exit(0 if counts.tolist() == [2, 2] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    team.run()
+    assert counts.tolist() == [2, 2]
+
+
+def test_a_forgotten_team_ends_its_threads():
+    gc.collect()
+    before = workers()
+    team, _ = team_of(4)
+    team.run()
+    assert len(workers() - before) == 3
+    del team
+    gc.collect()
+    wait_until(lambda: not workers() - before)
+
+
+def test_callers_take_turns():
+    team, counts = team_of(2)
+    callers = [threading.Thread(target=lambda: [team.run() for _ in range(50)]) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert counts.tolist() == [150, 150]

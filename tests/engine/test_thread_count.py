@@ -1,0 +1,122 @@
+"""The number of threads: kept where cores are free, lowered where fewer are faster, raised again when they are."""
+
+import pytest
+
+from tinychat.engine.thread_count import LONGEST_PAUSE, WINDOW, Cores, Pace, ThreadCount
+
+TOKEN = 0.004
+
+
+class Machine:
+    """A machine whose jobs take `seconds[threads]` each, of which threads wait `waited[threads]`.
+
+    A machine that tells of its cores says that threads have waited for them `core_waits[threads]` a job, and that
+    `free` are free.
+    """
+
+    def __init__(self, seconds, waited, core_waits=None, free=None):
+        self.seconds, self.waited, self.core_waits, self.free = seconds, waited, core_waits, free
+        self.core_wait = 0.0
+
+    def cores(self):
+        return Cores(None if self.core_waits is None else self.core_wait, self.free)
+
+    def run(self, pace, jobs):
+        """Run jobs of one token; return the threads of each."""
+        used = []
+        for _ in range(jobs):
+            threads = pace.wanted
+            pace.begin(self.cores)
+            self.core_wait += self.core_waits[threads] if self.core_waits else 0.0
+            pace.note(1, self.seconds[threads], self.waited[threads], self.cores)
+            used.append(threads)
+        return used
+
+
+ALONE = {1: TOKEN, 2: TOKEN / 2, 3: TOKEN / 3}, {1: 0.0, 2: 0.1 * TOKEN / 2, 3: 0.1 * TOKEN / 3}
+
+
+def test_free_cores_are_all_used():
+    pace = Pace(1, 3, 3)
+    assert set(Machine(*ALONE).run(pace, 2000)) == {3}
+
+
+def test_fewer_threads_are_taken_where_they_are_faster_and_more_again_when_those_are():
+    pace = Pace(1, 2, 2)
+    contended = Machine({1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN})
+    used = contended.run(pace, 4000)
+    assert pace.threads == 1
+    assert used.index(1) <= 3 * WINDOW / TOKEN
+    # Tries with two go on, and cost little.
+    late = used[2000:]
+    assert 0 < late.count(2) * 3 * TOKEN < 0.15 * len(late) * TOKEN
+    used = Machine(*ALONE).run(pace, 4000)
+    assert set(used[-500:]) == {2}
+    assert sum(TOKEN for _ in used[: used.index(2)]) < 2 * LONGEST_PAUSE * WINDOW
+
+
+def test_threads_that_wait_stay_where_fewer_are_slower():
+    pace = Pace(1, 2, 2)
+    # On two cores that other programs share, two threads wait for each other and are faster still.
+    used = Machine({1: 2 * TOKEN, 2: 1.2 * TOKEN}, {1: 0.0, 2: TOKEN}).run(pace, 2000)
+    assert pace.threads == 2
+    assert 0 < used[1000:].count(1) < 0.05 * 1000
+
+
+BESIDE_ONE = {1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN}, {1: 0.0, 2: 1.5 * TOKEN}
+
+
+def test_threads_that_wait_for_each_other_on_cores_of_their_own_stay():
+    slow_machine = Machine({1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN}, {1: 0.0, 2: 0.0}, free=0)
+    assert set(slow_machine.run(Pace(1, 2, 2), 2000)) == {2}
+
+
+def test_one_window_beside_others_is_enough_where_the_system_tells():
+    pace = Pace(1, 2, 2)
+    Machine(*ALONE, {1: 0.0, 2: 0.0}, free=0).run(pace, 100)
+    used = Machine(*BESIDE_ONE, free=0).run(pace, 100)
+    assert pace.threads == 1
+    assert used.index(1) <= 1.5 * WINDOW / (2 * TOKEN)
+
+
+def test_more_threads_are_tried_seldom_while_no_core_is_free_and_soon_when_one_is():
+    pace = Pace(1, 2, 2)
+    beside_one = Machine(*BESIDE_ONE, free=0)
+    beside_one.run(pace, 500)
+    used = beside_one.run(pace, 20_000)
+    assert 0 < used.count(2) * 3 * TOKEN < 0.06 * len(used) * TOKEN
+    used = Machine(*ALONE, {1: 0.0, 2: 0.0}, free=1).run(pace, 200)
+    assert used.index(2) <= 2 * WINDOW / TOKEN
+    assert pace.threads == 2
+
+
+def test_of_many_threads_the_fastest_number_is_found_from_either_side():
+    seconds = {1: 4 * TOKEN, 2: 2 * TOKEN, 3: TOKEN, 4: 1.5 * TOKEN}
+    waited = {1: 0.0, 2: 0.5 * TOKEN, 3: TOKEN, 4: 2 * TOKEN}
+    for first in (1, 2, 4):
+        pace = Pace(1, 4, first)
+        Machine(seconds, waited).run(pace, 3000)
+        assert pace.threads == 3
+
+
+def test_a_fixed_number_stays():
+    pace = Pace(2, 2, 2)
+    assert set(Machine({2: 3 * TOKEN}, {2: 2 * TOKEN}).run(pace, 500)) == {2}
+
+
+def test_kinds_of_jobs_differ_and_a_new_one_begins_as_the_last_ended():
+    count = ThreadCount(1, 2)
+    Machine({1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN}).run(count.pace(1), 200)
+    assert count.pace(1).threads == 1
+    assert count.pace(256) is count.pace(300)
+    assert count.pace(256) is not count.pace(1)
+    assert count.pace(256).threads == 1
+    assert ThreadCount(1, 2).pace(256).threads == 2
+
+
+@pytest.mark.parametrize("tokens", [1, 256])
+def test_patience_follows_from_what_a_token_costs(tokens):
+    pace = Pace(1, 2, 2)
+    assert pace.patience(tokens) > 0
+    Machine(*ALONE).run(pace, 100)
+    assert pace.patience(tokens) == pytest.approx(4 * tokens * TOKEN / 2, rel=0.01)

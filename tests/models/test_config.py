@@ -1,0 +1,291 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.models.architectures import FAMILIES, parse_config, read_config
+
+REPO = Path(__file__).parents[2]
+STORIES = REPO.parent / "shared" / "data" / "stories260K"
+
+ESSENTIALS = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
+
+
+def raw_config(architecture="LlamaForCausalLM", **changes):
+    return {"architectures": [architecture], **ESSENTIALS, "num_key_value_heads": 2, **changes}
+
+
+def parse(architecture="LlamaForCausalLM", **changes):
+    return parse_config(raw_config(architecture, **changes), "config.json")
+
+
+def test_reads_a_real_file():
+    if not STORIES.exists():
+        pytest.skip(f"{STORIES} is not there")
+    config = read_config(STORIES / "config.json")
+    assert (config.hidden_size, config.intermediate_size, config.head_dim) == (64, 172, 8)
+    assert (config.num_attention_heads, config.num_key_value_heads) == (8, 4)
+    assert config.tie_word_embeddings and config.rope_scaling is None
+    assert config.sliding_windows == (0,) * 5
+
+
+def test_null_is_not_missing():
+    assert parse("MistralForCausalLM").sliding_windows == (4096,) * 3
+    assert parse("MistralForCausalLM", sliding_window=None).sliding_windows == (0,) * 3
+    assert parse(num_key_value_heads=None).num_key_value_heads == 4
+    assert parse("MistralForCausalLM", head_dim=None).head_dim == 16
+
+
+def test_biases_and_norms_of_each_family():
+    found = {
+        name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
+        for name in FAMILIES
+        for c in [parse(name, attention_bias=True, mlp_bias=True)]
+    }
+    assert found == {
+        "LlamaForCausalLM": (True, True, True, False),
+        "MistralForCausalLM": (False, False, False, False),
+        "Qwen2ForCausalLM": (True, False, False, False),
+        "Qwen3ForCausalLM": (True, True, False, True),
+    }
+
+
+@pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def test_qwen_windows(architecture):
+    windowed = {"use_sliding_window": True, "sliding_window": 7}
+    assert parse(architecture, sliding_window=7, max_window_layers=0).sliding_windows == (0, 0, 0)
+    assert parse(architecture, **windowed, max_window_layers=1).sliding_windows == (0, 7, 7)
+    layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
+    assert parse(architecture, **windowed, layer_types=layer_types).sliding_windows == (7, 0, 7)
+
+
+def test_architecture_from_model_type_alone():
+    raw = {**raw_config(), "model_type": "qwen2", "architectures": None}
+    assert parse_config(raw, "config.json").architecture == "Qwen2ForCausalLM"
+
+
+@pytest.mark.parametrize("ids", [None, 2, [9, 4, 7], []])
+def test_token_ids_may_be_one_several_or_none(ids):
+    assert parse(bos_token_id=ids, eos_token_id=ids) == parse()
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}},
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500000}},
+        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": None}},
+    ],
+)
+def test_rope_keys_of_both_transformers_generations(rope):
+    config = parse(**rope)
+    assert config.rope_theta == 5e5
+    assert config.rope_scaling is not None
+    assert (config.rope_scaling.rope_type, config.rope_scaling.factor) == ("linear", 2.0)
+
+
+def test_plain_rope_in_a_scaling_section():
+    config = parse(rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    assert config.rope_scaling is None
+    assert config.rope_theta == 1e6
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"architectures": ["GemmaForCausalLM"]}, ["GemmaForCausalLM", *FAMILIES]),
+        ({"architectures": None, "model_type": "gpt2"}, ["gpt2", "LlamaForCausalLM"]),
+        ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
+        ({"hidden_act": "gelu"}, ["gelu", "silu"]),
+        ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "unquantized"]),
+        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, ["longrope", "yarn"]),
+        ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, ["differs between layers"]),
+    ],
+)
+def test_unsupported_is_named_with_what_is_supported(changes, names):
+    with pytest.raises(UnsupportedModelError) as caught:
+        parse(**changes)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert [name for name in ["config.json", *names] if name not in message] == []
+
+
+def test_unsupported_layer_type():
+    with pytest.raises(UnsupportedModelError, match="chunked"):
+        parse("Qwen3ForCausalLM", layer_types=["full_attention", "chunked_attention", "full_attention"])
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ESSENTIALS for value in (None, 0, -1, 1 << 40, True, 64.0, "64", [64], {})),
+        *(("num_key_value_heads", value) for value in (0, 3, 8, "2", False)),
+        *(("head_dim", value) for value in (0, 2, 7, -8, 1 << 20, "16")),
+        *(("rms_norm_eps", value) for value in (0, -1e-6, float("nan"), float("inf"), 2, "1e-6", True, None)),
+        *(("max_position_embeddings", value) for value in (0, 1 << 40, None, 10**400)),
+        *(("vocab_size", value) for value in ((1 << 24) + 1, 10**400)),
+        *(("eos_token_id", value) for value in (-1, "2", [1, -1], [True], 1 << 30, 2.0)),
+        *(("bos_token_id", value) for value in (-1, "1", {})),
+        *(("tie_word_embeddings", value) for value in (1, "true", [])),
+        *(("rope_theta", value) for value in (0, 1, -10, float("nan"), float("inf"), "1e4", True, 10**400)),
+        *(("rope_scaling", value) for value in ("linear", [1], 2)),
+        ("hidden_act", 3),
+        ("hidden_size", 66),
+        ("quantization_config", "gptq"),
+        ("architectures", "LlamaForCausalLM"),
+        ("architectures", []),
+        ("architectures", [3]),
+        ("model_type", 3),
+    ],
+)
+def test_absurd_values_are_refused_by_name(key, value):
+    with pytest.raises(CheckpointError) as caught:
+        parse(**{key: value})
+    message = str(caught.value)
+    assert key in message
+    assert "config.json" in message
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("scaling", "key"),
+    [
+        ({"rope_type": "linear"}, "factor"),
+        ({"rope_type": "linear", "factor": 0}, "factor"),
+        ({"rope_type": "dynamic", "factor": float("nan")}, "factor"),
+        ({"rope_type": 3, "factor": 2.0}, "rope_type"),
+        ({**LLAMA3, "high_freq_factor": 1.0}, "high_freq_factor"),
+        ({**LLAMA3, "low_freq_factor": None}, "low_freq_factor"),
+        ({**LLAMA3, "original_max_position_embeddings": 0}, "original_max_position_embeddings"),
+        ({**YARN, "beta_fast": -1}, "beta_fast"),
+        ({**YARN, "attention_factor": 0}, "attention_factor"),
+        ({**YARN, "truncate": "no"}, "truncate"),
+        ({**YARN, "original_max_position_embeddings": 2.5}, "original_max_position_embeddings"),
+    ],
+)
+def test_absurd_rope_values_are_refused_by_name(scaling, key):
+    with pytest.raises(CheckpointError, match=rf"config\.json: rope_scaling: {key} is"):
+        parse(rope_scaling=scaling)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"layer_types": "full_attention"}, "layer_types"),
+        ({"layer_types": ["sliding_attention"] * 3}, "sliding_window"),
+        ({"use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
+        ({"use_sliding_window": "yes"}, "use_sliding_window"),
+        ({"max_window_layers": -1}, "max_window_layers"),
+    ],
+)
+def test_contradicting_windows_are_refused(changes, key):
+    with pytest.raises(CheckpointError, match=key):
+        parse("Qwen2ForCausalLM", **changes)
+
+
+def test_long_values_are_cut_in_messages():
+    with pytest.raises(CheckpointError) as caught:
+        parse(hidden_size="\x1b[31m\n" + "x" * 10_000)
+    assert len(str(caught.value)) < 300
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b"[1]", "must hold a JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b'{"hidden_size": 1, "hidden_size": 2}', "hidden_size.*twice"),
+    ],
+)
+def test_damaged_files(tmp_path, content, reason):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        read_config(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_and_folder_in_its_place(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist"):
+        read_config(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_config(tmp_path)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_defaults_equal_transformers(architecture):
+    transformers = pytest.importorskip("transformers")
+    family = FAMILIES[architecture]
+    essentials = {**ESSENTIALS, "num_attention_heads": 32, "hidden_size": 32 * 8}
+    theirs = transformers.AutoConfig.for_model(family.model_type, **essentials)
+    ours = parse_config({"architectures": [architecture], **essentials}, "config.json")
+    assert theirs.rope_parameters["rope_type"] == "default"
+    assert ours.rope_scaling is None
+    assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert ours.num_key_value_heads == theirs.num_key_value_heads
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 8)
+    for key in ("max_position_embeddings", "rms_norm_eps", "tie_word_embeddings"):
+        assert getattr(ours, key) == getattr(theirs, key), key
+    assert family.defaults["hidden_act"] == theirs.hidden_act
+    window = getattr(theirs, "sliding_window", None)
+    assert ours.sliding_windows == (window or 0,) * 3
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("switches", [{}, {"attention_bias": True, "mlp_bias": True}])
+def test_parameters_equal_transformers(architecture, switches):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    raw = raw_config(architecture, head_dim=8, **switches)
+    their_config = transformers.AutoConfig.for_model(
+        FAMILIES[architecture].model_type, **{k: v for k, v in raw.items() if k != "architectures"}
+    )
+    with torch.device("meta"):
+        names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
+    ours = parse_config(raw, "config.json")
+    layer = "model.layers.0."
+    assert ours.qkv_bias == (layer + "self_attn.q_proj.bias" in names)
+    assert ours.o_bias == (layer + "self_attn.o_proj.bias" in names)
+    assert ours.mlp_bias == (layer + "mlp.down_proj.bias" in names)
+    assert ours.qk_norm == (layer + "self_attn.q_norm.weight" in names)
+
+
+@pytest.mark.live
+def test_a_file_that_transformers_wrote_reads_back(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.Qwen3Config(
+        **ESSENTIALS, num_key_value_heads=2, head_dim=32, use_sliding_window=True, sliding_window=9,
+        max_window_layers=2, architectures=["Qwen3ForCausalLM"],
+        rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6},
+    )  # fmt: skip
+    theirs.save_pretrained(tmp_path)
+    assert "rope_parameters" in json.loads((tmp_path / "config.json").read_text())
+    ours = read_config(tmp_path / "config.json")
+    assert ours.head_dim == 32
+    assert ours.sliding_windows == (0, 0, 9)
+    assert ours.rope_theta == 1e6
+    assert ours.rope_scaling is not None
+    assert ours.rope_scaling.original_max_position_embeddings == 32768

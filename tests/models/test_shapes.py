@@ -1,0 +1,28 @@
+"""The table of shapes: each is a configuration that tinychat accepts, and of the size its name says."""
+
+import math
+
+import pytest
+
+from tinychat.errors import SettingError
+from tinychat.models.architectures import linears, parse_config
+from tinychat.models.shapes import SHAPES, config_of
+
+BILLIONS = {"smollm2-135m": 0.135, "tinyllama-1.1b": 1.1, "llama-3.2-1b": 1.24, "llama-2-7b": 6.74}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_a_valid_configuration(shape):
+    assert parse_config(config_of(shape), shape).architecture == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize("shape", BILLIONS)
+def test_parameters_add_up_to_the_name(shape):
+    config = parse_config(config_of(shape), shape)
+    weights = sum((linear.layers or 1) * sum(linear.rows) * linear.columns for linear in linears(config))
+    assert math.isclose(weights / 1e9, BILLIONS[shape], rel_tol=0.01)
+
+
+def test_unknown_shapes_are_refused_with_the_list():
+    with pytest.raises(SettingError, match="smollm2-135m"):
+        config_of("gpt-5")

@@ -1,0 +1,80 @@
+"""Compiles the forward pass for the types of one engine, or loads it from the kernel cache."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.core.event import Event, Listener, install_listener
+from numba.core.runtime import rtsys
+
+from tinychat.engine.forward import take_part
+from tinychat.held_signals import held_signals
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+
+TRIED_NUMBA = ["0", "68"]
+# Functions that one engine compiles; only the progress bar's length hangs on it.
+COMPILED_FUNCTIONS = 45
+
+
+class CompilationCounter(Listener):  # type: ignore[misc]
+    """Reports each function that Numba compiles; silent when all come from the cache.
+
+    `between` is called before and after each of them: there an exception finds its way.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None] | None, between: Callable[[], None]) -> None:
+        self._progress = progress
+        self._between = between
+        self._done = 0
+
+    def on_start(self, event: Event) -> None:
+        """Report a compilation that begins."""
+        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
+
+    def on_end(self, event: Event) -> None:
+        """Count a compilation that is done."""
+        self._done += 1
+        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
+
+    def finish(self) -> None:
+        """Report the end, if there was anything to do."""
+        if self._done:
+            self._report(COMPILED_FUNCTIONS)
+
+    def _report(self, done: int) -> None:
+        self._between()
+        if self._progress is not None:
+            self._progress(done, COMPILED_FUNCTIONS)
+
+
+def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
+    """Make the engine's compiled function ready without running it; Ctrl-C counts between two functions."""
+    with held_signals() as let_signals_act:
+        counter = CompilationCounter(progress, let_signals_act)
+        with install_listener("numba:compile", counter):
+            load_without_refresh(take_part, engine.call_arguments())
+            engine.compile()
+        counter.finish()
+
+
+def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
+    """Load a compiled function from the kernel cache in a third of the time that Numba takes, if it is there.
+
+    Before it looks into its cache Numba registers the typing of all that it can compile, some 0.1 s, which running
+    what has been compiled does not need. This leaves that step out; it uses Numba's own parts in Numba's own order, and
+    only in the releases that it has been tried with.
+    """
+    is_kept = isinstance(function._cache, FunctionCache)
+    if not is_kept or numba.__version__.split(".")[:2] != TRIED_NUMBA:
+        return
+    context = function.targetctx
+    rtsys.initialize(context)
+    signature = tuple(function.typeof_pyval(argument) for argument in arguments)
+    if signature in function.overloads:
+        return  # a second entry for the same types would make every call choose between them
+    compiled = function._cache._load_overload(signature, context)
+    if compiled is not None:
+        function.add_overload(compiled)

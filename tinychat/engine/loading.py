@@ -1,0 +1,71 @@
+"""From a model folder to an engine that is ready to run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tinychat.errors import FieldError
+from tinychat.held_signals import held_signals
+from tinychat.models.config import ModelConfig
+from tinychat.models.folder import open_model_folder
+from tinychat.models.layout import Quantization
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+
+MAX_THREADS = 1024
+NARROW_SIZE = 512
+
+
+def usual_kv(config: ModelConfig, quantization: Quantization) -> str:
+    """Return the type of cache that suits a model: that of its weights if unquantized, else the fastest.
+
+    A narrow model gets the finer float16: rounding shows most in it, and it has time to spare.
+    """
+    if quantization.method == "f32":
+        return "f32"
+    return "f16" if config.hidden_size < NARROW_SIZE else "bf16"
+
+
+def load_engine(
+    folder: Path,
+    *,
+    threads: int | None = None,
+    fewest_threads: int = 1,
+    kv: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "Engine":
+    """Open a model folder, and compile the kernels if this machine has not done so yet.
+
+    Parameters
+    ----------
+    folder : Path
+    threads : int, optional
+        Most threads; all cores that this process may use when omitted.
+    fewest_threads : int
+        How many at least, where other programs hold the cores: as many as `threads` to have a fixed number.
+    kv : {"bf16", "f16", "int8", "f32"}, optional
+        Type of the sequences' caches (`kernels.kv`); `usual_kv` when omitted.
+    progress : callable, optional
+        Called with (steps done, steps in all) if kernels have to be compiled.
+
+    Raises
+    ------
+    ModelFolderError
+        If the folder is damaged.
+    SettingError
+        If an argument is out of range.
+    """
+    opened = open_model_folder(folder)
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
+    # Imported late: a wrong folder or setting is told at once.
+    with held_signals():
+        from tinychat.engine.compiling import compile_kernels
+        from tinychat.engine.engine import Engine
+        from tinychat.kernels.setup import available_cores
+
+    kv = kv or usual_kv(opened.config, opened.quantization)
+    engine = Engine(opened, threads or available_cores(), kv, fewest_threads)
+    compile_kernels(engine, progress)
+    return engine

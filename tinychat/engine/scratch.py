@@ -1,0 +1,91 @@
+"""The decoder's working memory, allocated once: sizes follow from the configuration and the chunk size."""
+
+import numpy as np
+
+from tinychat.engine.forward import Job, Scratch
+from tinychat.kernels.attention import CHUNK, AttentionScratch
+from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
+from tinychat.kernels.kv import PER_LANE, CacheBuffers
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.memory import places_of
+from tinychat.kernels.simd import LANES
+from tinychat.kernels.weights import FloatActivations, QuantizedActivations
+from tinychat.models.config import ModelConfig
+from tinychat.models.layout import Quantization, padded
+
+STAGES_AT_MOST = 16  # of a layer; and of what stands before and after them
+
+
+def widest_input(config: ModelConfig, quantization: Quantization) -> int:
+    """Return the largest padded K of any linear."""
+    attended = config.num_attention_heads * config.head_dim
+    widths = (config.hidden_size, config.intermediate_size, attended)
+    return padded(max(widths), quantization.column_multiple)
+
+
+def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int) -> Scratch:
+    """Return scratch for chunks of up to `chunk_size` tokens."""
+    multiple = quantization.column_multiple
+    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+
+    def floats(columns: int) -> np.ndarray:
+        return np.zeros((chunk_size, columns), np.float32)
+
+    # Vector loads may reach past a row's end by less than a weight group.
+    return Scratch(
+        x=allocate_activations(config, quantization, chunk_size),
+        hidden=floats(padded(config.hidden_size, multiple)),
+        qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
+        attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
+        gate_up=floats(padded(2 * config.intermediate_size, LANES) + LANES),
+        rows=np.zeros((threads, widest_input(config, quantization) + LANES), np.float32),
+        tiles=np.zeros((threads, TILE_FLOATS), np.float32),
+    )
+
+
+def allocate_activations(
+    config: ModelConfig, quantization: Quantization, chunk_size: int
+) -> QuantizedActivations | FloatActivations:
+    """Return the linears' input for up to `chunk_size` tokens."""
+    size = padded(chunk_size, len(TOKENS)) * widest_input(config, quantization)
+    if quantization.method == "f32":
+        return FloatActivations(np.zeros(size, np.float32))
+    groups = size // quantization.group_size
+    return QuantizedActivations(np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32))
+
+
+def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
+    """Return attention's state: one for each thread, and one for each part of a single token's past."""
+    shared = PER_LANE.get(kv, 1)
+    factors = np.uint32 if shared > 1 else np.float32
+    d = config.head_dim
+    state = ITEM_ROWS * (2 + padded(d, LANES))
+    group = config.num_attention_heads // config.num_key_value_heads
+    items = config.num_key_value_heads * -(-group // ITEM_ROWS)
+    slots = max(threads, items * (context_size // CHUNK + 1))
+    return AttentionScratch(
+        queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
+        scores=np.zeros((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
+        weights=np.zeros((threads, ITEM_ROWS * BLOCK // shared), factors),
+        positions=np.zeros((threads, ITEM_ROWS), np.int64),
+        totals=np.zeros((threads, state), np.float32),
+        partials=np.zeros((slots, state), np.float32),
+    )
+
+
+def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, attention: AttentionScratch) -> Job:
+    """Return the arrays that carry a call's particulars; rows of logits take memory when they are written.
+
+    cache : of the engine's type; attention : the first that jobs get.
+    """
+    return Job(
+        counts=np.zeros(2, np.int64),
+        ids=np.zeros(chunk_size, np.int64),
+        positions=np.zeros(chunk_size, np.int64),
+        sequences=np.zeros(chunk_size, np.int64),
+        caches=np.stack([places_of(cache)]),
+        attention=places_of(attention),
+        clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
+        cos_sin=np.zeros((chunk_size, config.head_dim), np.float32),
+        logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
+    )

@@ -1,0 +1,124 @@
+"""One sequence of tokens on an engine: the ids that have run, and a cache that can be rewound, cut, resized, copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING
+
+from tinychat.engine.cache import KVCache
+from tinychat.engine.context import memory_for
+from tinychat.errors import ContextError, SettingError
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine, Logits
+
+
+class Sequence:
+    """Token ids that have run on an engine, with their keys and values; `Engine.sequence` makes one.
+
+    One thread at a time may use it. Sequences of one engine may be used by different threads: their steps take turns.
+
+    Parameters
+    ----------
+    engine : Engine
+    cache : KVCache
+        Of the engine's type.
+    """
+
+    def __init__(self, engine: Engine, cache: KVCache) -> None:
+        self.engine = engine
+        self.cache = cache
+
+    @property
+    def vocab_size(self) -> int:
+        """Length of one row of logits."""
+        return self.engine.vocab_size
+
+    @property
+    def chunk_size(self) -> int:
+        """Most ids that one step takes."""
+        return self.engine.chunk_size
+
+    @property
+    def context_size(self) -> int:
+        """Capacity of the cache in positions."""
+        return self.cache.context_size
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids whose keys and values the cache holds; read-only for callers."""
+        return self.cache.ids
+
+    def reusable_prefix(self, ids: SequenceOf[int]) -> int:
+        """Return how many leading ids the cache holds and may use again.
+
+        None under dynamic RoPE past the trained length, where every key depends on the length of the whole.
+        """
+        if self.engine.angles_depend_on(max(len(ids), self.cache.length)):
+            return 0
+        return self.cache.common_prefix(ids)
+
+    def rewind(self, length: int) -> None:
+        """Keep only the first `length` positions."""
+        self.cache.rewind(length)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Take positions ``start..stop`` out; what follows moves down, its keys re-rotated."""
+        self.cache.drop(start, stop)
+
+    def resize(self, context_size: int) -> None:
+        """Give the cache another capacity; what it holds stays.
+
+        Raises
+        ------
+        SettingError
+            If that is less than what is stored, or more than this machine's memory.
+        """
+        with memory_for(context_size):
+            self.cache.resize(context_size)
+
+    def fork(self) -> Sequence:
+        """Return another sequence of the same ids and capacity, with a cache of its own.
+
+        Raises
+        ------
+        SettingError
+            If there is no memory for it.
+        """
+        try:
+            return Sequence(self.engine, self.cache.copy())
+        except MemoryError:
+            raise SettingError(
+                f"a second context of {self.context_size} tokens needs more memory than there is"
+            ) from None
+
+    def step(self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1) -> Logits:
+        """Run up to `chunk_size` ids after those that have run.
+
+        Parameters
+        ----------
+        ids : sequence of int
+        sequence_length : int, optional
+            Positions that the whole prompt will take, of which `ids` may be a part; dynamic RoPE asks.
+        outputs : int
+            After how many of the last ids to return logits.
+
+        Returns
+        -------
+        float32 [outputs, vocab_size]
+            Row ``-1`` holds the logits of the token after the last id.
+
+        Raises
+        ------
+        ContextError
+            If the ids do not fit into the context.
+        SettingError
+            If there are none or more than `chunk_size`, or one is no id of the vocabulary.
+        """
+        stop = self.cache.length + len(ids)
+        if stop > self.context_size:
+            raise ContextError(
+                f"{stop} tokens do not fit into a context of {self.context_size}: "
+                "shorten the text, or use a larger context"
+            )
+        return self.engine.run(self.cache, ids, max(stop, sequence_length or 0), outputs)

@@ -1,0 +1,131 @@
+"""A team of threads that run one compiled function together, again and again.
+
+The caller's thread is number 0 and takes part itself. It is never interrupted between telling the others to begin and
+beginning: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
+
+How many threads a job takes is decided for each anew (`model.thread_count`).
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tinychat.engine.cores import core_wait, free_cores
+from tinychat.engine.thread_count import Cores, ThreadCount
+from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_queue
+
+TakePart = Callable[..., bool]
+"""``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
+and returns False without having begun if one of them sleeps; any other does its share of jobs until it is idle."""
+
+# Seconds that a job waits for workers to wake before it takes the fewest threads there may be.
+WAKING = 0.05
+
+
+class Workers:
+    """What the worker threads know; holds no reference to the team, so that a forgotten team ends them."""
+
+    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
+        self.take_part = take_part
+        self.count = count
+        self.arguments = arguments
+        self.queue = new_queue(count.most, count.fewest)
+        self.native_ids: list[int] = []
+        self.closed = False
+        self.wake = [threading.Event() for _ in range(count.most)]
+
+    def start(self) -> None:
+        """Start the workers; daemons, so that they never keep the process."""
+        for thread in range(1, self.count.most):
+            name = f"tinychat-{thread}"
+            threading.Thread(target=self.serve, args=(thread,), name=name, daemon=True).start()
+
+    def serve(self, thread: int) -> None:
+        """Take part in jobs while there are any; sleep in between."""
+        self.native_ids.append(threading.get_native_id())
+        while True:
+            self.wake[thread].wait()
+            self.wake[thread].clear()
+            if self.closed:
+                return
+            self.take_part(thread, self.count.most, self.queue, *self.arguments)
+
+    def wake_first(self, threads: int) -> None:
+        """Wake whoever sleeps of the first threads."""
+        for event in self.wake[:threads]:
+            event.set()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.closed = True
+        self.queue[RECALL] = 1
+        self.wake_first(self.count.most)
+
+
+class Team:
+    """Threads for `take_part`, whose arguments are the same for every job.
+
+    Parameters
+    ----------
+    take_part : compiled function
+        See `TakePart`.
+    count : ThreadCount
+        How many threads a job takes, the caller's included.
+    arguments : tuple
+        Arrays and namedtuples; a job's particulars are written into them before `run`.
+    """
+
+    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
+        self._workers = Workers(take_part, count, arguments)
+        self._lock = threading.Lock()
+        self._process: int | None = None
+
+    def run(self, tokens: int = 1) -> None:
+        """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._start()
+            pace, queue = self._workers.count.pace(tokens), self._workers.queue
+            pace.begin(self._ask_cores)
+            queue[PATIENCE] = int(1e9 * pace.patience(tokens))
+            started = time.perf_counter()
+            awake = self._begin(pace.wanted)
+            ended = time.perf_counter()
+            waited = queue[WAITED] / 1e9 if awake else ended - started
+            pace.note(tokens, ended - started, waited, self._ask_cores)
+
+    def _ask_cores(self) -> Cores:
+        return Cores(core_wait([threading.get_native_id(), *self._workers.native_ids]), free_cores())
+
+    def _begin(self, wanted: int) -> bool:
+        """Run a job on `wanted` threads, or on the fewest there may be if others take long to wake; say if all did."""
+        workers, threads, deadline = self._workers, wanted, time.monotonic() + WAKING
+        while not workers.take_part(*self.call_arguments(0, threads)):
+            if time.monotonic() > deadline:
+                threads = min(threads, workers.count.fewest)
+            workers.wake_first(threads)
+            time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
+        return threads == wanted
+
+    def _start(self) -> None:
+        """Start workers, new ones: a fork copies no threads, and a start that Ctrl-C broke off leaves some of them."""
+        old = self._workers
+        workers = Workers(old.take_part, old.count, old.arguments)
+        weakref.finalize(self, workers.close)
+        try:
+            workers.start()
+        except BaseException:
+            workers.close()
+            raise
+        self._workers, self._process = workers, os.getpid()
+
+    def compile(self) -> None:
+        """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
+        self._workers.take_part(*self.call_arguments(-1))
+
+    def call_arguments(self, thread: int = 0, threads: int = 1) -> tuple[Any, ...]:
+        """Return what `take_part` is called with."""
+        return (thread, threads, self._workers.queue, *self._workers.arguments)

@@ -1,1 +1,0 @@
-"""The model: its configuration, folder, KV cache, engine and sequences."""

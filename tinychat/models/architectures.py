@@ -1,0 +1,76 @@
+"""The supported architectures, found in `tinychat.models.families`, and a `config.json` read by the rules of one."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line, read_json_object
+from tinychat.models import families
+from tinychat.models.config import ModelConfig, read_common
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear, Norm
+
+_FILES = [
+    importlib.import_module(f"{families.__name__}.{file.name}") for file in pkgutil.iter_modules(families.__path__)
+]
+FAMILIES: Mapping[str, Family] = {family.architecture: family for file in _FILES for family in file.FAMILIES}
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Read a `config.json`; raises as `parse_config` does, and CheckpointError for an unreadable file."""
+    return parse_config(read_json_object(path), str(path))
+
+
+def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
+    """Validate a parsed `config.json` of transformers 4 or 5.
+
+    Parameters
+    ----------
+    raw : Mapping
+        The JSON object; keys that are not needed are ignored.
+    source : str
+        The file's name, for errors.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If architecture, activation, rotary embedding, layer types or a quantization are not implemented.
+    CheckpointError
+        If a value is missing, of the wrong type, out of range or contradicts another.
+    """
+    family = FAMILIES[_read_architecture(ConfigValues(raw, source))]
+    values = ConfigValues({**family.defaults, **raw}, source)
+    return family.read(values, read_common(values, family.architecture))
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List a model's linear layers: the embedding first, which counts as one; tied models have no ``lm_head``."""
+    return FAMILIES[config.architecture].linears(config)
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List a model's norms."""
+    return FAMILIES[config.architecture].norms(config)
+
+
+def _read_architecture(values: ConfigValues) -> str:
+    names = values.get("architectures")
+    model_type = values.optional_text("model_type")
+    if names is None and model_type is not None:
+        names = [name for name, family in FAMILIES.items() if family.model_type == model_type] or [model_type]
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
+    name = names[0]
+    if name not in FAMILIES:
+        raise UnsupportedModelError(
+            f"{values.source}: architecture {one_line(name)!r} is not supported; supported are {', '.join(FAMILIES)}"
+        )
+    if model_type not in (None, FAMILIES[name].model_type):
+        raise UnsupportedModelError(
+            f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {name!r} is not"
+            f" supported; expected {FAMILIES[name].model_type!r}"
+        )
+    return name

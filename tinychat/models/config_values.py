@@ -1,0 +1,97 @@
+"""Typed, bounded access to the values of a `config.json`; errors name the key and the file."""
+
+from collections.abc import Mapping
+
+from tinychat.errors import CheckpointError
+from tinychat.json_file import one_line
+
+MAX_VOCAB_SIZE = 1 << 24
+
+
+class ConfigValues:
+    """A JSON object whose values are not trusted.
+
+    A key that is missing and a key that is null are the same thing: None from the ``optional_``
+    methods, an error from the others.
+
+    Parameters
+    ----------
+    raw : Mapping
+        The object as parsed.
+    source : str
+        What errors call it: a file, or a file and a key.
+    """
+
+    def __init__(self, raw: Mapping[str, object], source: str) -> None:
+        self._raw = raw
+        self.source = source
+
+    def get(self, key: str) -> object:
+        """Return the unchecked value, None when missing."""
+        return self._raw.get(key)
+
+    def error(self, key: str, expected: str) -> CheckpointError:
+        """Return the error that says what `key` is and what it should be."""
+        if self._raw.get(key) is None:
+            return CheckpointError(f"{self.source}: {key} is missing; expected {expected}")
+        found = one_line(repr(self._raw[key]), 60)
+        return CheckpointError(f"{self.source}: {key} is {found}; expected {expected}")
+
+    def integer(self, key: str, low: int, high: int) -> int:
+        """Return an integer in ``low..high``."""
+        value = self._raw.get(key)
+        # bool is a subclass of int: `true` must not count as 1.
+        if type(value) is not int or not low <= value <= high:
+            raise self.error(key, f"an integer from {low} to {high}")
+        return value
+
+    def optional_integer(self, key: str, low: int, high: int) -> int | None:
+        """Return an integer in ``low..high``, or None."""
+        return None if self._raw.get(key) is None else self.integer(key, low, high)
+
+    def number(self, key: str, low: float, high: float) -> float:
+        """Return a finite number in ``low..high`` as a float."""
+        value = self._raw.get(key)
+        if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
+            raise self.error(key, f"a number from {low:g} to {high:g}")
+        return float(value)  # type: ignore[arg-type]
+
+    def optional_number(self, key: str, low: float, high: float) -> float | None:
+        """Return a finite number in ``low..high`` as a float, or None."""
+        return None if self._raw.get(key) is None else self.number(key, low, high)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false; `default` when missing."""
+        value = self._raw.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        """Return a string, or None."""
+        value = self._raw.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.error(key, "a string")
+        return value
+
+    def optional_section(self, key: str) -> "ConfigValues | None":
+        """Return the object under `key`; None when missing or empty."""
+        value = self._raw.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.error(key, "an object")
+        return ConfigValues(value, f"{self.source}: {key}") if value else None
+
+    def keys(self) -> frozenset[str]:
+        """Return the keys that are present."""
+        return frozenset(self._raw)
+
+    def check_token_ids(self, key: str) -> None:
+        """Refuse what is neither a token id, nor a list of them, nor missing: `tinychat.text` takes what it is."""
+        value = self._raw.get(key)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(i) is int and 0 <= i < MAX_VOCAB_SIZE for i in ids):
+            raise self.error(key, f"token ids from 0 to {MAX_VOCAB_SIZE - 1}")

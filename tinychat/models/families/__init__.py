@@ -1,0 +1,1 @@
+"""The supported architectures: one file for each family, found by its name."""

@@ -1,0 +1,33 @@
+"""What sets one architecture apart: how its `config.json` is read, and what its tensors are called."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.tensors import Linear, Norm
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture; each file of `tinychat.models.families` has one or a few, as ``FAMILIES``.
+
+    Attributes
+    ----------
+    architecture, model_type : str
+        As `config.json` names them: ``"LlamaForCausalLM"``, ``"llama"``.
+    defaults : Mapping
+        transformers' own values for keys that a file lacks; a key that is present and null stays null.
+    read : callable
+        Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries
+        and keys, no windows, all channels of each head rotated. Returns the configuration of this family.
+    linears, norms : callable
+        Take a configuration and list its tensors.
+    """
+
+    architecture: str
+    model_type: str
+    defaults: Mapping[str, object]
+    read: Callable[[ConfigValues, ModelConfig], ModelConfig]
+    linears: Callable[[ModelConfig], list[Linear]]
+    norms: Callable[[ModelConfig], list[Norm]]

@@ -1,0 +1,128 @@
+"""The model folder: a checkpoint's text files, ``tinychat.json``, and ``model.safetensors`` mapped as it is.
+
+``tinychat.json`` says what the folder is::
+
+    {"format": 2, "source": "owner/name",
+     "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
+
+``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
+tensors of `models.layout.tensor_specs`, in the very order that the kernels read; loading is a memory map.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import CheckpointError, ModelFolderError, SettingError
+from tinychat.files import open_regular
+from tinychat.json_file import read_json_object
+from tinychat.models.architectures import read_config
+from tinychat.models.config import ModelConfig
+from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
+
+FORMAT = 2
+DESCRIPTION = "tinychat.json"
+WEIGHTS = "model.safetensors"
+MAPPED_AS: dict[str, np.dtype[Any]] = {"U8": np.dtype("<u1"), "I8": np.dtype("<i1"), "F32": np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """An opened model folder; the tensors are views of the mapped file."""
+
+    path: Path
+    config: ModelConfig
+    quantization: Quantization
+    tensors: dict[str, NDArray[np.generic]]
+
+
+def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
+    """Return the head of a weight file and the offset in the file of each tensor's data."""
+    entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
+    begin, starts = 0, {}
+    for name, spec in specs.items():
+        starts[name], end = begin, begin + spec.bytes
+        entries[name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % LINE)
+    base = 8 + len(text)
+    return len(text).to_bytes(8, "little") + text, {name: base + start for name, start in starts.items()}
+
+
+def open_model_folder(path: Path) -> ModelFolder:
+    """Open a model folder, checking its description, configuration and the shape of the weight file.
+
+    Raises
+    ------
+    ModelFolderError
+        If something is missing, damaged, or of a newer format.
+    """
+    try:
+        quantization = read_description(path)
+        config = read_config(path / "config.json")
+    except CheckpointError as error:
+        raise ModelFolderError(str(error)) from None
+    return ModelFolder(path, config, quantization, map_weights(path / WEIGHTS, tensor_specs(config, quantization)))
+
+
+def read_description(path: Path) -> Quantization:
+    """Read what ``tinychat.json`` says of the weights.
+
+    Raises
+    ------
+    ModelFolderError, CheckpointError
+        If it is missing, damaged, or of a newer format.
+    """
+    if not (path / DESCRIPTION).is_file():
+        raise ModelFolderError(f"{path} is no model folder (no {DESCRIPTION}): make one with `tinychat convert`")
+    description = read_json_object(path / DESCRIPTION)
+    if description.get("format") != FORMAT:
+        raise ModelFolderError(
+            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT}: "
+            "convert the model again, or update tinychat"
+        )
+    stored = description.get("quantization")
+    if not isinstance(stored, dict) or stored.keys() != {"method", "group_size", "int8", "frequent"}:
+        raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again')
+    try:
+        return Quantization(**stored | {"int8": tuple(stored["int8"])})
+    except TypeError:
+        raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again') from None
+    except SettingError as error:
+        raise ModelFolderError(f"{path / DESCRIPTION}: {error}") from None
+
+
+def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:
+    """Map a weight file that must hold exactly the tensors of `specs`.
+
+    Mode "c" (private, copy on write) since a read-only array is another type to Numba; nothing ever writes.
+
+    Raises
+    ------
+    ModelFolderError
+        If the file is missing, too short, or has other tensors.
+    """
+    header, offsets = header_of(specs)
+    size = len(header) + sum(spec.bytes for spec in specs.values())
+    try:
+        with open_regular(file) as stream:
+            found = stream.read(len(header))
+            actual = os.fstat(stream.fileno()).st_size
+        if found != header or actual != size:
+            what = (
+                f"{actual} bytes where {size} are due" if actual != size else "other tensors than config.json asks for"
+            )
+            raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
+        data = np.memmap(file, np.uint8, mode="c").view(np.ndarray)
+    except OSError as error:
+        raise ModelFolderError(f"{file} cannot be read ({error.strerror}): convert the model again") from None
+    return {
+        name: data[offsets[name] :][: spec.bytes].view(MAPPED_AS[spec.dtype]).reshape(spec.shape)
+        for name, spec in specs.items()
+    }

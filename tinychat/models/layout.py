@@ -1,0 +1,123 @@
+"""How a model folder stores the tensors, in which shape: the one description that writer and reader share.
+
+See `tinychat.kernels.weights` for the order of the bytes. Linear layers of one kind are stacked over the decoder's
+layers; query, key and value projections are one linear, gate and up projections another.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tinychat.errors import SettingError
+from tinychat.models.architectures import linears, norms
+from tinychat.models.config import ModelConfig
+from tinychat.models.tensors import Linear
+
+METHODS = ("int4", "int8", "f32")
+GROUP_SIZES = (32, 64, 128)
+LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")
+# The first rows of the embedding, where they are stored apart from the others.
+FREQUENT = "frequent_tokens"
+LANES = 16
+LINE = 64  # bytes
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, or "f32".
+
+    `int8` names the linears of an int4 model that are stored in int8; `frequent` is how many of the first rows of the
+    embedding are, a multiple of 16: tokenizers number the most frequent tokens first.
+    """
+
+    method: str = "int4"
+    group_size: int = 32
+    int8: tuple[str, ...] = ()
+    frequent: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise SettingError(f"quantization {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
+        if self.group_size not in GROUP_SIZES:
+            raise SettingError(f"group size {self.group_size} is not supported: choose 32, 64 or 128")
+        for name in self.int8:
+            if self.method != "int4" or name not in LINEARS:
+                raise SettingError(f"{name!r} cannot be in int8 beside {self.method}: choose from {', '.join(LINEARS)}")
+
+        if type(self.frequent) is not int or self.frequent < 0 or self.frequent % LANES:
+            raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
+        if self.frequent and (self.method != "int4" or "embed_tokens" in self.int8):
+            raise SettingError(f"{self.frequent} rows cannot be in int8: the embedding is not in int4")
+
+    def method_of(self, linear: str) -> str:
+        """Return how a linear of this name is stored."""
+        return "int8" if linear in (*self.int8, FREQUENT) else self.method
+
+    @property
+    def column_multiple(self) -> int:
+        """What the columns of a weight are padded to."""
+        return LANES if self.method == "f32" else self.group_size
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of ``model.safetensors``; dtype in the format's own letters."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * {"U8": 1, "I8": 1, "F32": 4}[self.dtype]
+
+
+def padded(size: int, multiple: int) -> int:
+    """Round `size` up to a multiple."""
+    return -(-size // multiple) * multiple
+
+
+def stored_linears(config: ModelConfig, quantization: Quantization) -> list[Linear]:
+    """List the linear layers as they are stored: the embedding's frequent rows apart from the others."""
+    embedding, *others = linears(config)
+    if not quantization.frequent:
+        return [embedding, *others]
+    first, (rows,) = quantization.frequent, embedding.rows
+    frequent = replace(embedding, name=FREQUENT, rows=(first,))
+    return [frequent, replace(embedding, rows=(rows - first,), first=first), *others]
+
+
+def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, TensorSpec]:
+    """Return name, dtype and shape of every tensor, in the order of the file.
+
+    The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line.
+    """
+    specs: dict[str, TensorSpec] = {}
+    for linear in stored_linears(config, quantization):
+        stack = () if linear.layers is None else (linear.layers,)
+        specs.update(_linear_specs(linear, quantization, stack))
+    for norm in norms(config):
+        stack = () if norm.layers is None else (norm.layers,)
+        size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
+        specs[norm.name] = TensorSpec("F32", (*stack, size))
+    return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
+
+
+def _linear_specs(
+    linear: Linear, quantization: Quantization, stack: tuple[int, ...]
+) -> Iterator[tuple[str, TensorSpec]]:
+    N = padded(sum(linear.rows), LANES)
+    K = padded(linear.columns, quantization.column_multiple)
+    method = quantization.method_of(linear.name)
+    if method == "f32":
+        yield f"{linear.name}.values", TensorSpec("F32", (*stack, N // LANES, K, LANES))
+    else:
+        per_line = 8 if method == "int4" else 4
+        yield f"{linear.name}.packed", TensorSpec("U8", (*stack, N // LANES, K // per_line, LANES, 4))
+        groups = K // quantization.group_size
+        yield f"{linear.name}.scales", TensorSpec("I8", (*stack, N // LANES, groups, LANES))
+        yield f"{linear.name}.row_scales", TensorSpec("F32", (*stack, N // LANES, LANES))
+    if method == "int4":
+        yield f"{linear.name}.table", TensorSpec("I8", (*stack, 16))
+    if linear.bias:
+        yield f"{linear.name}.bias", TensorSpec("F32", (*stack, N))

@@ -1,0 +1,142 @@
+"""Tables of the rotary position embedding.
+
+Half-split convention: channel i of a head is rotated together with channel i + d/2 by the angle
+``position * inverse_frequency[i]``. (Meta's own files and GGUF pair 2i with 2i + 1 instead.)
+The formulas are those of transformers, evaluated in float64, to the same bits on every processor.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.portable_math import cos_sin, logarithm, power
+from tinychat.models.rope_scaling import RopeScaling
+
+TABLE_STEP = 256  # positions computed at once: some milliseconds
+
+
+def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int | None = None) -> NDArray[np.float32]:
+    """Compute cosines and sines for the positions ``start..stop-1``.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    start, stop : int
+        Positions, 0-based.
+    sequence_length : int, optional
+        Positions in the whole sequence; counts only for "dynamic" scaling, whose base grows once this
+        exceeds ``max_position_embeddings``. `stop` when omitted.
+
+    Returns
+    -------
+    float32 [stop - start, head_dim], C order
+        Columns 0..d/2-1 are cosines, d/2..d-1 sines, both times the attention factor (yarn).
+    """
+    frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
+    return _rows(frequencies, attention_factor(config.rope_scaling), start, stop)
+
+
+def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int) -> NDArray[np.float32]:
+    angles = np.arange(start, stop, dtype=np.float64)[:, None] * frequencies
+    return (np.concatenate(cos_sin(angles), axis=1) * factor).astype(np.float32)
+
+
+class RopeTable:
+    """Cosines and sines of positions from 0 on, computed as far as they are asked for.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._frequencies = inverse_frequencies(config, config.max_position_embeddings)
+        self._factor = attention_factor(config.rope_scaling)
+        self._table = np.empty((0, config.head_dim), np.float32)
+        self._filled = 0
+
+    def __getitem__(self, positions: slice) -> NDArray[np.float32]:
+        """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
+        if positions.stop > len(self._table):
+            # Room for many, of which only the needed ones are computed: no step waits for others.
+            longer = np.empty(
+                (max(positions.stop + TABLE_STEP, 2 * len(self._table)), self._table.shape[1]), np.float32
+            )
+            longer[: self._filled] = self._table[: self._filled]
+            self._table = longer
+        while self._filled < positions.stop:
+            start, stop = self._filled, min(self._filled + TABLE_STEP, len(self._table))
+            self._table[start:stop] = _rows(self._frequencies, self._factor, start, stop)
+            self._filled = stop
+        return self._table[positions]
+
+
+def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
+    """Compute the angle per position of each channel pair: float64 [head_dim / 2], in radians."""
+    scaling = config.rope_scaling
+    if scaling is None:
+        return _plain(config.rope_theta, config.head_dim)
+    if scaling.rope_type == "linear":
+        return _plain(config.rope_theta, config.head_dim) / scaling.factor
+    if scaling.rope_type == "dynamic":
+        return _plain(_dynamic_theta(config, scaling, sequence_length), config.head_dim)
+    if scaling.rope_type == "llama3":
+        return _llama3(_plain(config.rope_theta, config.head_dim), scaling)
+    return _yarn(config, scaling)
+
+
+def attention_factor(scaling: RopeScaling | None) -> float:
+    """Return what cosines and sines are multiplied by: 1 but for yarn."""
+    if scaling is None or scaling.rope_type != "yarn":
+        return 1.0
+    if scaling.attention_factor is not None:
+        return scaling.attention_factor
+    if scaling.mscale and scaling.mscale_all_dim:
+        return _magnitude(scaling.factor, scaling.mscale) / _magnitude(scaling.factor, scaling.mscale_all_dim)
+    return _magnitude(scaling.factor, 1.0)
+
+
+def _magnitude(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * logarithm(factor) + 1.0
+
+
+def _plain(theta: float, head_dim: int) -> NDArray[np.float64]:
+    return power(theta, -np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+
+
+def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
+    """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
+    stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
+    exponent = np.array([config.head_dim / (config.head_dim - 2)])
+    return config.rope_theta * float(power(scaling.factor * stretch - (scaling.factor - 1), exponent)[0])
+
+
+def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[np.float64]:
+    """Keep short wavelengths, divide long ones by the factor, blend linearly between the two."""
+    rotations = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = np.clip((rotations - low) / (high - low), 0.0, 1.0)
+    return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
+    """Keep channels that rotate often, divide those that rotate rarely, ramp over the pairs between."""
+    low = _pair_with_rotations(config, scaling, scaling.beta_fast)
+    high = _pair_with_rotations(config, scaling, scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, config.head_dim - 1)
+    if low == high:
+        high += 0.001  # transformers' own guard against a ramp of no width
+    pairs = np.arange(config.head_dim // 2, dtype=np.float64)
+    kept = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
+    frequencies = _plain(config.rope_theta, config.head_dim)
+    return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def _pair_with_rotations(config: ModelConfig, scaling: RopeScaling, rotations: float) -> float:
+    """Return the (fractional) channel pair that turns `rotations` times over the training length."""
+    wavelength_ratio = scaling.original_max_position_embeddings / (rotations * 2 * math.pi)
+    return config.head_dim * logarithm(wavelength_ratio) / (2 * logarithm(config.rope_theta))

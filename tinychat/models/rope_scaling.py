@@ -1,0 +1,129 @@
+"""The rotary embedding's settings: how a model stretches positions beyond its training length."""
+
+from dataclasses import dataclass
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line
+from tinychat.models.config_values import ConfigValues
+
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+MAX_POSITIONS = 1 << 30
+DEFAULT_ROPE_THETA = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """One of the scalings, with the checkpoint's own key names; defaults where the type has no such key.
+
+    Attributes
+    ----------
+    rope_type : str
+        "linear", "dynamic", "llama3" or "yarn".
+    factor : float
+        How many times longer than in training a sequence may be.
+    original_max_position_embeddings : int
+        The training length in positions (llama3, yarn; else 0).
+    attention_factor : float or None
+        Multiplies cosines and sines (yarn); None means computed from the other values.
+    truncate : bool
+        Whether yarn rounds its correction range outwards to whole dimensions.
+    """
+
+    rope_type: str
+    factor: float
+    original_max_position_embeddings: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool = True
+
+
+def read_rope(values: ConfigValues) -> tuple[float, RopeScaling | None]:
+    """Read base and scaling from the keys of transformers 4 or 5.
+
+    Version 4 writes ``rope_theta`` beside ``rope_scaling``, version 5 puts both into
+    ``rope_parameters``. Where a file has both, ``rope_scaling`` counts, as in transformers.
+
+    Returns
+    -------
+    rope_theta : float
+        The base of the frequencies.
+    scaling : RopeScaling or None
+        None for the plain embedding.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the type is none of `ROPE_TYPES`, or only a part of each head is rotated.
+    CheckpointError
+        If a value is missing or out of range.
+    """
+    section = values.optional_section("rope_scaling") or values.optional_section("rope_parameters")
+    own_theta = section.optional_number("rope_theta", 1.001, 1e30) if section else None
+    shared_theta = values.optional_number("rope_theta", 1.001, 1e30)
+    theta = own_theta or shared_theta or DEFAULT_ROPE_THETA
+    for holder in (values, section):
+        if holder and holder.optional_number("partial_rotary_factor", 0.0, 1.0) not in (None, 1.0):
+            raise UnsupportedModelError(f"{holder.source}: partial_rotary_factor below 1 is not supported")
+    return theta, None if section is None else _read_scaling(section, values)
+
+
+def _read_scaling(section: ConfigValues, values: ConfigValues) -> RopeScaling | None:
+    rope_type = section.optional_text("rope_type") or section.optional_text("type") or "default"
+    if section.keys() & {"full_attention", "sliding_attention"}:
+        raise UnsupportedModelError(f"{section.source} differs between layers, which is not supported")
+    if rope_type not in ROPE_TYPES:
+        raise UnsupportedModelError(
+            f"{section.source}: rope type {one_line(rope_type)!r} is not supported;"
+            f" supported are {', '.join(ROPE_TYPES)}"
+        )
+    if rope_type == "default":
+        return None
+    if rope_type == "llama3":
+        return _read_llama3(section, _training_length(section, values))
+    if rope_type == "yarn":
+        return _read_yarn(section, _training_length(section, values), values)
+    return RopeScaling(rope_type, section.number("factor", 0.001, 1e6))
+
+
+def _training_length(section: ConfigValues, values: ConfigValues) -> int:
+    """Look beside the section first, then in it, then take the full length: transformers' order."""
+    key = "original_max_position_embeddings"
+    return (
+        values.optional_integer(key, 1, MAX_POSITIONS)
+        or section.optional_integer(key, 1, MAX_POSITIONS)
+        or values.integer("max_position_embeddings", 1, MAX_POSITIONS)
+    )
+
+
+def _read_llama3(section: ConfigValues, training_length: int) -> RopeScaling:
+    low = section.number("low_freq_factor", 1e-6, 1e6)
+    high = section.number("high_freq_factor", 1e-6, 1e6)
+    if high <= low:
+        raise section.error("high_freq_factor", f"more than low_freq_factor ({low:g})")
+    return RopeScaling(
+        rope_type="llama3",
+        factor=section.number("factor", 0.001, 1e6),
+        original_max_position_embeddings=training_length,
+        low_freq_factor=low,
+        high_freq_factor=high,
+    )
+
+
+def _read_yarn(section: ConfigValues, training_length: int, values: ConfigValues) -> RopeScaling:
+    implied_factor = values.integer("max_position_embeddings", 1, MAX_POSITIONS) / training_length
+    return RopeScaling(
+        rope_type="yarn",
+        factor=section.optional_number("factor", 0.001, 1e6) or implied_factor,
+        original_max_position_embeddings=training_length,
+        beta_fast=section.optional_number("beta_fast", 0.001, 1e6) or 32.0,
+        beta_slow=section.optional_number("beta_slow", 0.001, 1e6) or 1.0,
+        mscale=section.optional_number("mscale", 0.0, 1e3),
+        mscale_all_dim=section.optional_number("mscale_all_dim", 0.0, 1e3),
+        attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
+        truncate=section.flag("truncate", True),
+    )
