@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinychat.engine.thread_count import LONGEST_PAUSE, WINDOW, Cores, Pace, ThreadCount
+from tinychat.engine.thread_count import LASTING, LONGEST_PAUSE, WINDOW, Cores, Pace, ThreadCount
 
 TOKEN = 0.004
 
@@ -120,3 +120,32 @@ def test_patience_follows_from_what_a_token_costs(tokens):
     assert pace.patience(tokens) > 0
     Machine(*ALONE).run(pace, 100)
     assert pace.patience(tokens) == pytest.approx(4 * tokens * TOKEN / 2, rel=0.01)
+
+
+def test_tries_begin_anew_where_others_have_taken_the_cores():
+    pace = Pace(1, 2, 2)
+    beside_one = Machine(*BESIDE_ONE, free=1)
+    beside_one.run(pace, 20000)
+    assert pace.threads == 1
+    # All cores are taken now: two threads get more of them, and are faster.
+    beside_two = Machine({1: 2 * TOKEN, 2: 1.2 * TOKEN}, {1: 0.0, 2: TOKEN}, {1: TOKEN, 2: TOKEN}, free=0)
+    used = beside_two.run(pace, 2000)
+    assert pace.threads == 2
+    assert used.index(2) * 2 * TOKEN < 2 * LASTING
+
+
+def test_a_few_long_jobs_are_enough():
+    pace, second = Pace(1, 2, 1), 1.0
+    beside_two = Machine({1: 2 * second, 2: 1.2 * second}, {1: 0.0, 2: 0.8}, {1: second, 2: second}, free=0)
+    assert beside_two.run(pace, 4) == [1, 2, 2, 2]
+
+
+def test_jobs_of_some_length_are_judged_by_several():
+    pace = Pace(1, 2, 2)
+    machine = Machine({1: 30 * TOKEN, 2: 25 * TOKEN}, {1: 0.0, 2: 10 * TOKEN}, {1: 0.0, 2: 20 * TOKEN}, free=0)
+    assert machine.run(pace, 5).count(2) == 4
+    # One that happens to be fast says nothing.
+    lucky = Machine({1: 15 * TOKEN, 2: 25 * TOKEN}, {1: 0.0, 2: 10 * TOKEN}, {1: 0.0, 2: 20 * TOKEN}, free=0)
+    lucky.run(pace, 1)
+    machine.run(pace, 4)
+    assert pace.threads == 2

@@ -9,8 +9,9 @@ fewer, and with one more where cores are free. What comes out of a job does not 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Seconds at least that a number of threads is judged by: some turns of the scheduler.
-WINDOW = 0.05
+# Seconds that a number of threads is judged by: some turns of the scheduler, and some jobs unless these are long.
+WINDOW, LONGEST_WINDOW = 0.05, 0.5
+JOBS = 4
 # On cores of their own, threads wait for each other some 5 % of their time, and hardly for their cores.
 LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
 # A try must take this part of the time to be kept, and may end early where it takes so many times as long.
@@ -21,6 +22,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2, 64
 # A job is expected to wait no longer than so many times what it should take in all.
 PATIENCE = 4.0
 PATIENCE_UNKNOWN = 0.1
+# Seconds after which cores that others take, or let go, are no passing thing: tries then begin anew.
+LASTING = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Pace:
         self._hoped = True
         self._changed = False
         self._waits_before = False
+        self._was_contended = False
+        self._differs_since: float | None = None
         self._pause = FIRST_PAUSE
         self._worked = self._last_try = self._next_try = 0.0
         self._core_wait: float | None = None
@@ -95,21 +100,27 @@ class Pace:
             # The first job with another number of threads: some have just been woken, the scheduler moves others.
             self._changed = False
             return
+        self._jobs += 1
         self._tokens += tokens
         self._seconds += seconds
         self._waited += waited
         cost = self._seconds / self._tokens
         if self._tried is None or self.cost is None:
-            if self._seconds >= WINDOW:
+            if self._is_judged:
                 self.cost = cost
                 self._tried = self._candidate(ask_cores()) if self.fewest < self.most else None
                 self._changed = self._tried is not None
                 self._begin_window()
-        elif self._seconds >= WINDOW or (self._seconds >= LEAST_TRIED and cost > HOPELESS * self.cost):
+        elif self._is_judged or (self._seconds >= LEAST_TRIED and cost > HOPELESS * self.cost):
             self._judge(self._tried, cost)
             self._changed = self._tried != self.threads
             self._tried = None
             self._begin_window()
+
+    @property
+    def _is_judged(self) -> bool:
+        """Whether the window is long enough."""
+        return self._seconds >= WINDOW and (self._jobs >= JOBS or self._seconds >= LONGEST_WINDOW)
 
     def _judge(self, tried: int, cost: float) -> None:
         """Keep the number that was tried if it was faster."""
@@ -131,6 +142,7 @@ class Pace:
             contended = waits and waits_before
         else:
             contended = cores.core_wait - self._core_wait > LONG_CORE_WAIT * self.threads * self._seconds
+        self._begin_anew_if_changed(contended)
         if self._worked < self._next_try:
             return None
         fewer = contended and waits and self.threads > self.fewest
@@ -143,8 +155,19 @@ class Pace:
             return self.threads - 1
         return self.threads + 1 if more else None
 
+    def _begin_anew_if_changed(self, contended: bool) -> None:
+        """Forget how tries failed once others have taken the cores, or have let them go."""
+        if contended == self._was_contended:
+            self._differs_since = None
+            return
+        if self._differs_since is None:
+            self._differs_since = self._worked - self._seconds
+        if self._worked - self._differs_since >= LASTING:
+            self._was_contended, self._differs_since = contended, None
+            self._pause, self._next_try = FIRST_PAUSE, self._worked
+
     def _begin_window(self) -> None:
-        self._tokens, self._seconds, self._waited = 0, 0.0, 0.0
+        self._jobs, self._tokens, self._seconds, self._waited = 0, 0, 0.0, 0.0
 
 
 class ThreadCount:
