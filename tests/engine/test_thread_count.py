@@ -137,7 +137,7 @@ def test_tries_begin_anew_where_others_have_taken_the_cores():
 def test_a_few_long_jobs_are_enough():
     pace, second = Pace(1, 2, 1), 1.0
     beside_two = Machine({1: 2 * second, 2: 1.2 * second}, {1: 0.0, 2: 0.8}, {1: second, 2: second}, free=0)
-    assert beside_two.run(pace, 4) == [1, 2, 2, 2]
+    assert beside_two.run(pace, 8) == [1, 2, 2, 2, 1, 2, 2, 2]
 
 
 def test_jobs_of_some_length_are_judged_by_several():

@@ -17,8 +17,9 @@ LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
 # A try must take this part of the time to be kept, and may end early where it takes so many times as long.
 WORTHWHILE, HOPELESS = 0.9, 1.5
 LEAST_TRIED = 0.03
-# Work between tries that fail, so many times as long as a try; each failure doubles it.
-FIRST_PAUSE, LONGEST_PAUSE = 2, 64
+# Work between tries, so many times as long as a try: after one that led to another number, which is soon compared once
+# more; and after one that failed, twice as long each time.
+SHORT_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 2, 8, 64
 # A job is expected to wait no longer than so many times what it should take in all.
 PATIENCE = 4.0
 PATIENCE_UNKNOWN = 0.1
@@ -63,7 +64,7 @@ class Pace:
         self._waits_before = False
         self._was_contended = False
         self._differs_since: float | None = None
-        self._pause = FIRST_PAUSE
+        self._pause = SHORT_PAUSE
         self._worked = self._last_try = self._next_try = 0.0
         self._core_wait: float | None = None
         self._begin_window()
@@ -96,9 +97,9 @@ class Pace:
             Asks the system: done where a window ends.
         """
         self._worked += seconds
-        if self._changed:
+        changed, self._changed = self._changed, False
+        if changed and seconds < LONGEST_WINDOW:
             # The first job with another number of threads: some have just been woken, the scheduler moves others.
-            self._changed = False
             return
         self._jobs += 1
         self._tokens += tokens
@@ -126,9 +127,9 @@ class Pace:
         """Keep the number that was tried if it was faster."""
         assert self.cost is not None
         if cost < WORTHWHILE * self.cost:
-            self.threads, self.cost, self._pause = tried, cost, FIRST_PAUSE
+            self.threads, self.cost, self._pause = tried, cost, SHORT_PAUSE
         elif self._hoped:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
             self._downwards = not self._downwards
         self._last_try = self._worked
         self._next_try = self._worked + self._pause * max(WINDOW, self._seconds)
@@ -164,7 +165,7 @@ class Pace:
             self._differs_since = self._worked - self._seconds
         if self._worked - self._differs_since >= LASTING:
             self._was_contended, self._differs_since = contended, None
-            self._pause, self._next_try = FIRST_PAUSE, self._worked
+            self._pause, self._next_try = SHORT_PAUSE, self._worked
 
     def _begin_window(self) -> None:
         self._jobs, self._tokens, self._seconds, self._waited = 0, 0, 0.0, 0.0
