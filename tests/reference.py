@@ -37,13 +37,13 @@ def swiglu(gate, up):
 
 
 def rope(x, angles, attention_factor=1.0):
-    """Rotate the pairs (i, i + d/2) of ``x [T, heads, d]`` by ``angles [T, d/2]`` (half-split convention)."""
+    """Rotate the pairs (i, i + r/2) of the first r channels of ``x [T, heads, d]`` by ``angles [T, r/2]``."""
     x = np.asarray(x, np.float64)
-    half = x.shape[-1] // 2
+    half = angles.shape[-1]
     cos = attention_factor * np.cos(angles)[:, None, :]
     sin = attention_factor * np.sin(angles)[:, None, :]
-    first, second = x[..., :half], x[..., half:]
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    first, second, others = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin, others], axis=-1)
 
 
 def softmax(scores):
@@ -183,28 +183,28 @@ def best_scale(group, lowest=-8, highest=7, negative=True):
 
 
 def rope_angles(config, positions, sequence_length):
-    """Return the rotation angles float64 [P, d/2] of ``positions [P]`` and the factor on cosine and sine."""
+    """Return the rotation angles float64 [P, rotary_dim/2] of ``positions [P]``, and the factor on cosine and sine."""
     scaling = config.rope_scaling
     kind = "default" if scaling is None else scaling.rope_type
     frequencies, attention_factor = _FREQUENCIES[kind](config, scaling, sequence_length)
     return np.asarray(positions, np.float64)[:, None] * frequencies, attention_factor
 
 
-def _plain_frequencies(base, head_dim):
-    return base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+def _plain_frequencies(base, d):
+    return base ** (-np.arange(0, d, 2, dtype=np.float64) / d)
 
 
 def _default(config, scaling, sequence_length):
-    return _plain_frequencies(config.rope_theta, config.head_dim), 1.0
+    return _plain_frequencies(config.rope_theta, config.rotary_dim), 1.0
 
 
 def _linear(config, scaling, sequence_length):
-    return _plain_frequencies(config.rope_theta, config.head_dim) / scaling.factor, 1.0
+    return _plain_frequencies(config.rope_theta, config.rotary_dim) / scaling.factor, 1.0
 
 
 def _dynamic(config, scaling, sequence_length):
     """Neural tangent kernel scaling: the base grows with the sequence once it passes the trained length."""
-    d, trained = config.head_dim, config.max_position_embeddings
+    d, trained = config.rotary_dim, config.max_position_embeddings
     stretch = scaling.factor * max(sequence_length, trained) / trained - (scaling.factor - 1)
     return _plain_frequencies(config.rope_theta * stretch ** (d / (d - 2)), d), 1.0
 
@@ -213,7 +213,7 @@ def _llama3(config, scaling, sequence_length):
     """Slow waves are stretched by the factor, fast ones kept, those between blended."""
     trained = scaling.original_max_position_embeddings or config.max_position_embeddings
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    frequencies = _plain_frequencies(config.rope_theta, config.head_dim)
+    frequencies = _plain_frequencies(config.rope_theta, config.rotary_dim)
     for i, frequency in enumerate(frequencies):
         turns = trained * frequency / (2 * math.pi)
         keep = min(1.0, max(0.0, (turns - low) / (high - low)))
@@ -223,7 +223,7 @@ def _llama3(config, scaling, sequence_length):
 
 def _yarn(config, scaling, sequence_length):
     """Blend kept and stretched frequencies by a ramp over dimensions; cosine and sine grow too."""
-    d, base = config.head_dim, config.rope_theta
+    d, base = config.rotary_dim, config.rope_theta
     trained = scaling.original_max_position_embeddings or config.max_position_embeddings
     factor = scaling.factor or config.max_position_embeddings / trained
 
@@ -251,7 +251,24 @@ def _yarn_attention_factor(scaling, factor):
     return mscale(1.0)
 
 
-_FREQUENCIES = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn}
+def _longrope(config, scaling, sequence_length):
+    """Each pair is stretched by a factor of its own: there are two lists, for short and for long sequences."""
+    trained = scaling.original_max_position_embeddings
+    factors = scaling.long_factor if sequence_length > trained else scaling.short_factor
+    frequencies = _plain_frequencies(config.rope_theta, config.rotary_dim) / np.array(factors)
+    if scaling.attention_factor is not None:
+        return frequencies, scaling.attention_factor
+    return frequencies, math.sqrt(1 + math.log(scaling.factor) / math.log(trained)) if scaling.factor > 1 else 1.0
+
+
+_FREQUENCIES = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+}
 
 
 def decoder_logits(config, weights, ids):
@@ -261,7 +278,8 @@ def decoder_logits(config, weights, ids):
     ----------
     config : ModelConfig
     weights : dict of str to array
-        By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...).
+        By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...). Projections may be
+        fused: ``qkv_proj``, ``gate_up_proj``.
     ids : sequence of int, length T
 
     Returns
@@ -286,17 +304,25 @@ def _project(weights, name, x, has_bias):
 
 def _attention_block(config, weights, name, layer, x, angles, attention_factor):
     d = config.head_dim
-    q, k, v = (_project(weights, name + p, x, config.qkv_bias) for p in ("q_proj", "k_proj", "v_proj"))
-    q = q.reshape(len(x), config.num_attention_heads, d)
-    k, v = (a.reshape(len(x), config.num_key_value_heads, d) for a in (k, v))
+    H, G = config.num_attention_heads, config.num_key_value_heads
+    if name + "qkv_proj.weight" in weights:
+        qkv = _project(weights, name + "qkv_proj", x, config.qkv_bias)
+        q, k, v = np.split(qkv, [H * d, (H + G) * d], axis=1)
+    else:
+        q, k, v = (_project(weights, name + p, x, config.qkv_bias) for p in ("q_proj", "k_proj", "v_proj"))
+    q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
     if config.qk_norm:
         q = rms_norm(q, weights[name + "q_norm.weight"], config.rms_norm_eps)
         k = rms_norm(k, weights[name + "k_norm.weight"], config.rms_norm_eps)
-    q, k = (rope(a, angles, attention_factor) for a in (q, k))
+    if config.rotary_dims[layer]:
+        q, k = (rope(a, angles, attention_factor) for a in (q, k))
     mixed = attention(q, k, v, config.sliding_windows[layer])
     return _project(weights, name + "o_proj", mixed.reshape(len(x), -1), config.o_bias)
 
 
 def _mlp_block(config, weights, name, x):
-    gate, up = (_project(weights, name + p, x, config.mlp_bias) for p in ("gate_proj", "up_proj"))
+    if name + "gate_up_proj.weight" in weights:
+        gate, up = np.split(_project(weights, name + "gate_up_proj", x, config.mlp_bias), 2, axis=1)
+    else:
+        gate, up = (_project(weights, name + p, x, config.mlp_bias) for p in ("gate_proj", "up_proj"))
     return _project(weights, name + "down_proj", swiglu(gate, up), config.mlp_bias)

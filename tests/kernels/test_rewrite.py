@@ -26,13 +26,31 @@ def random_cache(rng, kv, d):
     return stack(part[0] for part in filled), bare
 
 
-def moved(cache, d, sources, context, back_kv, threads=1):
+def moved(cache, d, sources, context, back_kv, threads=1, rotary_dims=None):
     """Rewrite into a new cache; return it."""
     back = stack([empty_cache(back_kv, G, context, d)] * L)
     angles = (np.arange(len(sources)) - sources)[:, None] * frequencies(d)
     turns = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    in_shares(rewrite, threads, cache, back, sources, turns, np.empty((threads, d), np.float32))
+    rotary_dims = np.array([d] * L if rotary_dims is None else rotary_dims)
+    in_shares(rewrite, threads, cache, back, sources, turns, rotary_dims, np.empty((threads, d), np.float32))
     return back
+
+
+def test_each_layer_turns_as_many_channels_as_it_rotates(rng):
+    d, sources, rotary_dims = 24, np.r_[0:20, 33:S], (24, 0, 12)
+    bare = rng.standard_normal((L, S, G, d)).astype(np.float32)
+    filled = [
+        fill_cache("f32", reference.rope(k, np.arange(S)[:, None] * frequencies(24)[: r // 2]), k)
+        for k, r in zip(bare, rotary_dims)
+    ]
+    cache = stack(part[0] for part in filled)
+    k, _ = held("f32", moved(cache, d, sources, S, "f32", rotary_dims=rotary_dims), d, len(sources))
+    angles = np.arange(len(sources))[:, None] * frequencies(24)
+    for layer_index, r in enumerate(rotary_dims):
+        if r in (0, d):
+            fresh = reference.rope(bare[layer_index][sources], angles[:, : r // 2])
+            assert_within(k[layer_index], fresh, 40 * EPS * np.abs(bare).max())
+        np.testing.assert_array_equal(k[layer_index, ..., r:], bare[layer_index][sources][..., r:])
 
 
 def held(kv, cache, d, count=S):

@@ -14,6 +14,7 @@ from tinychat.kernels.rope import rope_append
 NORM_EPS = np.float32(1e-6)
 NO_GAIN = np.zeros(0, np.float32)
 HEADS = [(4, 4, 8), (4, 2, 24), (9, 3, 64), (8, 1, 80), (2, 1, 128), (2, 2, 6)]
+ROTARY_DIMS = [(24, 12), (64, 16), (64, 0), (96, 72), (128, 32), (6, 2)]
 
 heads = pytest.mark.parametrize(("H", "G", "d"), HEADS)
 
@@ -33,13 +34,15 @@ def table(angles):
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1):
+def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1, rotary_dim=None):
     """Run the kernel; return queries [T, H, d] and the cache it appended to."""
     T = len(qkv)
     work = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
     cache = empty_cache(kv, G, start + T + 40, d)
-    job = Angles(np.arange(start, start + T), table(angles_of(start, T, d)))
-    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, Sizes(0, H, d, 0, 0, NORM_EPS), cache)
+    rotary_dim = d if rotary_dim is None else rotary_dim
+    job = Angles(np.arange(start, start + T), table(angles_of(start, T, rotary_dim)))
+    sizes = Sizes(0, H, d, 0, 0, NORM_EPS)
+    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, rotary_dim, sizes, cache)
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache
@@ -72,6 +75,23 @@ def test_rotates_and_appends(kv, H, G, d, start, T, rng):
     expected_k = reference.rope(k, angles)
     assert_within(got_k[start:], expected_k, rotation_error(k, 4) + storage_error(expected_k, kv) * 1.01)
     np.testing.assert_array_equal(got_v[start:], kept(v, kv))
+
+
+@pytest.mark.parametrize(("d", "rotary_dim"), ROTARY_DIMS)
+@pytest.mark.parametrize(("start", "T"), [(9, 1), (61, 7)])
+def test_rotates_a_part_of_each_head(d, rotary_dim, start, T, rng):
+    H, G = 4, 2
+    qkv = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32)
+    queries, cache = run("f32", qkv, H, G, d, start, rotary_dim=rotary_dim)
+    q, k, _ = split(qkv, H, G, d)
+    angles, factor = angles_of(start, T, rotary_dim), np.float32(np.log2(np.e) / np.sqrt(d))
+    keys = read_cache("f32", cache, start + T, d)[0][start:]
+    np.testing.assert_array_equal(queries[..., rotary_dim:], q[..., rotary_dim:] * factor)
+    np.testing.assert_array_equal(keys[..., rotary_dim:], k[..., rotary_dim:])
+    turned = slice(rotary_dim)
+    if rotary_dim:
+        assert_within(queries[..., turned], reference.rope(q, angles)[..., turned] * factor, 16 * EPS * np.abs(q).max())
+        assert_within(keys[..., turned], reference.rope(k, angles)[..., turned], 16 * EPS * np.abs(k).max())
 
 
 @kvs

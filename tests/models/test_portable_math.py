@@ -46,7 +46,7 @@ def test_powers_and_logarithms():
 
 def test_a_table_is_filled_as_it_is_asked_for():
     config = parse_config(config_of("tiny"), "test")
-    table = RopeTable(config)
+    table = RopeTable(config, 0)
     for start, stop in [(0, 1), (1, 300), (255, 257), (599, 600), (10, 20)]:
         np.testing.assert_array_equal(table[start:stop], rope_tables(config, start, stop))
 

@@ -68,19 +68,20 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
     for (name, layer), factors in _factors(source, texts).items():
         linear = source.layout(name)
         columns.update({f"{part.format(layer)}.weight": factors for part in linear.sources})
-        for before in _before(source, name, layer):
-            rows[before] = np.reciprocal(factors)
+        rows.update(_before(source, name, layer, np.reciprocal(factors)))
     return replace(checkpoint, tensors=ScaledTensors(checkpoint.tensors, rows, columns))
 
 
-def _before(source: Source, name: str, layer: int) -> list[str]:
-    """Return the tensors whose rows give the inputs of a linear, column by column."""
+def _before(source: Source, name: str, layer: int, factors: NDArray[np.float32]) -> Factors:
+    """Return by what the rows are multiplied, of the tensors that give the inputs of a linear, column by column."""
     if name == "down_proj":
         gate_up = source.layout("gate_up_proj")
-        up = gate_up.sources[1].format(layer)
-        return [f"{up}.weight", f"{up}.bias"] if gate_up.bias else [f"{up}.weight"]
+        up, rows = gate_up.sources[-1].format(layer), gate_up.rows[-1]
+        # In one tensor with the gate's, they are its last rows.
+        factors = np.concatenate([np.ones(rows - len(factors), np.float32), factors])
+        return dict.fromkeys((f"{up}.weight", f"{up}.bias") if gate_up.bias else (f"{up}.weight",), factors)
     norm = {"qkv_proj": "input_layernorm", "gate_up_proj": "post_attention_layernorm"}[name]
-    return [source.norm_weight(norm, layer)]
+    return {source.norm_weight(norm, layer): factors}
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:

@@ -173,7 +173,7 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
     q = normed(heads[:H], source.gain("q_norm", layer), config.rms_norm_eps)
     k = normed(heads[H : H + G], source.gain("k_norm", layer), config.rms_norm_eps)
-    table = rope_tables(config, 0, T)
+    table = rope_tables(config, 0, T)[:, : config.rotary_dims[layer]]
     q, k, v = _rotated(q, table), _rotated(k, table), heads[H + G :]
     q = q.reshape(G, H // G * T, d)
     scores = (q @ k.transpose(0, 2, 1)).reshape(H, T, T)
@@ -187,11 +187,11 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:
-    """Rotate [n, T, d] by the cosines and sines [T, d] of the positions."""
-    half = heads.shape[-1] // 2
-    cos, sin = table[:, :half], table[:, half:]
-    first, second = heads[..., :half], heads[..., half:]
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    """Rotate the first channels of [n, T, d] by the positions' cosines and sines [T, so many channels]."""
+    rotary_dim = table.shape[1]
+    cos, sin = np.split(table, 2, axis=1)
+    first, second = np.split(heads[..., :rotary_dim], 2, axis=-1)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin, heads[..., rotary_dim:]], axis=-1)
 
 
 def _visible(config: ModelConfig, layer: int, T: int) -> NDArray[np.bool_]:

@@ -24,7 +24,8 @@ class KVCache:
     """Keys and values of the tokens in context.
 
     Invariant: ``0 <= len(ids) <= context_size``, and the front buffers hold the positions of `ids`; whatever they
-    hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has returned.
+    hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has returned. The keys'
+    angles are those of a sequence of `angles_of` tokens.
 
     Parameters
     ----------
@@ -41,6 +42,7 @@ class KVCache:
         self.context_size = context_size
         self.kv = kv
         self.ids: list[int] = []
+        self.angles_of = 0
         self.front = self._allocate(context_size, kv)
         self._placed = self.front, places_of(self.front)
 
@@ -74,8 +76,12 @@ class KVCache:
         """Keep only the first `length` positions."""
         del self.ids[length:]
 
-    def append(self, ids: Sequence[int]) -> None:
-        """Note the ids whose keys and values have been written after the last position."""
+    def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
+        """Note the ids whose keys and values have been written after the last position.
+
+        angles_of : tokens of the sequence that their keys were rotated for; as many as there are now when omitted.
+        """
+        self.angles_of = self.length + len(ids) if angles_of is None else angles_of
         self.ids += ids
 
     def drop(self, start: int, stop: int) -> None:
@@ -99,7 +105,7 @@ class KVCache:
         """Return a cache of its own memory that holds the same."""
         other = KVCache(self.config, self.context_size, self.kv)
         self._write(other.front, np.arange(self.length))
-        other.append(self.ids)
+        other.append(self.ids, self.angles_of)
         return other
 
     def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:
@@ -116,12 +122,13 @@ class KVCache:
     def _write(self, back: CacheBuffers, sources: NDArray[np.int64]) -> None:
         """Fill position j of `back` with ``sources[j]`` of the front."""
         rows = np.empty((1, self.config.head_dim), np.float32)
-        rewrite(0, 1, self.front, back, sources, self._turns(sources), rows)
+        rotary_dims = np.array(self.config.rotary_dims, np.int64)
+        rewrite(0, 1, self.front, back, sources, self._turns(sources), rotary_dims, rows)
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one."""
         moves = np.arange(len(sources)) - sources
-        angles = moves[:, None] * inverse_frequencies(self.config, self.length)
+        angles = moves[:, None] * inverse_frequencies(self.config, self.angles_of)
         return np.concatenate(cos_sin(angles), axis=1).astype(np.float32)
 
     def _allocate(self, context_size: int, kv: str) -> CacheBuffers:

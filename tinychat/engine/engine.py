@@ -22,7 +22,7 @@ from tinychat.kernels.kv import empty_buffers
 from tinychat.kernels.memory import places_of
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import ModelFolder
-from tinychat.models.rope import RopeTable, rope_tables
+from tinychat.models.rope import RopeTable, angle_set, rope_tables
 
 CHUNK_SIZE = 256
 Logits = NDArray[np.float32]
@@ -66,7 +66,7 @@ class Engine:
         self.threads = threads
         self.parameters = bind_parameters(folder)
         self.kv = kv
-        self._rope_table = RopeTable(config)
+        self._rope_tables: dict[int, RopeTable] = {}
         self._lock = threading.Lock()
         cache = empty_buffers(kv, (0, 0), 0, config.head_dim)
         attention = allocate_attention(config, 0, threads, kv)
@@ -134,7 +134,7 @@ class Engine:
             job.attention[:] = self._attention_for(cache.context_size).places
             self._team.run(T)
             logits = job.logits[:outputs, : self.vocab_size].copy()
-        cache.append(ids)
+        cache.append(ids, sequence_length)
         return logits
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
@@ -168,16 +168,13 @@ class Engine:
             if not 0 <= token_id < self.vocab_size:
                 raise SettingError(f"token id {token_id} is out of range: this model knows 0 to {self.vocab_size - 1}")
 
-    def angles_depend_on(self, sequence_length: int) -> bool:
-        """Say whether the rotary angles of a sequence of so many tokens depend on their number."""
-        scaling = self.config.rope_scaling
-        dynamic = scaling is not None and scaling.rope_type == "dynamic"
-        return dynamic and sequence_length > self.config.max_position_embeddings
-
     def _cos_sin(self, start: int, stop: int, sequence_length: int) -> NDArray[np.float32]:
-        if self.angles_depend_on(sequence_length):
+        angles = angle_set(self.config, sequence_length)
+        if angles is None:
             return rope_tables(self.config, start, stop, sequence_length)
-        return self._rope_table[start:stop]
+        if angles not in self._rope_tables:
+            self._rope_tables[angles] = RopeTable(self.config, sequence_length)
+        return self._rope_tables[angles][start:stop]
 
     def _attention_for(self, positions: int) -> AttentionMemory:
         """Return working memory for a sequence of so many positions; it grows with the longest one."""

@@ -32,6 +32,7 @@ class Layer(NamedTuple):
     qkv_proj: Any
     q_norm: np.ndarray  # [d], or [0] where the model has none
     k_norm: np.ndarray
+    rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
     o_proj: Any
     post_attention_layernorm: np.ndarray  # [D]
@@ -81,7 +82,7 @@ class Job(NamedTuple):
     caches: np.ndarray  # int64 [1, places of the buffers of one cache]
     attention: np.ndarray  # int64 [places of attention's scratch]
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.threads.note_time`)
-    cos_sin: np.ndarray  # float32 [C, d]
+    cos_sin: np.ndarray  # float32 [C, the largest rotary_dim]
     logits: np.ndarray  # float32 [C, V padded to 16]
 
 
@@ -94,7 +95,7 @@ def forward(team, p, sizes, cache, s, attention, job):
         w, kv = layer_of(p.layers, layer), layer_of(cache, layer)
         quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
         linear(team, T, w.qkv_proj, s, s.qkv, STORE)
-        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, sizes, kv)
+        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.rotary_dim, sizes, kv)
         attend(team, T, job.positions, s.qkv, sizes, w.window, kv, attention, s.attended)
         quantize_plain(team, T, s.attended, w.o_proj, s)
         linear(team, T, w.o_proj, s, s.hidden, ADD)

@@ -39,6 +39,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
             qkv_proj=weight("qkv_proj"),
             q_norm=norm("q_norm"),
             k_norm=norm("k_norm"),
+            rotary_dim=np.array(config.rotary_dims, np.int64),
             window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
             o_proj=weight("o_proj"),
             post_attention_layernorm=norm("post_attention_layernorm"),

@@ -86,6 +86,6 @@ def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, atte
         caches=np.stack([places_of(cache)]),
         attention=places_of(attention),
         clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
-        cos_sin=np.zeros((chunk_size, config.head_dim), np.float32),
+        cos_sin=np.zeros((chunk_size, config.rotary_dim), np.float32),
         logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
     )

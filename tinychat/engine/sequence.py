@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import memory_for
 from tinychat.errors import ContextError, SettingError
+from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine, Logits
@@ -52,11 +53,10 @@ class Sequence:
     def reusable_prefix(self, ids: SequenceOf[int]) -> int:
         """Return how many leading ids the cache holds and may use again.
 
-        None under dynamic RoPE past the trained length, where every key depends on the length of the whole.
+        None where its keys were rotated by other angles than those of the whole: see `models.rope.angle_set`.
         """
-        if self.engine.angles_depend_on(max(len(ids), self.cache.length)):
-            return 0
-        return self.cache.common_prefix(ids)
+        wanted, found = self._angle_sets(len(ids))
+        return self.cache.common_prefix(ids) if wanted is not None and wanted == found else 0
 
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions."""
@@ -99,7 +99,8 @@ class Sequence:
         ----------
         ids : sequence of int
         sequence_length : int, optional
-            Positions that the whole prompt will take, of which `ids` may be a part; dynamic RoPE asks.
+            Positions that the whole prompt will take, of which `ids` may be a part: the rotary angles of some models
+            depend on it.
         outputs : int
             After how many of the last ids to return logits.
 
@@ -121,4 +122,24 @@ class Sequence:
                 f"{stop} tokens do not fit into a context of {self.context_size}: "
                 "shorten the text, or use a larger context"
             )
-        return self.engine.run(self.cache, ids, max(stop, sequence_length or 0), outputs)
+        sequence_length = max(stop, sequence_length or 0)
+        if self._needs_other_angles(sequence_length):
+            self._run_again(sequence_length)
+        return self.engine.run(self.cache, ids, sequence_length, outputs)
+
+    def _angle_sets(self, sequence_length: int) -> tuple[int | None, int | None]:
+        """Return the set of angles of a sequence of so many tokens, and that of the keys in the cache."""
+        config = self.engine.config
+        return angle_set(config, sequence_length), angle_set(config, self.cache.angles_of)
+
+    def _needs_other_angles(self, sequence_length: int) -> bool:
+        """Say whether a sequence that grows to so many tokens changes the set of angles, as longrope's do once."""
+        wanted, found = self._angle_sets(sequence_length)
+        return self.cache.length > 0 and None not in (wanted, found) and wanted != found
+
+    def _run_again(self, sequence_length: int) -> None:
+        """Compute all keys anew, with the angles of a sequence of so many tokens."""
+        ids = self.ids.copy()
+        self.rewind(0)
+        for start in range(0, len(ids), self.chunk_size):
+            self.engine.run(self.cache, ids[start : start + self.chunk_size], sequence_length, 1)

@@ -15,13 +15,13 @@ from tinychat.kernels.weights import layer_of
 
 
 @kernel
-def rewrite(thread, threads, front, back, sources, turns, rows):
+def rewrite(thread, threads, front, back, sources, turns, rotary_dims, rows):
     """Fill position j of `back` with ``sources[j]`` of `front`; each thread does its share of the (layer, head) pairs.
 
-    front, back : CacheBuffers of all layers, of any type each; sources : int64 [n]; turns : float32 [n, d], cosines and
-    sines of the angles to turn by; rows : float32 [threads, >= d].
+    front, back : CacheBuffers of all layers, of any type each; sources : int64 [n]; turns : float32 [n, largest
+    rotary_dim], cosines and sines of the angles to turn by; rotary_dims : int64 [L]; rows : float32 [threads, d].
     """
-    L, G, n, d = front.keys.shape[0], front.keys.shape[1], turns.shape[0], turns.shape[1]
+    L, G, n, d = front.keys.shape[0], front.keys.shape[1], sources.shape[0], rows.shape[1]
     first, last = share(thread, threads, L * G)
     row = rows[thread]
     for item in range(first, last):
@@ -30,7 +30,7 @@ def rewrite(thread, threads, front, back, sources, turns, rows):
         for j in range(n):
             load_key(old, g, sources[j], row, d)
             if sources[j] != j:
-                rotate(row, 0, turns[j], d, np.float32(1))
+                rotate(row, 0, turns[j], rotary_dims[layer], d, np.float32(1))
             store_key(new, g, j, row, 0, d)
             load_value(old, g, sources[j], row, d)
             store_value(new, g, j, row, 0, d, j == n - 1)

@@ -5,8 +5,9 @@ Half-split convention (Hugging Face): channel i pairs with i + d/2,
     y[i]       = x[i] * cos - x[i + d/2] * sin
     y[i + d/2] = x[i + d/2] * cos + x[i] * sin
 
-(Su et al., 2021). Queries are rotated where they stand and take the softmax's factor ``log2(e) / sqrt(d)`` along,
-since attention works in powers of two. Keys and values go to the front buffers of the cache (`kernels.kv`).
+(Su et al., 2021). Where only the first channels of a head are rotated, d is their number here; a layer may rotate none.
+Queries are rotated where they stand and take the softmax's factor ``log2(e) / sqrt(d)`` along, since attention works in
+powers of two. Keys and values go to the front buffers of the cache (`kernels.kv`).
 """
 
 import numpy as np
@@ -29,9 +30,12 @@ def norm_head(x, place, gain, eps, d):
 
 
 @inlined
-def rotate(x, place, cos_sin, d, factor):
-    """Rotate the d numbers from flat element `place` on by the angles of their position, and multiply by `factor`."""
-    half = d // 2
+def rotate(x, place, cos_sin, rotary_dim, d, factor):
+    """Rotate the first of d numbers, from flat element `place` on, by the angles of their position; multiply all.
+
+    cos_sin : float32 [>= rotary_dim], cosines then sines. The others keep their direction.
+    """
+    half = rotary_dim // 2
     whole = half // LANES * LANES
     for i in range(0, whole, LANES):
         cos, sin = load_f32(cos_sin, i), load_f32(cos_sin, half + i)
@@ -45,14 +49,17 @@ def rotate(x, place, cos_sin, d, factor):
         first, second = load_one(x, place + i), load_one(x, place + half + i)
         store_one(x, place + i, (first * cos - second * sin) * factor)
         store_one(x, place + half + i, (second * cos + first * sin) * factor)
+    for i in range(rotary_dim, d):
+        store_one(x, place + i, load_one(x, place + i) * factor)
 
 
 @stage
-def rope_append(team, T, job, qkv, q_gain, k_gain, sizes, cache):
+def rope_append(team, T, job, qkv, q_gain, k_gain, rotary_dim, sizes, cache):
     """Rotate queries and keys where they stand, append keys and values at their positions, which ascend.
 
-    job : its `positions` are int64 [>= T], its `cos_sin` float32 [>= T, d], cos then sin; qkv : float32 [>= T, >=
-    (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or [0] for none; cache : one layer's front buffers.
+    job : its `positions` are int64 [>= T], its `cos_sin` float32 [>= T, >= rotary_dim], cos then sin; qkv : float32
+    [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or [0] for none; rotary_dim : how many of a
+    head's numbers are rotated, the first ones; cache : one layer's front buffers.
     """
     G, d, heads, eps = cache.keys.shape[0], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
     factor = np.float32(1.4426950408889634 / np.sqrt(d))
@@ -62,9 +69,9 @@ def rope_append(team, T, job, qkv, q_gain, k_gain, sizes, cache):
         place = t * qkv.shape[1] + h * d
         if h < heads:
             norm_head(qkv, place, q_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[t], d, factor)
+            rotate(qkv, place, job.cos_sin[t], rotary_dim, d, factor)
         else:
             norm_head(qkv, place, k_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[t], d, np.float32(1))
+            rotate(qkv, place, job.cos_sin[t], rotary_dim, d, np.float32(1))
             store_key(cache, h - heads, job.positions[t], qkv, place, d)
             store_value(cache, h - heads, job.positions[t], qkv, place + G * d, d, t == T - 1)

@@ -43,7 +43,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     """
     family = FAMILIES[_read_architecture(ConfigValues(raw, source))]
     values = ConfigValues({**family.defaults, **raw}, source)
-    return family.read(values, read_common(values, family.architecture))
+    return family.read(values, read_common(values, family.architecture, family.partial_rotary))
 
 
 def linears(config: ModelConfig) -> list[Linear]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
-from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope
+from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 
 MAX_HEAD_DIM = 4096
 
@@ -24,6 +24,8 @@ class ModelConfig:
         Whether q/k/v, o, and gate/up/down projections have a bias.
     qk_norm : bool
         Whether each head of queries and keys is RMS-normalised before the rotation.
+    rotary_dims : tuple of int
+        One per layer: how many channels of each head are rotated, the first ones.
     sliding_windows : tuple of int
         One per layer: how many positions a query sees, its own included; 0 is all of them.
     """
@@ -45,11 +47,24 @@ class ModelConfig:
     o_bias: bool
     mlp_bias: bool
     qk_norm: bool
+    rotary_dims: tuple[int, ...]
     sliding_windows: tuple[int, ...]
 
+    @property
+    def rotary_dim(self) -> int:
+        """Channels of each head that are rotated, in the layers that do so."""
+        return max(self.rotary_dims)
 
-def read_common(values: ConfigValues, architecture: str) -> ModelConfig:
+
+def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
     """Read what all families have; the rest is as `Family.read` describes it.
+
+    Parameters
+    ----------
+    values : ConfigValues
+    architecture : str
+    partial_rotary : bool
+        Whether this one may rotate a part of each head.
 
     Raises
     ------
@@ -63,7 +78,11 @@ def read_common(values: ConfigValues, architecture: str) -> ModelConfig:
         values.check_token_ids(key)
     heads = values.integer("num_attention_heads", 1, 4096)
     num_hidden_layers = values.integer("num_hidden_layers", 1, 4096)
-    rope_theta, rope_scaling = read_rope(values)
+    head_dim = _read_head_dim(values, heads)
+    if not partial_rotary:
+        refuse_partial_rotary(values)
+    rotary_dim = read_rotary_dim(values, head_dim)
+    rope_theta, rope_scaling = read_rope(values, rotary_dim)
     return ModelConfig(
         architecture=architecture,
         hidden_size=values.integer("hidden_size", 1, 1 << 20),
@@ -71,7 +90,7 @@ def read_common(values: ConfigValues, architecture: str) -> ModelConfig:
         num_hidden_layers=num_hidden_layers,
         num_attention_heads=heads,
         num_key_value_heads=_read_kv_heads(values, heads),
-        head_dim=_read_head_dim(values, heads),
+        head_dim=head_dim,
         vocab_size=values.integer("vocab_size", 1, MAX_VOCAB_SIZE),
         max_position_embeddings=values.integer("max_position_embeddings", 1, MAX_POSITIONS),
         rms_norm_eps=values.number("rms_norm_eps", 1e-30, 1.0),
@@ -82,6 +101,7 @@ def read_common(values: ConfigValues, architecture: str) -> ModelConfig:
         o_bias=False,
         mlp_bias=False,
         qk_norm=False,
+        rotary_dims=(rotary_dim,) * num_hidden_layers,
         sliding_windows=(0,) * num_hidden_layers,
     )
 

@@ -60,6 +60,15 @@ class ConfigValues:
         """Return a finite number in ``low..high`` as a float, or None."""
         return None if self._raw.get(key) is None else self.number(key, low, high)
 
+    def numbers(self, key: str, count: int, low: float, high: float) -> tuple[float, ...]:
+        """Return a list of `count` finite numbers in ``low..high``."""
+        found = self._raw.get(key)
+        if not isinstance(found, list) or len(found) != count:
+            raise self.error(key, f"a list of {count} numbers")
+        if not all(type(value) in (int, float) and low <= value <= high for value in found):
+            raise self.error(key, f"numbers from {low:g} to {high:g}")
+        return tuple(float(value) for value in found)
+
     def flag(self, key: str, default: bool) -> bool:
         """Return true or false; `default` when missing."""
         value = self._raw.get(key)

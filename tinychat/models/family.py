@@ -20,9 +20,11 @@ class Family:
         transformers' own values for keys that a file lacks; a key that is present and null stays null.
     read : callable
         Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries
-        and keys, no windows, all channels of each head rotated. Returns the configuration of this family.
+        and keys, no windows, every layer rotated. Returns the configuration of this family.
     linears, norms : callable
         Take a configuration and list its tensors.
+    partial_rotary : bool
+        Whether ``partial_rotary_factor`` may say that only the first channels of each head are rotated.
     """
 
     architecture: str
@@ -31,3 +33,4 @@ class Family:
     read: Callable[[ConfigValues, ModelConfig], ModelConfig]
     linears: Callable[[ModelConfig], list[Linear]]
     norms: Callable[[ModelConfig], list[Norm]]
+    partial_rotary: bool = False

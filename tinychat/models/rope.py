@@ -26,13 +26,12 @@ def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int
     start, stop : int
         Positions, 0-based.
     sequence_length : int, optional
-        Positions in the whole sequence; counts only for "dynamic" scaling, whose base grows once this
-        exceeds ``max_position_embeddings``. `stop` when omitted.
+        Positions in the whole sequence: see `angle_set`. `stop` when omitted.
 
     Returns
     -------
-    float32 [stop - start, head_dim], C order
-        Columns 0..d/2-1 are cosines, d/2..d-1 sines, both times the attention factor (yarn).
+    float32 [stop - start, rotary_dim], C order
+        The first half of the columns are cosines, the others sines, both times the attention factor (yarn, longrope).
     """
     frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
     return _rows(frequencies, attention_factor(config.rope_scaling), start, stop)
@@ -49,16 +48,18 @@ class RopeTable:
     Parameters
     ----------
     config : ModelConfig
+    sequence_length : int
+        Of some sequence that has the same angles: see `angle_set`.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._frequencies = inverse_frequencies(config, config.max_position_embeddings)
+    def __init__(self, config: ModelConfig, sequence_length: int) -> None:
+        self._frequencies = inverse_frequencies(config, sequence_length)
         self._factor = attention_factor(config.rope_scaling)
-        self._table = np.empty((0, config.head_dim), np.float32)
+        self._table = np.empty((0, config.rotary_dim), np.float32)
         self._filled = 0
 
     def __getitem__(self, positions: slice) -> NDArray[np.float32]:
-        """Return rows ``positions.start..positions.stop``, float32 [n, head_dim]."""
+        """Return rows ``positions.start..positions.stop``, float32 [n, rotary_dim]."""
         if positions.stop > len(self._table):
             # Room for many, of which only the needed ones are computed: no step waits for others.
             longer = np.empty(
@@ -73,26 +74,46 @@ class RopeTable:
         return self._table[positions]
 
 
+def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
+    """Return which of the model's sets of angles a sequence of so many tokens has: keys of others are no use to it.
+
+    Most models have one set, 0. With "longrope" there is a set 1, for sequences beyond the training length; with
+    "dynamic" each length beyond ``max_position_embeddings`` has a set of its own, and the answer is None.
+    """
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.rope_type == "longrope":
+        return int(sequence_length > scaling.original_max_position_embeddings)
+    if scaling is not None and scaling.rope_type == "dynamic" and sequence_length > config.max_position_embeddings:
+        return None
+    return 0
+
+
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
-    """Compute the angle per position of each channel pair: float64 [head_dim / 2], in radians."""
+    """Compute the angle per position of each channel pair: float64 [rotary_dim / 2], in radians."""
     scaling = config.rope_scaling
     if scaling is None:
-        return _plain(config.rope_theta, config.head_dim)
+        return _plain(config.rope_theta, config.rotary_dim)
     if scaling.rope_type == "linear":
-        return _plain(config.rope_theta, config.head_dim) / scaling.factor
+        return _plain(config.rope_theta, config.rotary_dim) / scaling.factor
     if scaling.rope_type == "dynamic":
-        return _plain(_dynamic_theta(config, scaling, sequence_length), config.head_dim)
+        return _plain(_dynamic_theta(config, scaling, sequence_length), config.rotary_dim)
     if scaling.rope_type == "llama3":
-        return _llama3(_plain(config.rope_theta, config.head_dim), scaling)
+        return _llama3(_plain(config.rope_theta, config.rotary_dim), scaling)
+    if scaling.rope_type == "longrope":
+        factors = scaling.long_factor if angle_set(config, sequence_length) else scaling.short_factor
+        return _plain(config.rope_theta, config.rotary_dim) / np.array(factors, np.float64)
     return _yarn(config, scaling)
 
 
 def attention_factor(scaling: RopeScaling | None) -> float:
-    """Return what cosines and sines are multiplied by: 1 but for yarn."""
-    if scaling is None or scaling.rope_type != "yarn":
+    """Return what cosines and sines are multiplied by: 1 but for yarn and longrope."""
+    if scaling is None or scaling.rope_type not in ("yarn", "longrope"):
         return 1.0
     if scaling.attention_factor is not None:
         return scaling.attention_factor
+    if scaling.rope_type == "longrope":
+        growth = logarithm(scaling.factor) / logarithm(scaling.original_max_position_embeddings)
+        return 1.0 if scaling.factor <= 1 else math.sqrt(1 + growth)
     if scaling.mscale and scaling.mscale_all_dim:
         return _magnitude(scaling.factor, scaling.mscale) / _magnitude(scaling.factor, scaling.mscale_all_dim)
     return _magnitude(scaling.factor, 1.0)
@@ -102,14 +123,14 @@ def _magnitude(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * mscale * logarithm(factor) + 1.0
 
 
-def _plain(theta: float, head_dim: int) -> NDArray[np.float64]:
-    return power(theta, -np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+def _plain(theta: float, rotary_dim: int) -> NDArray[np.float64]:
+    return power(theta, -np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
 
 
 def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
     """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
     stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
-    exponent = np.array([config.head_dim / (config.head_dim - 2)])
+    exponent = np.array([config.rotary_dim / (config.rotary_dim - 2)])
     return config.rope_theta * float(power(scaling.factor * stretch - (scaling.factor - 1), exponent)[0])
 
 
@@ -127,16 +148,16 @@ def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
     high = _pair_with_rotations(config, scaling, scaling.beta_slow)
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, config.head_dim - 1)
+    low, high = max(low, 0), min(high, config.rotary_dim - 1)
     if low == high:
         high += 0.001  # transformers' own guard against a ramp of no width
-    pairs = np.arange(config.head_dim // 2, dtype=np.float64)
+    pairs = np.arange(config.rotary_dim // 2, dtype=np.float64)
     kept = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
-    frequencies = _plain(config.rope_theta, config.head_dim)
+    frequencies = _plain(config.rope_theta, config.rotary_dim)
     return frequencies * (kept + (1 - kept) / scaling.factor)
 
 
 def _pair_with_rotations(config: ModelConfig, scaling: RopeScaling, rotations: float) -> float:
     """Return the (fractional) channel pair that turns `rotations` times over the training length."""
     wavelength_ratio = scaling.original_max_position_embeddings / (rotations * 2 * math.pi)
-    return config.head_dim * logarithm(wavelength_ratio) / (2 * logarithm(config.rope_theta))
+    return config.rotary_dim * logarithm(wavelength_ratio) / (2 * logarithm(config.rope_theta))

@@ -6,7 +6,7 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.config_values import ConfigValues
 
-ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 MAX_POSITIONS = 1 << 30
 DEFAULT_ROPE_THETA = 10_000.0
 
@@ -18,15 +18,17 @@ class RopeScaling:
     Attributes
     ----------
     rope_type : str
-        "linear", "dynamic", "llama3" or "yarn".
+        "linear", "dynamic", "llama3", "yarn" or "longrope".
     factor : float
         How many times longer than in training a sequence may be.
     original_max_position_embeddings : int
-        The training length in positions (llama3, yarn; else 0).
+        The training length in positions (llama3, yarn, longrope; else 0).
     attention_factor : float or None
-        Multiplies cosines and sines (yarn); None means computed from the other values.
+        Multiplies cosines and sines (yarn, longrope); None means computed from the other values.
     truncate : bool
         Whether yarn rounds its correction range outwards to whole dimensions.
+    short_factor, long_factor : tuple of float
+        What longrope divides each pair's frequency by, in sequences up to the training length and beyond it.
     """
 
     rope_type: str
@@ -40,13 +42,21 @@ class RopeScaling:
     mscale_all_dim: float | None = None
     attention_factor: float | None = None
     truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
 
 
-def read_rope(values: ConfigValues) -> tuple[float, RopeScaling | None]:
+def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling | None]:
     """Read base and scaling from the keys of transformers 4 or 5.
 
     Version 4 writes ``rope_theta`` beside ``rope_scaling``, version 5 puts both into
     ``rope_parameters``. Where a file has both, ``rope_scaling`` counts, as in transformers.
+
+    Parameters
+    ----------
+    values : ConfigValues
+    rotary_dim : int
+        Channels of each head that are rotated.
 
     Returns
     -------
@@ -58,22 +68,55 @@ def read_rope(values: ConfigValues) -> tuple[float, RopeScaling | None]:
     Raises
     ------
     UnsupportedModelError
-        If the type is none of `ROPE_TYPES`, or only a part of each head is rotated.
+        If the type is none of `ROPE_TYPES`.
     CheckpointError
         If a value is missing or out of range.
     """
-    section = values.optional_section("rope_scaling") or values.optional_section("rope_parameters")
+    section = _rope_section(values)
     own_theta = section.optional_number("rope_theta", 1.001, 1e30) if section else None
     shared_theta = values.optional_number("rope_theta", 1.001, 1e30)
     theta = own_theta or shared_theta or DEFAULT_ROPE_THETA
-    for holder in (values, section):
+    return theta, None if section is None else _read_scaling(section, values, rotary_dim)
+
+
+def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
+    """Return how many channels of each head are rotated: ``partial_rotary_factor`` of them, rounded down.
+
+    Raises
+    ------
+    CheckpointError
+        If the factor is out of range, or they are no pairs.
+    """
+    for holder in (_rope_section(values), values):
+        factor = None if holder is None else holder.optional_number("partial_rotary_factor", 0.0, 1.0)
+        if holder is not None and factor is not None:
+            rotary_dim = int(head_dim * factor)
+            if rotary_dim < 2 or rotary_dim % 2:
+                raise holder.error("partial_rotary_factor", f"a part of {head_dim} channels that is even, and not none")
+            return rotary_dim
+    return head_dim
+
+
+def refuse_partial_rotary(values: ConfigValues) -> None:
+    """Refuse a file that rotates a part of each head.
+
+    Raises
+    ------
+    UnsupportedModelError
+    """
+    for holder in (values, _rope_section(values)):
         if holder and holder.optional_number("partial_rotary_factor", 0.0, 1.0) not in (None, 1.0):
             raise UnsupportedModelError(f"{holder.source}: partial_rotary_factor below 1 is not supported")
-    return theta, None if section is None else _read_scaling(section, values)
 
 
-def _read_scaling(section: ConfigValues, values: ConfigValues) -> RopeScaling | None:
+def _rope_section(values: ConfigValues) -> ConfigValues | None:
+    return values.optional_section("rope_scaling") or values.optional_section("rope_parameters")
+
+
+def _read_scaling(section: ConfigValues, values: ConfigValues, rotary_dim: int) -> RopeScaling | None:
     rope_type = section.optional_text("rope_type") or section.optional_text("type") or "default"
+    if rope_type in ("su", "yarn") and section.get("short_factor") is not None:
+        rope_type = "longrope"  # what the first files of Phi-3 call it
     if section.keys() & {"full_attention", "sliding_attention"}:
         raise UnsupportedModelError(f"{section.source} differs between layers, which is not supported")
     if rope_type not in ROPE_TYPES:
@@ -87,6 +130,8 @@ def _read_scaling(section: ConfigValues, values: ConfigValues) -> RopeScaling | 
         return _read_llama3(section, _training_length(section, values))
     if rope_type == "yarn":
         return _read_yarn(section, _training_length(section, values), values)
+    if rope_type == "longrope":
+        return _read_longrope(section, values, rotary_dim)
     return RopeScaling(rope_type, section.number("factor", 0.001, 1e6))
 
 
@@ -126,4 +171,17 @@ def _read_yarn(section: ConfigValues, training_length: int, values: ConfigValues
         mscale_all_dim=section.optional_number("mscale_all_dim", 0.0, 1e3),
         attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
         truncate=section.flag("truncate", True),
+    )
+
+
+def _read_longrope(section: ConfigValues, values: ConfigValues, rotary_dim: int) -> RopeScaling:
+    training_length = _training_length(section, values)
+    implied_factor = values.integer("max_position_embeddings", 1, MAX_POSITIONS) / training_length
+    return RopeScaling(
+        rope_type="longrope",
+        factor=section.optional_number("factor", 0.001, 1e6) or implied_factor,
+        original_max_position_embeddings=training_length,
+        attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
+        short_factor=section.numbers("short_factor", rotary_dim // 2, 1e-3, 1e6),
+        long_factor=section.numbers("long_factor", rotary_dim // 2, 1e-3, 1e6),
     )
