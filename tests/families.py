@@ -46,6 +46,7 @@ QWEN2 = COMMON | {
     "rms_norm_eps": 1e-6,
 }
 QWEN3 = QWEN2 | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 40}
+PHI3 = COMMON | {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "rms_norm_eps": 1e-5, "pad_token_id": 0}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -54,6 +55,12 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+def longrope(pairs, **others):
+    """Return a rope_scaling whose factors for short and for long sequences differ from pair to pair."""
+    short, long = [1 + 0.05 * i for i in range(pairs)], [1.5 + 0.7 * i for i in range(pairs)]
+    return {"type": "longrope", "short_factor": short, "long_factor": long, **others}
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,23 @@ VARIANTS = [
         },
         "float16",
     ),
+    Variant("phi3", PHI3 | {"num_key_value_heads": 2, "sliding_window": 30}, "bfloat16", "safetensors-sharded"),
+    # 40 tokens have the short factors, 200 the long ones.
+    Variant(
+        "phi3-longrope", PHI3 | {"rope_scaling": longrope(12), "original_max_position_embeddings": 64}, "float16", "bin"
+    ),
+    Variant(
+        "phi4-mini",
+        PHI3
+        | {
+            "num_key_value_heads": 2,
+            "partial_rotary_factor": 0.75,
+            "rope_scaling": longrope(9, attention_factor=1.1),
+            "original_max_position_embeddings": 64,
+            "tie_word_embeddings": True,
+        },
+        "bfloat16",
+    ),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -180,6 +204,11 @@ def weight_shapes(config):
         "mlp.up_proj": (inner, hidden, config.get("mlp_bias", False)),
         "mlp.down_proj": (hidden, inner, config.get("mlp_bias", False)),
     }
+    if config["model_type"] == "phi3":
+        linears = {
+            "self_attn.qkv_proj": ((heads + 2 * kv_heads) * head_dim, hidden, False),
+            "mlp.gate_up_proj": (2 * inner, hidden, False),
+        } | {name: linears[name] for name in ("self_attn.o_proj", "mlp.down_proj")}
     norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
     if config["model_type"] == "qwen3":
         norms |= {"self_attn.q_norm": head_dim, "self_attn.k_norm": head_dim}
@@ -215,7 +244,8 @@ def _deviation(variant, name, shape):
         return 0.3
     if "embed_tokens" in name:
         return 0.1 if variant.config.get("tie_word_embeddings") else 0.5
-    return (1.4 if "q_proj" in name or "k_proj" in name else 1.0) / np.sqrt(shape[1])
+    makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
+    return (1.4 if makes_scores else 1.0) / np.sqrt(shape[1])
 
 
 def fingerprint(variant, weights):

@@ -353,6 +353,25 @@ def test_all_threads_go_on_with_the_buffers_that_a_drop_has_written(folders):
     assert rows[0].tobytes() == rows[1].tobytes()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_longrope_turns_all_keys_anew_where_its_factors_change(folders, threads):
+    folder = folders("phi4-mini", "f32")
+    sequence = engines.open_sequence(folder, context_size=200, threads=threads)
+    ids = engines.draw_ids(sequence, 90)
+    for count in range(61, 69):
+        step = sequence.step(ids[sequence.cache.length : count])
+        fresh = engines.open_sequence(folder, context_size=200).step(ids[:count])
+        np.testing.assert_array_equal(step, fresh, err_msg=f"after {count} tokens")
+    assert sequence.ids == ids[:68]
+    assert sequence.reusable_prefix(ids[:64]) == 0, "the keys are those of a longer sequence"
+    assert sequence.reusable_prefix(ids) == 68
+    sequence.drop(10, 30)
+    assert sequence.reusable_prefix(sequence.ids) == 0
+    shortened = sequence.ids.copy()
+    fresh = engines.open_sequence(folder, context_size=200).step([*shortened, 7])
+    np.testing.assert_array_equal(sequence.step([7]), fresh)
+
+
 def test_dropping_the_end_is_rewinding(folders):
     ids = np.arange(1, 61).tolist()
     dropped, rewound = (engines.open_sequence(folders("tinyllama"), context_size=300, threads=2) for _ in range(2))

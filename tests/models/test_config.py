@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import FAMILIES, parse_config, read_config
+from tinychat.models.architectures import FAMILIES, linears, norms, parse_config, read_config
 
 REPO = Path(__file__).parents[2]
 STORIES = REPO.parent / "shared" / "data" / "stories260K"
@@ -54,6 +54,7 @@ def test_biases_and_norms_of_each_family():
         "MistralForCausalLM": (False, False, False, False),
         "Qwen2ForCausalLM": (True, False, False, False),
         "Qwen3ForCausalLM": (True, True, False, True),
+        "Phi3ForCausalLM": (False, False, False, False),
     }
 
 
@@ -106,7 +107,7 @@ def test_plain_rope_in_a_scaling_section():
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),
         ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "unquantized"]),
-        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, ["longrope", "yarn"]),
+        ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, ["mrope", "longrope"]),
         ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, ["differs between layers"]),
     ],
@@ -125,6 +126,7 @@ def test_unsupported_layer_type():
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -175,11 +177,27 @@ def test_absurd_values_are_refused_by_name(key, value):
         ({**YARN, "attention_factor": 0}, "attention_factor"),
         ({**YARN, "truncate": "no"}, "truncate"),
         ({**YARN, "original_max_position_embeddings": 2.5}, "original_max_position_embeddings"),
+        ({**LONGROPE, "short_factor": None}, "short_factor"),
+        ({**LONGROPE, "short_factor": [1.0] * 7}, "short_factor"),
+        ({**LONGROPE, "long_factor": [1.0] * 7 + ["1"]}, "long_factor"),
+        ({**LONGROPE, "long_factor": [1.0] * 7 + [0]}, "long_factor"),
+        ({**LONGROPE, "long_factor": 2.0}, "long_factor"),
     ],
 )
 def test_absurd_rope_values_are_refused_by_name(scaling, key):
     with pytest.raises(CheckpointError, match=rf"config\.json: rope_scaling: {key} is"):
         parse(rope_scaling=scaling)
+
+
+def test_a_part_of_each_head_is_rotated():
+    assert parse().rotary_dims == (16,) * 3
+    phi = parse("Phi3ForCausalLM", partial_rotary_factor=0.75)
+    assert (phi.rotary_dims, phi.rotary_dim) == ((12,) * 3, 12)
+    section = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    assert parse("Phi3ForCausalLM", rope_parameters=section).rotary_dim == 8
+    for factor in (0, 0.1, 0.2, -1, 2, "0.5"):
+        with pytest.raises(CheckpointError, match="partial_rotary_factor"):
+            parse("Phi3ForCausalLM", partial_rotary_factor=factor)
 
 
 @pytest.mark.parametrize(
@@ -259,18 +277,18 @@ def test_defaults_equal_transformers(architecture):
 def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    raw = raw_config(architecture, head_dim=8, **switches)
+    raw = raw_config(architecture, head_dim=16, pad_token_id=0, **switches)
     their_config = transformers.AutoConfig.for_model(
         FAMILIES[architecture].model_type, **{k: v for k, v in raw.items() if k != "architectures"}
     )
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
     ours = parse_config(raw, "config.json")
-    layer = "model.layers.0."
-    assert ours.qkv_bias == (layer + "self_attn.q_proj.bias" in names)
-    assert ours.o_bias == (layer + "self_attn.o_proj.bias" in names)
-    assert ours.mlp_bias == (layer + "mlp.down_proj.bias" in names)
-    assert ours.qk_norm == (layer + "self_attn.q_norm.weight" in names)
+    layers = range(ours.num_hidden_layers)
+    made_of = [f"{part}.weight" for linear in linears(ours) for part in linear.sources]
+    made_of += [f"{part}.bias" for linear in linears(ours) for part in linear.sources if linear.bias]
+    made_of += [f"{norm.source}.weight" for norm in norms(ours)]
+    assert {name.format(layer) for name in made_of for layer in layers} == names
 
 
 @pytest.mark.live
