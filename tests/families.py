@@ -47,6 +47,16 @@ QWEN2 = COMMON | {
 }
 QWEN3 = QWEN2 | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 40}
 PHI3 = COMMON | {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "rms_norm_eps": 1e-5, "pad_token_id": 0}
+SMOLLM3 = COMMON | {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "model_type": "smollm3",
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 5e4,
+    "no_rope_layer_interval": 2,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -175,6 +185,18 @@ VARIANTS = [
             "tie_word_embeddings": True,
         },
         "bfloat16",
+    ),
+    Variant("smollm3", SMOLLM3, "bfloat16", "safetensors-sharded"),
+    Variant(
+        "smollm3-window",
+        SMOLLM3
+        | {
+            "no_rope_layers": [0, 1, 0],
+            "use_sliding_window": True,
+            "sliding_window": 25,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
     ),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

@@ -103,7 +103,7 @@ def test_without_a_check_there_is_no_certificate(tmp_path):
     assert certificate_lines(made) == []
 
 
-@pytest.mark.parametrize("name", ["llama-all-biases", "qwen2-tied", "qwen3", "phi3-longrope"])
+@pytest.mark.parametrize("name", ["llama-all-biases", "qwen2-tied", "qwen3", "phi3-longrope", "smollm3-window"])
 def test_every_family_looks_at_its_own_words(name, tmp_path):
     checkpoint = families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint")
     made = tinychat.convert(checkpoint, tmp_path / "model", bits="4.25")

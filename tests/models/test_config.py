@@ -55,6 +55,7 @@ def test_biases_and_norms_of_each_family():
         "Qwen2ForCausalLM": (True, False, False, False),
         "Qwen3ForCausalLM": (True, True, False, True),
         "Phi3ForCausalLM": (False, False, False, False),
+        "SmolLM3ForCausalLM": (True, True, True, False),
     }
 
 
@@ -198,6 +199,19 @@ def test_a_part_of_each_head_is_rotated():
     for factor in (0, 0.1, 0.2, -1, 2, "0.5"):
         with pytest.raises(CheckpointError, match="partial_rotary_factor"):
             parse("Phi3ForCausalLM", partial_rotary_factor=factor)
+
+
+def test_layers_without_rotation():
+    assert parse("SmolLM3ForCausalLM").rotary_dims == (16, 16, 16)
+    assert parse("SmolLM3ForCausalLM", no_rope_layer_interval=2).rotary_dims == (16, 0, 16)
+    assert parse("SmolLM3ForCausalLM", no_rope_layers=[0, 1, 0, 1]).rotary_dims == (0, 16, 0)
+    assert parse("SmolLM3ForCausalLM", no_rope_layers=[0, 0, 0]).rotary_dim == 0
+    windowed = {"use_sliding_window": True, "sliding_window": 7, "no_rope_layers": [1, 0, 1]}
+    assert parse("SmolLM3ForCausalLM", **windowed).sliding_windows == (0, 7, 0)
+    assert parse("SmolLM3ForCausalLM", **windowed, layer_types=["full_attention"] * 3).sliding_windows == (0, 0, 0)
+    for flags in ([1, 0], [1, 0, 2], [1, 0, "1"], 3):
+        with pytest.raises(CheckpointError, match="no_rope_layers"):
+            parse("SmolLM3ForCausalLM", no_rope_layers=flags)
 
 
 @pytest.mark.parametrize(

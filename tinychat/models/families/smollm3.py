@@ -1,0 +1,51 @@
+"""SmolLM3: Llama's layers, of which some do not rotate queries and keys (NoPE).
+
+Without positions of their own, those layers find what is far away as well as what is near (Yang et al., 2025,
+https://arxiv.org/abs/2501.18795; github.com/huggingface/transformers, models/smollm3).
+"""
+
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.families import llama
+from tinychat.models.family import Family
+from tinychat.models.rope_scaling import MAX_POSITIONS
+
+DEFAULTS = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "rope_theta": 2e6,
+    "no_rope_layer_interval": 4,
+    "tie_word_embeddings": True,
+}
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Biases are as the file says; windows, if they are used, are for the layers that do not rotate."""
+    config = llama.read_llama(values, config)
+    rotated = _rotated_layers(values, config.num_hidden_layers)
+    used = values.flag("use_sliding_window", False)
+    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
+    if values.get("layer_types") is not None:
+        windows = windows_of_types(values, window, config.num_hidden_layers)
+    else:
+        windows = tuple(0 if rotates else window or 0 for rotates in rotated)
+    rotary_dims = tuple(config.rotary_dim if rotates else 0 for rotates in rotated)
+    return replace(config, rotary_dims=rotary_dims, sliding_windows=windows)
+
+
+def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
+    """Return of each layer whether it rotates; in spite of its name, ``no_rope_layers`` has a 1 for those that do."""
+    flags = values.get("no_rope_layers")
+    if flags is None:
+        interval = values.integer("no_rope_layer_interval", 1, 4096)
+        return [(layer + 1) % interval != 0 for layer in range(layers)]
+    if not isinstance(flags, list) or len(flags) < layers or not all(flag in (0, 1) for flag in flags):
+        raise values.error("no_rope_layers", f"a list of {layers} numbers, 1 for each layer that rotates, else 0")
+    return [flag == 1 for flag in flags[:layers]]
+
+
+FAMILIES = (Family("SmolLM3ForCausalLM", "smollm3", DEFAULTS, read, llama.linears, llama.norms),)
