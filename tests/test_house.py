@@ -41,7 +41,7 @@ ARROWS = {
     "chat": ["generate", "text", "user_folders"],
     "locate": ["checkpoint", "conversion", "file_lock", "generate", "making", "text", "user_folders"],
     "calibration": ["generate"],
-    "certificate": ["conversion", "generate", "perplexity"],
+    "certificate": ["conversion", "generate", "kernels", "perplexity"],
     "making": ["calibration", "certificate", "checkpoint", "conversion", "generate", "models"],
     "machine": [],
     "perplexity": ["generate"],

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from tinychat.conversion.source import Floats, Source, last_inputs, run_layer
 from tinychat.errors import TextError
 from tinychat.generate.model import Model
+from tinychat.kernels.setup import available_cores
 from tinychat.perplexity import Totals, log_softmax
 
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers in all)."""
 
-# Rows of logits that are compared at a time.
-_ROWS = 64
+# Rows of the checkpoint's logits that are computed at a time, and that a thread compares.
+_BLOCK_ROWS, _ROWS = 256, 32
 
 TEXT = """\
 The ferry left at ten past six, twenty minutes late, with four cars and a lorry full of onions on its deck. Nobody
@@ -108,13 +110,22 @@ def _last_inputs(source: Source, texts: Sequence[Sequence[int]], progress: Progr
 
 def _compared(source: Source, model: Model, ids: Sequence[int], inputs: Floats) -> dict[str, float]:
     total = Totals()
-    logits = model.logits(ids)
+    logits = model.logits(ids)[:-1]
     targets = np.array(ids[1:], np.int64)
-    for start in range(0, len(targets), _ROWS):
-        part = slice(start, min(start + _ROWS, len(targets)))
-        log_p = log_softmax(logits[part])
-        total.add(log_p, targets[part])
-        total.compare(log_p, log_softmax(source.outputs(inputs[part])), targets[part])
+
+    def compare(start: int) -> Totals:
+        part, counted = slice(start, start + _ROWS), Totals()
+        log_p = log_softmax(found[part])
+        counted.add(log_p, wanted[part])
+        counted.compare(log_p, log_softmax(expected[part]), wanted[part])
+        return counted
+
+    with ThreadPoolExecutor(available_cores()) as pool:
+        for first in range(0, len(targets), _BLOCK_ROWS):
+            block = slice(first, first + _BLOCK_ROWS)
+            found, wanted, expected = logits[block], targets[block], source.outputs(inputs[:-1][block])
+            for counted in pool.map(compare, range(0, len(wanted), _ROWS)):
+                total.include(counted)
     report = total.report(model.context_size, 0, 1, compared=True)
     assert report.against is not None
     return {

@@ -173,6 +173,14 @@ class Totals:
         self.divergence += float((np.exp(log_q) * (log_q - log_p)).sum())
         self.agreements += int((log_p.argmax(axis=1) == log_q.argmax(axis=1)).sum())
 
+    def include(self, other: Totals) -> None:
+        """Add what was counted elsewhere."""
+        self.tokens += other.tokens
+        self.loss += other.loss
+        self.reference_loss += other.reference_loss
+        self.divergence += other.divergence
+        self.agreements += other.agreements
+
     def report(self, context: int, stride: int, text_bytes: int, compared: bool) -> Report:
         """Return the means, `context` and `stride` being those that were used."""
         n = self.tokens

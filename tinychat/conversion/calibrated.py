@@ -190,29 +190,32 @@ def corrected(
     tokens, K = inputs.shape
     squares = np.diag(moments)
     enlargement = CORRECTION_SHRINKAGE * (squares + squares.mean()) + np.float32(1e-12)
-    difference = true_inputs - inputs
+    change = np.zeros_like(weights)
+    if residual is None and tokens >= K:
+        # What the outputs lack, times the inputs, without the outputs: there are more of them than inputs.
+        cross = np.zeros_like(moments)
+        cross[:K, :K] = inputs.T @ (true_inputs - inputs) / np.float32(tokens)
+        np.matmul(np.linalg.solve(with_diagonal(moments, enlargement), cross), weights, out=change)
+        return weights + change
+    lacking = (true_inputs - inputs) @ weights[:K]
+    if residual is not None and true_residual is not None:
+        lacking[:, : residual.shape[1]] += true_residual - residual
     if tokens < K:
         # (D + X'X/T)**-1 X' = D**-1 X' T (T + X D**-1 X')**-1: a system of T equations instead of K.
-        lacking = difference @ weights[:K]
-        if residual is not None and true_residual is not None:
-            lacking[:, : residual.shape[1]] += true_residual - residual
         scaled = inputs / enlargement[:K]
-        gram = scaled @ inputs.T
-        gram[np.diag_indices_from(gram)] += np.float32(tokens)
-        change = np.zeros_like(weights)
+        gram = with_diagonal(scaled @ inputs.T, np.float32(tokens))
         np.matmul(scaled.T, np.linalg.solve(gram, lacking), out=change[:K])
-        return weights + change
-    enlarged = moments.copy()
-    enlarged[np.diag_indices_from(enlarged)] += enlargement
-    cross = np.zeros_like(moments)
-    cross[:K, :K] = inputs.T @ difference / np.float32(tokens)
-    if residual is not None and true_residual is not None:
-        wanted = cross @ weights
-        wanted[:K, : residual.shape[1]] += inputs.T @ (true_residual - residual) / np.float32(tokens)
-        return np.asarray(weights + np.linalg.solve(enlarged, wanted), np.float32)
-    if weights.shape[1] > len(weights):
-        return np.asarray(weights + np.linalg.solve(enlarged, cross) @ weights, np.float32)
-    return np.asarray(weights + np.linalg.solve(enlarged, cross @ weights), np.float32)
+    else:
+        change[:K] = inputs.T @ lacking / np.float32(tokens)
+        change = np.linalg.solve(with_diagonal(moments, enlargement), change)
+    return weights + change
+
+
+def with_diagonal(matrix: Floats, added: Floats | np.float32) -> Floats:
+    """Return a matrix with something added to its diagonal."""
+    result = matrix.copy()
+    result[np.diag_indices_from(result)] += added
+    return result
 
 
 def importance_of(moments: Floats) -> Floats:

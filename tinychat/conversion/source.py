@@ -5,14 +5,16 @@ one sequence where attention is concerned. What a linear layer does is left to t
 and quantize it before it gives its outputs.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.pack import check_finite
+from tinychat.kernels.setup import available_cores
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import rope_tables
@@ -25,6 +27,8 @@ are; returns the outputs [T, N], bias included."""
 
 # Rows of the embedding or the output matrix that are widened to float32 at a time.
 SLAB_ROWS = 8192
+# Tokens whose gates are computed at a time: what is done to them stays in the processor's cache.
+GATED_ROWS = 64
 
 
 class Source:
@@ -40,6 +44,12 @@ class Source:
         self._tensors = checkpoint.tensors
         self._linears = {linear.name: linear for linear in linears(self.config)}
         self._norms = {norm.name: norm for norm in norms(self.config)}
+        # What is not a matrix product NumPy does on one core.
+        self._pool = ThreadPoolExecutor(available_cores())
+
+    def on_each(self, function: Callable[[int, int], Floats], cuts: Sequence[int]) -> Floats:
+        """Return the rows that `function` gives for each part ``start..stop`` between cuts, computed on every core."""
+        return np.concatenate(list(self._pool.map(function, cuts[:-1], cuts[1:])))
 
     def layout(self, name: str) -> LinearLayout:
         """Return what makes up a linear; a tied ``lm_head`` is the embedding."""
@@ -136,10 +146,13 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
     config = source.config
     x = normed(hidden, source.gain("input_layernorm", layer), config.rms_norm_eps)
     qkv = linear("qkv_proj", x, None)
-    parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
-    hidden = hidden + linear("o_proj", np.concatenate(parts), hidden)
+    attended = source.on_each(lambda start, stop: _attended(source, layer, qkv[start:stop]), cuts)
+    hidden = hidden + linear("o_proj", attended, hidden)
     x = normed(hidden, source.gain("post_attention_layernorm", layer), config.rms_norm_eps)
-    return hidden + linear("down_proj", gated(linear("gate_up_proj", x, None)), hidden)
+    gate_up = linear("gate_up_proj", x, None)
+    blocks = [*range(0, len(gate_up), GATED_ROWS), len(gate_up)]
+    inputs = source.on_each(lambda start, stop: gated(gate_up[start:stop]), blocks)
+    return hidden + linear("down_proj", inputs, hidden)
 
 
 def last_inputs(source: Source, hidden: Floats) -> Floats:
@@ -156,34 +169,30 @@ def normed(x: Floats, gain: Floats | None, eps: float) -> Floats:
 
 
 def gated(gate_up: Floats) -> Floats:
-    """Return ``silu(gate) * up`` [T, F] of [T, 2 F], a few rows at a time."""
-    F = gate_up.shape[1] // 2
-    result = np.empty((len(gate_up), F), np.float32)
-    for first in range(0, len(gate_up), 64):
-        gate, up = np.split(gate_up[first : first + 64], 2, axis=1)
-        result[first : first + 64] = gate / (1 + np.exp(-gate)) * up
-    return result
+    """Return ``silu(gate) * up`` [T, F] of [T, 2 F]."""
+    gate, up = np.split(gate_up, 2, axis=1)
+    return np.asarray(gate / (1 + np.exp(-gate)) * up, np.float32)
 
 
 def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     """Return what attention makes of one sequence's queries, keys and values: [T, H d]."""
     config = source.config
-    T, d, G = len(qkv), config.head_dim, config.num_key_value_heads
-    H = config.num_attention_heads
+    T, d, H, G = len(qkv), config.head_dim, config.num_attention_heads, config.num_key_value_heads
     heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
     q = normed(heads[:H], source.gain("q_norm", layer), config.rms_norm_eps)
     k = normed(heads[H : H + G], source.gain("k_norm", layer), config.rms_norm_eps)
-    table = rope_tables(config, 0, T)[:, : config.rotary_dims[layer]]
-    q, k, v = _rotated(q, table), _rotated(k, table), heads[H + G :]
-    q = q.reshape(G, H // G * T, d)
-    scores = (q @ k.transpose(0, 2, 1)).reshape(H, T, T)
-    scores *= np.float32(d**-0.5)
-    scores[:, ~_visible(config, layer, T)] = -np.inf
-    scores -= scores.max(axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=-1, keepdims=True)
-    mixed = scores.reshape(G, H // G * T, T) @ v
-    return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
+    table = _angles(config, T)[:, : config.rotary_dims[layer]]
+    q, k, v = _rotated(q, table) * np.float32(d**-0.5), _rotated(k, table), heads[H + G :]
+    unseen = _unseen(config.sliding_windows[layer], T)
+    result = np.empty((T, H, d), np.float32)
+    for h in range(H):
+        g = h // (H // G)
+        scores = q[h] @ k[g].T
+        scores += unseen
+        scores -= scores.max(axis=-1, keepdims=True)
+        np.exp(scores, out=scores)
+        np.divide(scores @ v[g], scores.sum(axis=-1, keepdims=True), out=result[:, h])
+    return result.reshape(T, H * d)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:
@@ -194,8 +203,14 @@ def _rotated(heads: Floats, table: Floats) -> Floats:
     return np.concatenate([first * cos - second * sin, second * cos + first * sin, heads[..., rotary_dim:]], axis=-1)
 
 
-def _visible(config: ModelConfig, layer: int, T: int) -> NDArray[np.bool_]:
-    """Return which positions [T, T] each query sees: none after it, none beyond the layer's window."""
+@functools.lru_cache(maxsize=8)
+def _angles(config: ModelConfig, T: int) -> Floats:
+    """Return the cosines and sines of positions 0 to T - 1: texts have few lengths."""
+    return rope_tables(config, 0, T)
+
+
+@functools.lru_cache(maxsize=8)
+def _unseen(window: int, T: int) -> Floats:
+    """Return what is added to the scores [T, T]: minus infinity for positions after a query, or before its window."""
     distance = np.arange(T)[:, None] - np.arange(T)
-    window = config.sliding_windows[layer] or T
-    return (distance >= 0) & (distance < window)
+    return np.where((distance >= 0) & (distance < (window or T)), np.float32(0), np.float32(-np.inf))
