@@ -26,7 +26,7 @@ LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Kinds of linears to keep in int8 where there is room, after the output matrix.
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
-TEXTS, FEWER_TEXTS = 12, 8
+TEXTS, FEWER_TEXTS = 12, 6
 # What int8 needs of them.
 INT8_TEXTS = 2
 # Largest calibration file: far more than is looked at.

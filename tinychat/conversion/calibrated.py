@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.linear_codes import Coded, Coder, arrays_of
 from tinychat.conversion.pack import Array, Packer
+from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
 from tinychat.errors import ConversionError
 from tinychat.models.layout import LANES, Quantization, padded, stored_linears
@@ -187,35 +188,37 @@ def corrected(
     They are those of `weights` on `true_inputs`, plus what the residual stream lacks by now. The diagonal of `moments`
     is enlarged, as texts tell only roughly how columns go together: that pulls the result towards `weights`.
     """
-    tokens, K = inputs.shape
-    squares = np.diag(moments)
-    enlargement = CORRECTION_SHRINKAGE * (squares + squares.mean()) + np.float32(1e-12)
+    K, N = inputs.shape[1], weights.shape[1]
+    difference = true_inputs - inputs
     change = np.zeros_like(weights)
-    if residual is None and tokens >= K:
-        # What the outputs lack, times the inputs, without the outputs: there are more of them than inputs.
-        cross = np.zeros_like(moments)
-        cross[:K, :K] = inputs.T @ (true_inputs - inputs) / np.float32(tokens)
-        np.matmul(np.linalg.solve(with_diagonal(moments, enlargement), cross), weights, out=change)
-        return weights + change
-    lacking = (true_inputs - inputs) @ weights[:K]
-    if residual is not None and true_residual is not None:
-        lacking[:, : residual.shape[1]] += true_residual - residual
-    if tokens < K:
-        # (D + X'X/T)**-1 X' = D**-1 X' T (T + X D**-1 X')**-1: a system of T equations instead of K.
-        scaled = inputs / enlargement[:K]
-        gram = with_diagonal(scaled @ inputs.T, np.float32(tokens))
-        np.matmul(scaled.T, np.linalg.solve(gram, lacking), out=change[:K])
+    if residual is None and N > K:
+        # What is asked for depends on the inputs alone, which are fewer than the outputs.
+        change[:K] = fitted(moments, inputs, difference) @ weights[:K]
     else:
-        change[:K] = inputs.T @ lacking / np.float32(tokens)
-        change = np.linalg.solve(with_diagonal(moments, enlargement), change)
+        lacking: Floats = np.matmul(difference, weights[:K])
+        if residual is not None and true_residual is not None:
+            lacking[:, : residual.shape[1]] += true_residual - residual
+        change[:K] = fitted(moments, inputs, lacking)
     return weights + change
 
 
-def with_diagonal(matrix: Floats, added: Floats | np.float32) -> Floats:
-    """Return a matrix with something added to its diagonal."""
-    result = matrix.copy()
-    result[np.diag_indices_from(result)] += added
-    return result
+def fitted(moments: Floats, inputs: Floats, wanted: Floats) -> Floats:
+    """Return the matrix [K, M] by which inputs [T, K] come nearest to `wanted` [T, M], pulled towards zero."""
+    tokens, K = inputs.shape
+    squares = np.diag(moments)[:K]
+    added = CORRECTION_SHRINKAGE * (squares + np.diag(moments).mean()) + np.float32(1e-12)
+    if tokens < K:
+        # (D + X'X/T)**-1 X' = D**-1 X' T (T + X D**-1 X')**-1: a system of T equations instead of K.
+        matrix: Floats = np.matmul(inputs / added, inputs.T)
+        matrix[np.diag_indices_from(matrix)] += np.float32(tokens)
+        result: Floats = np.matmul(inputs.T, solve(matrix, wanted))
+        result /= added[:, None]
+        return result
+    matrix = moments[:K, :K].copy()
+    matrix[np.diag_indices_from(matrix)] += added
+    means: Floats = np.matmul(inputs.T, wanted)
+    means /= np.float32(tokens)
+    return solve(matrix, means)
 
 
 def importance_of(moments: Floats) -> Floats:

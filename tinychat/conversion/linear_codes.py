@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.conversion.positive_definite import cholesky
 from tinychat.kernels.setup import available_cores
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.table_codes import PLACES, TABLE, code_columns, find_row_scales
 
 Floats = NDArray[np.float32]
-# Columns that are coded before their errors are passed on to all that follow, by one matrix product.
-FEEDBACK_COLUMNS = 96
+# Columns that are coded before their errors are passed on, by one matrix product: first to those that follow among as
+# many as `WIDE_COLUMNS`, then to all others.
+FEEDBACK_COLUMNS, WIDE_COLUMNS = 96, 768
 # Room above the largest scale that a row begins with: feedback makes some weights larger.
 SLACK = 1.1
 # What is added to the diagonal of the inputs' second moments: a share of each entry, and of their mean.
@@ -103,25 +105,30 @@ class Coder:
         """
         K, N = weights.shape
         order = self._order(moments)
-        feedback, loss = factor(moments[np.ix_(order, order)])
+        feedback, importance = factor(moments[np.ix_(order, order)])
         ordered = weights[order]
         fed = ordered.copy()
         held = self._empty(K, N)
         shared = (self._values, self._borders, self._places)
-        importance = loss.astype(np.float32)
         self._run(find_row_scales, ordered, self.group_size, importance, *shared, held.row_scales)
         np.multiply(held.row_scales, SLACK, out=held.row_scales)
         step = max(self.group_size, FEEDBACK_COLUMNS // self.group_size * self.group_size)
+        wide = WIDE_COLUMNS // step * step
+        errors = np.empty((min(wide, K), N), np.float32)
         for first in range(0, K, step):
             part = slice(first, min(first + step, K))
-            errors = np.empty((part.stop - first, N), np.float32)
+            start = first // wide * wide
+            end = min(start + wide, K)
+            lost = errors[first - start : part.stop - start]
             own = np.ascontiguousarray(feedback[part, part])
             # The kernel's arguments: weights and what they are searched by, what is known, what it writes.
             known = (ordered[part], fed[part], self.group_size, importance[part], *shared, own, held.row_scales)
             groups = slice(first // self.group_size, part.stop // self.group_size)
-            self._run(code_columns, *known, _NUMBERS, held.codes[part], held.scales[groups], errors)
-            if part.stop < K:
-                fed[part.stop :] += np.ascontiguousarray(feedback[part, part.stop :].T) @ errors
+            self._run(code_columns, *known, _NUMBERS, held.codes[part], held.scales[groups], lost)
+            if part.stop < end:
+                fed[part.stop : end] += np.ascontiguousarray(feedback[part, part.stop : end].T) @ lost
+            elif end < K:
+                fed[end:] += feedback[start:end, end:].T @ errors
         coded = self._empty(K, N)
         coded.codes[order] = held.codes
         coded.scales[order[:: self.group_size] // self.group_size] = held.scales
@@ -142,16 +149,15 @@ class Coder:
         )
 
 
-def factor(moments: Floats) -> tuple[Floats, NDArray[np.float64]]:
-    """Factor second moments H, their diagonal enlarged, into R D R' with R unit upper triangular: R float32, D float64.
+def factor(moments: Floats) -> tuple[Floats, Floats]:
+    """Factor second moments H, their diagonal enlarged, into R D R' with R unit upper triangular: float32.
 
     Some thousands of tokens tell how columns go together only roughly. A larger diagonal trusts that less, and each
     column's own mean square, which is known well, more.
     """
-    enlarged = moments[::-1, ::-1].astype(np.float64)
+    enlarged = moments[::-1, ::-1].copy()
     diagonal = np.diag_indices_from(enlarged)
-    enlarged[diagonal] = enlarged[diagonal] * (1 + SHRINKAGE) + DAMPING * enlarged[diagonal].mean() + 1e-12
-    root = np.linalg.cholesky(enlarged)[::-1, ::-1]
-    del enlarged
+    enlarged[diagonal] += SHRINKAGE * enlarged[diagonal] + np.float32(DAMPING * enlarged[diagonal].mean() + 1e-12)
+    root = cholesky(enlarged)[::-1, ::-1]
     scale = np.diag(root)
-    return (root / scale).astype(np.float32), scale**2
+    return root / scale, scale**2

@@ -6,8 +6,9 @@ and quantize it before it gives its outputs.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,9 @@ class Source:
         # What is not a matrix product NumPy does on one core.
         self._pool = ThreadPoolExecutor(available_cores())
 
-    def on_each(self, function: Callable[[int, int], Floats], cuts: Sequence[int]) -> Floats:
-        """Return the rows that `function` gives for each part ``start..stop`` between cuts, computed on every core."""
-        return np.concatenate(list(self._pool.map(function, cuts[:-1], cuts[1:])))
+    def on_each(self, function: Callable[[Floats], Floats], parts: Iterable[Floats]) -> list[Floats]:
+        """Return what `function` makes of each part, computed on every core."""
+        return list(self._pool.map(function, parts))
 
     def layout(self, name: str) -> LinearLayout:
         """Return what makes up a linear; a tied ``lm_head`` is the embedding."""
@@ -146,13 +147,12 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
     config = source.config
     x = normed(hidden, source.gain("input_layernorm", layer), config.rms_norm_eps)
     qkv = linear("qkv_proj", x, None)
-    attended = source.on_each(lambda start, stop: _attended(source, layer, qkv[start:stop]), cuts)
-    hidden = hidden + linear("o_proj", attended, hidden)
+    parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
+    hidden = hidden + linear("o_proj", np.concatenate(parts), hidden)
     x = normed(hidden, source.gain("post_attention_layernorm", layer), config.rms_norm_eps)
     gate_up = linear("gate_up_proj", x, None)
-    blocks = [*range(0, len(gate_up), GATED_ROWS), len(gate_up)]
-    inputs = source.on_each(lambda start, stop: gated(gate_up[start:stop]), blocks)
-    return hidden + linear("down_proj", inputs, hidden)
+    blocks = [gate_up[start : start + GATED_ROWS] for start in range(0, len(gate_up), GATED_ROWS)]
+    return hidden + linear("down_proj", np.concatenate(source.on_each(gated, blocks)), hidden)
 
 
 def last_inputs(source: Source, hidden: Floats) -> Floats:
@@ -184,15 +184,19 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     table = _angles(config, T)[:, : config.rotary_dims[layer]]
     q, k, v = _rotated(q, table) * np.float32(d**-0.5), _rotated(k, table), heads[H + G :]
     unseen = _unseen(config.sliding_windows[layer], T)
-    result = np.empty((T, H, d), np.float32)
-    for h in range(H):
-        g = h // (H // G)
-        scores = q[h] @ k[g].T
+
+    def softmax(scores: Floats) -> Floats:
         scores += unseen
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
-        np.divide(scores @ v[g], scores.sum(axis=-1, keepdims=True), out=result[:, h])
-    return result.reshape(T, H * d)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        return scores
+
+    # Queries of one key/value head are one factor of a product.
+    scores = (q.reshape(G, H // G * T, d) @ k.transpose(0, 2, 1)).reshape(H, T, T)
+    source.on_each(softmax, scores)
+    mixed = scores.reshape(G, H // G * T, T) @ v
+    return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:
