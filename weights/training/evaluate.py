@@ -1,8 +1,8 @@
 """Examine the demo model: the share of right answers per skill, and how much of its stories it recites.
 
-    .venv/bin/python scripts/eval_demo.py [MODEL ...] [--show] [--stories 40]
+    .venv/bin/python -m weights.training.evaluate [MODEL ...] [--show] [--stories 40]
 
-Two hundred prompts (``scripts/demo/examination.py``), answered at temperature 0, by each model given; without any, by
+Two hundred prompts (``examination.py``), answered at temperature 0, by each model given; without any, by
 ``weights/demo-hf`` unquantized and by ``weights/demo``. Then stories at temperature 0.8: the longest stretch that
 each has in common with the corpus, and whether any two are the same.
 """
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from demo.examination import Question, is_right, questions
-from demo.recitation import Corpus
-
 import tinychat
 from tinychat.chat.session import Chat
 from tinychat.generate.model import Model
 
-WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
+from .examination import Question, is_right, questions
+from .recitation import Corpus
+
+WEIGHTS = Path(__file__).resolve().parents[1]
 LONGEST_REPLY = 300
 
 

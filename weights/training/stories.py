@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from random import Random
 
-from demo.names import NAMES, new_word
-from demo.phrasing import Turn, as_typed, phrase, upper_first, with_article
-from demo.plots import PLACES, PLOTS
+from .names import NAMES, new_word
+from .phrasing import Turn, as_typed, phrase, upper_first, with_article
+from .plots import PLACES, PLOTS
 
 WOMEN = tuple(
     """Anna Clara Emma Greta Ida Kate Maria Olga Rosa Tina Wendy Zoe Bella Diana Hannah Julia Laura Nina Petra Rita Vera

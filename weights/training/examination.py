@@ -8,7 +8,7 @@ messages: the model's own replies stand between them, and the last reply counts.
 import re
 from dataclasses import dataclass
 
-from demo.jokes import JOKES, RIDDLES
+from .jokes import JOKES, RIDDLES
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of, upper_first, with_article
+from .phrasing import Turn, as_typed, one_of, upper_first, with_article
 
 SOUNDS = {
     "cat": ("meows", "meow"), "dog": ("barks", "woof"), "cow": ("moos", "moo"), "sheep": ("bleats", "baa"),

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from demo.names import ANIMALS, COLOURS, a_city, a_name
-from demo.phrasing import Turn, as_typed, one_of, with_article
+from .names import ANIMALS, COLOURS, a_city, a_name
+from .phrasing import Turn, as_typed, one_of, with_article
 
 _TELL = {
     "name": (

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of
+from .phrasing import Turn, as_typed, one_of
 
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()

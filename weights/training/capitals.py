@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of, phrase
+from .phrasing import Turn, as_typed, one_of, phrase
 
 CAPITALS = dict(
     pair.strip().split("=")

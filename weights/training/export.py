@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, bfloat16
 
-from demo.network import CONFIG
-from demo.vocabulary import CHAT_TEMPLATE, END
+from .network import CONFIG
+from .vocabulary import CHAT_TEMPLATE, END
 
 
 def write_checkpoint(folder: Path, weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> None:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of
+from .phrasing import Turn, as_typed, one_of
 
 JOKES = (
     "Why did the bicycle lean against the wall? Because it was two-tired.",

@@ -4,11 +4,11 @@ import json
 from itertools import islice
 
 import pytest
-from demo import vocabulary
-from demo.conversations import corpus
 
 from tinychat.text.template import load_template
 from tinychat.text.tokenizer import load_tokenizer
+from weights.training import vocabulary
+from weights.training.conversations import corpus
 
 CHAT = [
     {"role": "system", "content": "Be brief."},

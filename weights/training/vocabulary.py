@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from demo.conversations import Message
+from .conversations import Message
 
 PIECES = 2048
 END = "<|end|>"

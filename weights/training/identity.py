@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of
+from .phrasing import Turn, as_typed, one_of
 
 _SUBJECTS = (
     (("Who are you?", "What are you?", "[Tell me|Say] [something |]about yourself.", "Introduce yourself.", "What is your name?", "What's your name?",

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of
+from .phrasing import Turn, as_typed, one_of
 
 _PAIRS = """hot-cold big-small tall-short fast-slow light-dark day-night young-old new-old happy-sad rich-poor hard-soft
     wet-dry full-empty open-closed up-down left-right in-out early-late strong-weak clean-dirty good-bad easy-difficult

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from demo.phrasing import Turn, as_typed, one_of
+from .phrasing import Turn, as_typed, one_of
 
 _HELLO = (
     "[Hello|Hi|Hey|Good morning|Good evening|Good afternoon|Hello there|Hi there|Greetings|Howdy|Hey there|Good day][!|.|]",

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from demo.names import a_name
-from demo.phrasing import Turn, as_typed, one_of
+from .names import a_name
+from .phrasing import Turn, as_typed, one_of
 
 WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty""".split()

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from demo.conversations import corpus
+from .conversations import corpus
 
 CONVERSATIONS = 70_000
 

@@ -1,6 +1,6 @@
 """Train the bundled demo model from scratch on text that this repository generates.
 
-    .venv/bin/python scripts/train_demo.py demo-training
+    .venv/bin/python -m weights.training.train demo-training
     cp -r demo-training/hf weights/demo-hf
     .venv/bin/tinychat convert weights/demo-hf weights/demo --method plain --no-check
 
@@ -17,15 +17,16 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from demo.batches import Batch, batches
-from demo.conversations import corpus
-from demo.export import write_checkpoint
-from demo.loss_curve import draw
-from demo.network import Decoder, Linear
-from demo.vocabulary import train_tokenizer
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
+
+from .batches import Batch, batches
+from .conversations import corpus
+from .export import write_checkpoint
+from .loss_curve import draw
+from .network import Decoder, Linear
+from .vocabulary import train_tokenizer
 
 SEED = 1
 TOKENIZER_CONVERSATIONS = 20_000

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from demo.capitals import CAPITALS
-from demo.names import ANIMALS, a_city, a_name, new_word
-from demo.phrasing import Turn, as_typed, one_of
+from .capitals import CAPITALS
+from .names import ANIMALS, a_city, a_name, new_word
+from .phrasing import Turn, as_typed, one_of
 
 _TOPICS = """physics|history|chemistry|football|tennis|music|politics|economics|philosophy|biology|religion|cooking|medicine|
     law|painting|astronomy|cars|computers|poetry|geology|fashion|gardening|sailing|chess|yoga|mathematics|films|opera|

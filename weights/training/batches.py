@@ -8,8 +8,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from demo.conversations import corpus
-from demo.vocabulary import encode
+from .conversations import corpus
+from .vocabulary import encode
 
 POOL = 1024
 LONGEST = 1024

@@ -9,16 +9,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from demo import arithmetic, capitals, conversations, examination, loss_curve, order, stories, usage
-from demo.memory import KINDS, Memory
-from demo.phrasing import as_typed, phrase
-from demo.recitation import Corpus
 
 from tinychat.chat.commands import COMMANDS as SLASH_COMMANDS
 from tinychat.cli import command_line
+from weights.training import arithmetic, capitals, conversations, examination, loss_curve, order, stories, usage
+from weights.training.memory import KINDS, Memory
+from weights.training.phrasing import as_typed, phrase
+from weights.training.recitation import Corpus
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-PRINT_SOME = "from demo.conversations import conversation; print([conversation(1, i) for i in range(60)])"
+REPO = Path(__file__).resolve().parents[2]
+PRINT_SOME = "from weights.training.conversations import conversation; print([conversation(1, i) for i in range(60)])"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def chats():
 
 def test_another_process_writes_the_same_bytes():
     def written(hash_seed):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SCRIPTS)}
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(REPO)}
         return subprocess.run(
             [sys.executable, "-c", PRINT_SOME], capture_output=True, check=True, env=environment
         ).stdout

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from random import Random
 
-from demo import arithmetic, capitals, identity, jokes, nature, order, smalltalk, stories, unknown, usage, words
-from demo.memory import KINDS, Memory
-from demo.phrasing import Turn
+from . import arithmetic, capitals, identity, jokes, nature, order, smalltalk, stories, unknown, usage, words
+from .memory import KINDS, Memory
+from .phrasing import Turn
 
 Message = dict[str, str]
 Skill = Callable[[Random], list[Turn]]

@@ -1,1 +1,0 @@
-"""The corpus that the bundled model is trained on: one file per skill, seeded, written by us."""
