@@ -16,10 +16,10 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from tinychat import load
-from tinychat.chat.line_input import PROMPT, InputPrompt
-from tinychat.chat.rendering import Renderer
+from tinychat.chat.conversation import Chat
 from tinychat.chat.repl import Repl
-from tinychat.chat.session import Chat
+from tinychat.terminal.line_input import PROMPT, InputPrompt
+from tinychat.terminal.rendering import Renderer
 
 COLUMNS = 80
 _CODE = re.compile(r"\x1b\[(\d*)([AJK])|([\r\n])")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pexpect
 
-from tinychat.chat.session_store import SessionStore
+from tinychat.chat.saved import SessionStore
 from tinychat.errors import TinychatError
 
 PROMPT = "Tell me a story"

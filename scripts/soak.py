@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tinychat.chat.session import Chat
-from tinychat.chat.session_store import SessionStore
+from tinychat.api import locate
+from tinychat.chat.conversation import Chat
+from tinychat.chat.saved import SessionStore
 from tinychat.chat.settings import change_setting
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.model import Model, load_folder
-from tinychat.locate import locate
 
 WORDS = "tell me a story of the fox and what is seven plus two please why was she sad in an old tree house".split()
 CONTEXTS = (256, 300, 512, 777, 1024)

@@ -59,3 +59,20 @@ def kernel_cache():
 def rng():
     """Return a numpy generator that draws the same values in every run."""
     return np.random.default_rng(20_240_601)
+
+
+@pytest.fixture
+def start():
+    """Return a function that starts the chat; what it started ends with the test."""
+    from terminal_app import Terminal
+
+    started = []
+
+    def begin(*arguments, columns=80, **environment):
+        terminal = Terminal(arguments, environment, columns)
+        started.append(terminal)
+        return terminal
+
+    yield begin
+    for terminal in started:
+        terminal.child.close(force=True)

@@ -8,9 +8,9 @@ import pytest
 from console import Console
 from fake_model import Continuation, Replies, fake_model
 
-from tinychat.checkpoint.store import store_folder
 from tinychat.commands.options import LoadOptions
 from tinychat.errors import ModelFolderError
+from tinychat.store.local import store_folder
 
 STORY = Continuation({"Once": " upon a time", "Twice\nOnce": " more", "a\nb": " c"})
 APP = Path(__file__).parent / "fake_app.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tinychat
-from tinychat.chat.session import Chat
+from tinychat.chat.conversation import Chat
 
 REPO = Path(__file__).resolve().parents[1]
 DEMO, CHECKPOINT = REPO / "weights" / "demo", REPO / "weights" / "demo-hf"

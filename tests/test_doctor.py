@@ -44,7 +44,7 @@ def test_the_machine_ends_with_how_to_examine_the_bundled_model(capsys):
 
 
 def test_the_bundled_model(folder, capsys, monkeypatch):
-    monkeypatch.setattr("tinychat.locate._DEMO_FOLDERS", (folder,))
+    monkeypatch.setattr("tinychat.store.names._DEMO_FOLDERS", (folder,))
     code, lines, err = doctor(capsys, "demo")
     assert (code, err) == (0, "")
     assert str(folder) in lines["model"]

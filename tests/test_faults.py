@@ -14,16 +14,15 @@ from pathlib import Path
 import families
 import pytest
 
-from tinychat.chat.input_history import open_history
-from tinychat.chat.message import Message
-from tinychat.chat.session_file import SavedSession
-from tinychat.chat.session_store import SessionStore
-from tinychat.checkpoint.store import list_models, store_folder
+from tinychat.chat.messages import Message
+from tinychat.chat.saved import SavedSession, SessionStore
 from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError
 from tinychat.generate.request import Request
+from tinychat.store.local import list_models, store_folder
+from tinychat.terminal.line_editor import open_history
 
 resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
 FULL = 1000
@@ -106,9 +105,9 @@ def test_a_conversation_is_the_old_or_the_new_one_after_a_kill(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from tinychat.chat.message import Message
-from tinychat.chat.session_file import SavedSession
-from tinychat.chat.session_store import SessionStore
+from tinychat.chat.messages import Message
+from tinychat.chat.saved import SavedSession
+from tinychat.chat.saved import SessionStore
 store, count = SessionStore(Path(sys.argv[1])), 0
 while True:
     count += 1
@@ -191,9 +190,9 @@ def test_kernels_that_several_compile_and_some_do_not_finish(tmp_path):
 CUT_UNDER_THE_MAP = """
 import os, sys
 from pathlib import Path
-from tinychat.chat.message import Message
-from tinychat.chat.session import Chat
-from tinychat.chat.session_store import SessionStore
+from tinychat.chat.messages import Message
+from tinychat.chat.conversation import Chat
+from tinychat.chat.saved import SessionStore
 from tinychat.chat.workspace import Workspace
 from tinychat.generate.model import load_folder
 folder, sessions = map(Path, sys.argv[1:])

@@ -34,20 +34,23 @@ ARROWS = {
     "json_file": [],
     "models": ["json_file"],
     "engine": ["held_signals", "kernels", "models"],
-    "checkpoint": ["json_file", "models.architectures", "models.config", "user_folders"],
+    "checkpoint": ["json_file", "models.architectures", "models.config"],
+    "store": ["checkpoint", "json_file", "models.architectures", "user_folders"],
     "conversion": ["checkpoint", "kernels", "models"],
     "text": ["json_file"],
     "generate": ["engine", "models", "text"],
-    "chat": ["generate", "text", "user_folders"],
-    "locate": ["checkpoint", "conversion", "file_lock", "generate", "making", "text", "user_folders"],
+    "terminal": ["generate.reply", "text", "user_folders"],
+    "chat": ["generate", "terminal", "text", "user_folders"],
+    "api": ["checkpoint", "file_lock", "generate", "making", "store", "text", "user_folders"],
     "calibration": ["generate"],
     "certificate": ["conversion", "generate", "kernels", "perplexity"],
     "making": ["calibration", "certificate", "checkpoint", "conversion", "generate", "models"],
     "machine": [],
     "perplexity": ["generate"],
     "bench": ["engine", "generate", "kernels", "machine", "models"],
-    "doctor": ["checkpoint", "conversion", "engine", "kernels", "machine", "models", "text", "user_folders"],
+    "doctor": ["checkpoint", "conversion", "engine", "kernels", "machine", "models", "store", "text", "user_folders"],
     "commands": [
+        "api",
         "bench",
         "chat",
         "checkpoint",
@@ -56,14 +59,16 @@ ARROWS = {
         "file_lock",
         "generate",
         "held_signals",
-        "locate",
         "models.shapes",
         "perplexity",
+        "store",
+        "terminal",
+        "text.think_sections",
     ],
 }
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "tinychat"} | sys.stdlib_module_names
 HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub"}
-MAY_PRINT = ("chat/rendering.py", "cli.py", "commands/")
+MAY_PRINT = ("cli.py", "commands/", "terminal/rendering.py")
 
 
 def imported_modules(path):

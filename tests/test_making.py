@@ -12,7 +12,6 @@ import tinychat
 from tinychat.calibration import TEXT_TOKENS, own_words, words_of
 from tinychat.certificate import examine
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.checkpoint.store import certificate_lines, list_models, path_for
 from tinychat.conversion.source import Source
 from tinychat.errors import SettingError
 from tinychat.making import Phases, Recipe, stored, weight_count
@@ -20,6 +19,7 @@ from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.models.shapes import config_of
 from tinychat.perplexity import measure
+from tinychat.store.local import certificate_lines, list_models, path_for
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
 SMOLLM2 = Path(os.environ.get("TINYCHAT_SMOLLM2", "no checkpoint named"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tinychat
-from tinychat import locate
+from tinychat import api
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -15,7 +15,7 @@ def test_every_public_name_can_be_had():
     missing = object()
     assert [name for name in tinychat.__all__ if getattr(tinychat, name, missing) is missing] == []
     assert set(tinychat.__all__) <= set(dir(tinychat))
-    assert tinychat.convert is locate.convert
+    assert tinychat.convert is api.convert
     assert callable(tinychat.load)
 
 

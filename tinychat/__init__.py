@@ -18,18 +18,18 @@ from tinychat import errors
 from tinychat.errors import TinychatError
 
 if TYPE_CHECKING:
-    from tinychat.chat.session import Chat
+    from tinychat.api import convert, load
+    from tinychat.chat.conversation import Chat
     from tinychat.generate.model import Model
-    from tinychat.locate import convert, load
 
 __version__ = "0.1.0"
 __all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
 
 _HOMES = {
-    "Chat": "tinychat.chat.session",
+    "Chat": "tinychat.chat.conversation",
     "Model": "tinychat.generate.model",
-    "convert": "tinychat.locate",
-    "load": "tinychat.locate",
+    "convert": "tinychat.api",
+    "load": "tinychat.api",
 }
 
 

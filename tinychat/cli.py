@@ -18,7 +18,6 @@ from types import FrameType
 import click
 
 import tinychat
-from tinychat.chat.safe_text import one_safe_line
 from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
@@ -31,6 +30,7 @@ from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
 from tinychat.errors import ContextError, FieldError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
+from tinychat.terminal.safe_text import one_safe_line
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from tinychat.checkpoint.store import ModelReference, certificate_lines, list_models, store_folder
 from tinychat.errors import TinychatError
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import LANES, Quantization, padded, tensor_specs
+from tinychat.store.local import certificate_lines, list_models, store_folder
+from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
 
 # See `tinychat.kernels.kv`: bytes of a number, and of the two scales that a head keeps for each position.

@@ -6,13 +6,18 @@ user and root can put or change anything: in a folder of mode 0700 below folders
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import stat
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+from tinychat.errors import SessionError
 
 _GROUP_OR_OTHERS = 0o077
 _GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
@@ -163,3 +168,40 @@ def _is_group_of_one(group_id: int) -> bool:
     except KeyError:
         return False
     return user.pw_gid == group_id and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def trusted_state_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of history and conversations; a temporary one, and a line on stderr, where others reach it.
+
+    Raises
+    ------
+    SessionError
+        If there is no place for a temporary one either.
+    """
+    folder = Path("the state folder")
+    try:
+        folder = state_folder(environment)
+        return trusted_folder(folder)
+    except (PermissionError, FileNotFoundError) as error:
+        return _folder_of_this_run(f"{folder} is not used ({error.strerror})")
+    except OSError:
+        # A file in its place, a disk that is full: writing there tells, and reading finds nothing.
+        return folder
+
+
+@cache
+def _folder_of_this_run(reason: str) -> Path:
+    """Make one folder for the whole run; it stays if there is something in it."""
+    try:
+        folder = fresh_folder("tinychat-")
+    except OSError as error:
+        raise SessionError(f"{reason}, and there is no temporary folder: {error.strerror or error}") from None
+    atexit.register(_remove_if_empty, folder)
+    sys.stderr.write(f"tinychat: {reason}: history and conversations are in {folder} this time\n")
+    return folder
+
+
+def _remove_if_empty(folder: Path) -> None:
+    for empty in (folder / "sessions", folder):
+        with suppress(OSError):
+            os.rmdir(empty)

@@ -15,11 +15,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tinychat.chat.session_file import from_json, to_json
+from tinychat.chat.saved import from_json, to_json
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
-from tinychat.checkpoint.store import list_models
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
@@ -30,6 +29,7 @@ from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.store.local import list_models
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template

@@ -1,9 +1,9 @@
 import pytest
 from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
 
-from tinychat.chat.message import Message
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Message
 from tinychat.chat.overflow import forgetting_notice, shift_cache
-from tinychat.chat.session import Chat
 from tinychat.errors import ContextError, SettingError
 
 # Each turn takes 19 tokens: a mark and eight letters, twice, and an end.

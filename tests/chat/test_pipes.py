@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from terminal import APP, ENVIRONMENT, pexpect
+from terminal_app import APP, ENVIRONMENT, pexpect
 
 CHAT = shlex.join([sys.executable, str(APP), "chat", "markdown"])
 

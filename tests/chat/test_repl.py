@@ -5,11 +5,11 @@ import pytest
 from fake_model import EOS, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS
-from tinychat.chat.line_input import LineDiscarded
-from tinychat.chat.rendering import Renderer
+from tinychat.chat.conversation import Chat
 from tinychat.chat.repl import Repl
-from tinychat.chat.session import Chat
 from tinychat.errors import ContextError, SettingError
+from tinychat.terminal.line_input import LineDiscarded
+from tinychat.terminal.rendering import Renderer
 
 
 class Script:

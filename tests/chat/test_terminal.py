@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from terminal import CTRL_C, CTRL_D, CTRL_U
+from terminal_app import CTRL_C, CTRL_D, CTRL_U
 
 SUMMARY = "tokens, .* tok/s, first token after"
 

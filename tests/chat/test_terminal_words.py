@@ -6,7 +6,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from terminal import CTRL_C, CTRL_D, CTRL_U, ENTER, UP, saved
+from terminal_app import CTRL_C, CTRL_D, CTRL_U, ENTER, UP, saved
 
 BAR = {"PROMPT_TOOLKIT_NO_CPR": ""}
 

@@ -1,1 +1,1 @@
-"""The interactive conversation: session, loop, commands, rendering."""
+"""The interactive conversation: its messages, overflow, saved files, loop and commands."""

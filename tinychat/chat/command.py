@@ -1,18 +1,60 @@
-"""One line of the table of slash commands, and how its argument is read."""
+"""What a slash command is: its line in the table, how its argument is read, and what it may use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from tinychat.chat.desk import Desk
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Draft
+from tinychat.chat.workspace import Workspace
 from tinychat.errors import SettingError
 
-Completion = Callable[[Desk, str], Iterable[str]]
-"""Called with the desk and the argument typed so far; gives whole arguments that it may become."""
+
+class ChatLoop(Protocol):
+    """The conversation, what surrounds it, and the person.
+
+    Attributes
+    ----------
+    show_thinking : bool
+        Whether the think section of a reply is drawn, or folded into a line.
+    """
+
+    chat: Chat
+    workspace: Workspace
+    show_thinking: bool
+
+    def notice(self, text: str) -> None:
+        """Say something to the person."""
+        ...
+
+    def regenerate(self) -> None:
+        """Write the last reply again."""
+        ...
+
+    def leave(self) -> None:
+        """End the loop after this command."""
+        ...
+
+    def prefill(self, draft: Draft) -> None:
+        """Begin the next prompt with a message that the person may edit, send or give up."""
+        ...
+
+    def offer_to_terminal(self, text: str) -> bool:
+        """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
+        ...
+
+    def toggle_multiline(self) -> bool:
+        """Let Enter begin a new line instead of sending, or the other way round; return whether it does."""
+        ...
 
 
-def nothing(_desk: Desk, _argument: str) -> Iterable[str]:
+Completion = Callable[[ChatLoop, str], Iterable[str]]
+"""Called with the loop and the argument typed so far; gives whole arguments that it may become."""
+
+
+def nothing(_loop: ChatLoop, _argument: str) -> Iterable[str]:
     """Complete nothing."""
     return ()
 
@@ -30,7 +72,7 @@ class Command:
     help : str
         What it does, sentence case, no full stop.
     run : callable
-        Called with the desk and the argument, stripped.
+        Called with the loop and the argument, stripped.
     complete : callable
         See `Completion`.
     """
@@ -38,7 +80,7 @@ class Command:
     name: str
     argument: str
     help: str
-    run: Callable[[Desk, str], None]
+    run: Callable[[ChatLoop, str], None]
     complete: Completion = nothing
 
     @property

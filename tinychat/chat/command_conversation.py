@@ -1,68 +1,71 @@
-"""Commands that change what was said."""
+"""Commands that change the conversation, its settings, the file that it is saved in, and its model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from textwrap import shorten
 
-from tinychat.chat.command import as_assignments, as_count
-from tinychat.chat.desk import Desk
-from tinychat.chat.message import Draft
-from tinychat.chat.settings import changed_sampling
+from tinychat.chat.command import ChatLoop, as_assignments, as_count
+from tinychat.chat.messages import Draft
+from tinychat.chat.overflow import POLICIES
+from tinychat.chat.settings import NAMES, change_setting, changed_sampling, settings_of
+from tinychat.errors import SessionError, SettingError
+from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 
 
-def clear(desk: Desk, _argument: str) -> None:
+def clear(loop: ChatLoop, _argument: str) -> None:
     """Forget the conversation."""
-    kept = desk.workspace.leave_file()
-    desk.chat.clear()
-    desk.notice("the conversation is forgotten" + (f"; it stays saved as {kept}" if kept else ""))
+    kept = loop.workspace.leave_file()
+    loop.chat.clear()
+    loop.notice("the conversation is forgotten" + (f"; it stays saved as {kept}" if kept else ""))
 
 
-def regenerate(desk: Desk, _argument: str) -> None:
+def regenerate(loop: ChatLoop, _argument: str) -> None:
     """Write the last reply again."""
-    desk.regenerate()
+    loop.regenerate()
 
 
-def undo(desk: Desk, argument: str) -> None:
+def undo(loop: ChatLoop, argument: str) -> None:
     """Take back the last changes."""
-    before = len(desk.chat.messages)
-    message = desk.chat.undo(as_count(argument, "/undo [N]", "steps"))
-    shorter = len(desk.chat.messages) < before
-    desk.notice(f"taken back: {_short(message)}" if shorter else f"back again: {_last_words(desk)}")
+    before = len(loop.chat.messages)
+    message = loop.chat.undo(as_count(argument, "/undo [N]", "steps"))
+    shorter = len(loop.chat.messages) < before
+    loop.notice(f"taken back: {_short(message)}" if shorter else f"back again: {_last_words(loop)}")
 
 
-def redo(desk: Desk, argument: str) -> None:
+def redo(loop: ChatLoop, argument: str) -> None:
     """Bring back what /undo took back."""
-    desk.chat.redo(as_count(argument, "/redo [N]", "steps"))
-    desk.notice(f"back again: {_last_words(desk)}")
+    loop.chat.redo(as_count(argument, "/redo [N]", "steps"))
+    loop.notice(f"back again: {_last_words(loop)}")
 
 
-def edit(desk: Desk, argument: str) -> None:
+def edit(loop: ChatLoop, argument: str) -> None:
     """Put an earlier message into the prompt; once it is sent, it takes the place of all that follows."""
     turns = as_count(argument, "/edit [N]")
-    desk.prefill(Draft(desk.chat.message_of(turns), turns))
+    loop.prefill(Draft(loop.chat.message_of(turns), turns))
     sent = "change the message and send it again" if turns == 1 else f"sent, it replaces the last {turns} turns"
-    desk.notice(f"{sent}; Ctrl-C leaves all as it is")
+    loop.notice(f"{sent}; Ctrl-C leaves all as it is")
 
 
-def _last_words(desk: Desk) -> str:
-    return _short(desk.chat.messages[-1].content)
+def _last_words(loop: ChatLoop) -> str:
+    return _short(loop.chat.messages[-1].content)
 
 
 def _short(text: str) -> str:
     return shorten(text, 60)
 
 
-def retry(desk: Desk, argument: str) -> None:
+def retry(loop: ChatLoop, argument: str) -> None:
     """Write the last reply again with other sampling, for this once; without an argument, with more randomness."""
-    usual = desk.chat.request
+    usual = loop.chat.request
     request = changed_sampling(usual, as_assignments(argument)) if argument else _freer(usual)
-    if desk.chat.messages and not argument:
-        desk.notice(f"writing it again with temperature={request.temperature:g}, this once")
-    with desk.chat.using(request):
-        desk.regenerate()
+    if loop.chat.messages and not argument:
+        loop.notice(f"writing it again with temperature={request.temperature:g}, this once")
+    with loop.chat.using(request):
+        loop.regenerate()
 
 
 def _freer(request: Request) -> Request:
@@ -70,15 +73,126 @@ def _freer(request: Request) -> Request:
     return replace(request, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
 
 
-def complete_retry(_desk: Desk, argument: str) -> Iterable[str]:
+def complete_retry(_loop: ChatLoop, argument: str) -> Iterable[str]:
     """Complete the name of a sampling setting in the last word."""
     before, space, _ = argument.rpartition(" ")
     return [f"{before}{space}{name}=" for name in SAMPLING_FIELDS]
 
 
-def system(desk: Desk, argument: str) -> None:
+def system(loop: ChatLoop, argument: str) -> None:
     """Set or show the system prompt."""
     if argument:
-        desk.chat.system = None if argument == "none" else argument
-        desk.chat.on_change()
-    desk.notice(f"system prompt: {desk.chat.system or 'none'}")
+        loop.chat.system = None if argument == "none" else argument
+        loop.chat.on_change()
+    loop.notice(f"system prompt: {loop.chat.system or 'none'}")
+
+
+_THINKING = {"show": True, "hide": False}
+
+
+def set_value(loop: ChatLoop, argument: str) -> None:
+    """Change a setting."""
+    name, _, value = argument.replace("=", " ", 1).partition(" ")
+    if not value.strip():
+        raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
+    if name == "think":
+        _set_thinking(loop, value.strip())
+    else:
+        change_setting(loop.chat, name, value.strip())
+        loop.chat.on_change()
+    show(loop, "")
+
+
+def _set_thinking(loop: ChatLoop, value: str) -> None:
+    if value not in _THINKING:
+        raise SettingError(f"think must be one of {', '.join(_THINKING)}, not {value!r}")
+    loop.show_thinking = _THINKING[value]
+
+
+def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
+    """Complete the name of a setting, then the words that some take."""
+    if argument.startswith("overflow "):
+        return [f"overflow {policy}" for policy in POLICIES]
+    if argument.startswith("think "):
+        return [f"think {choice}" for choice in _THINKING]
+    return [*NAMES, "think"]
+
+
+def show(loop: ChatLoop, _argument: str) -> None:
+    """Show the model, the system prompt, all settings and what goes with the next message."""
+    chat = loop.chat
+    lines = {"model": chat.model.name, "system": chat.system or "none"}
+    lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
+    if chat.request.stop:
+        lines["stop"] = ", ".join(map(repr, chat.request.stop))
+    lines["think"] = next(name for name, shown in _THINKING.items() if shown == loop.show_thinking)
+    lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
+    lines["session"] = loop.workspace.name or "not saved yet"
+    width = max(map(len, lines))
+    loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
+
+
+def multiline(loop: ChatLoop, _argument: str) -> None:
+    """Let Enter begin a new line, or send again."""
+    if loop.toggle_multiline():
+        loop.notice("Enter begins a new line, Alt-Enter sends; /multiline changes back")
+    else:
+        loop.notice("Enter sends")
+
+
+def save(loop: ChatLoop, argument: str) -> None:
+    """Save the conversation, from now on under the name given."""
+    loop.notice(f"saved as {loop.workspace.save(argument or None)}")
+
+
+def load(loop: ChatLoop, argument: str) -> None:
+    """Go on with a saved conversation."""
+    for line in loop.workspace.load(argument):
+        loop.notice(line)
+    loop.prefill(loop.workspace.take_pending())
+
+
+def sessions(loop: ChatLoop, _argument: str) -> None:
+    """List the saved conversations, the newest first."""
+    names = loop.workspace.store.names()
+    if not names:
+        loop.notice("no conversation is saved yet")
+        return
+    width = max(map(len, names))
+    loop.notice("\n".join(f"{name:<{width}}  {_description(loop, name)}" for name in names))
+
+
+def _description(loop: ChatLoop, name: str) -> str:
+    store = loop.workspace.store
+    try:
+        session = store.read(name)
+    except SessionError:
+        return "damaged"
+    when = datetime.fromtimestamp(store.saved_at(name)).strftime("%Y-%m-%d %H:%M")
+    first = session.messages[0].content if session.messages else ""
+    mark = "  (this one)" if name == loop.workspace.name else ""
+    return f"{when}  {len(session.messages)} messages  {shorten(first, 40, placeholder='...')}{mark}"
+
+
+def complete_session(loop: ChatLoop, _argument: str) -> Iterable[str]:
+    """Complete the name of a saved conversation."""
+    return loop.workspace.store.names()
+
+
+def fork(loop: ChatLoop, _argument: str) -> None:
+    """Go on in a copy; the conversation so far stays under its name."""
+    before, now = loop.workspace.fork()
+    loop.notice(f"{before} stays as it is; you are now in {now}")
+
+
+def model(loop: ChatLoop, argument: str) -> None:
+    """Let another model go on with the conversation."""
+    loop.workspace.change_model(argument)
+    loop.notice(f"{loop.chat.model.name} goes on from here; it reads the conversation with your next message")
+    if loop.chat.model.template.is_fallback:
+        loop.notice(NO_TEMPLATE)
+
+
+def complete_model(loop: ChatLoop, _argument: str) -> Iterable[str]:
+    """Complete the name of a stored model."""
+    return loop.workspace.model_names()

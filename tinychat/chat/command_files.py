@@ -1,41 +1,44 @@
-"""Commands that bring texts in and take them out."""
+"""Commands that bring texts in and take them out: files, the clipboard, a document of the conversation."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from tinychat.chat.clipboard import read_clipboard, write_clipboard
-from tinychat.chat.desk import Desk
-from tinychat.chat.export import export_conversation
-from tinychat.chat.message import Attachment
+from tinychat.chat.command import ChatLoop
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Attachment
 from tinychat.errors import SettingError
+from tinychat.terminal.clipboard import read_clipboard, write_clipboard
+from tinychat.text.guard import well_formed
 
 # Far beyond what a context holds, and read in an instant.
 _MAX_BYTES = 16 << 20
 
 
-def attach_file(desk: Desk, argument: str) -> None:
+def attach_file(loop: ChatLoop, argument: str) -> None:
     """Send a file's text with the next message; without a path, list what goes with it."""
     if not argument:
-        desk.notice(attachment_list(desk))
+        loop.notice(attachment_list(loop))
     elif argument == "none":
-        detach(desk, "all")
+        detach(loop, "all")
     else:
         path = Path(os.path.expanduser(argument))
-        _attach(desk, Attachment(path.name, _read_text(path), str(path.resolve())))
+        _attach(loop, Attachment(path.name, _read_text(path), str(path.resolve())))
 
 
-def detach(desk: Desk, argument: str) -> None:
+def detach(loop: ChatLoop, argument: str) -> None:
     """Take back one attachment by name or number, the only one there is, or all."""
-    attached = desk.chat.attachments
+    attached = loop.chat.attachments
     if argument == "all":
-        desk.chat.attachments = []
-        desk.notice("nothing goes with your next message")
+        loop.chat.attachments = []
+        loop.notice("nothing goes with your next message")
         return
     if not argument and len(attached) > 1:
-        desk.notice(f"{attachment_list(desk)}\ntype /detach NAME, its number, or all")
+        loop.notice(f"{attachment_list(loop)}\ntype /detach NAME, its number, or all")
         return
     if not attached:
         raise SettingError("there is no attachment to take back: /file PATH makes one")
@@ -48,53 +51,53 @@ def detach(desk: Desk, argument: str) -> None:
         place = int(argument) - 1
     else:
         raise SettingError(f"{argument} is not attached: /file lists what goes with your next message")
-    desk.chat.attachments = [*attached[:place], *attached[place + 1 :]]
-    desk.notice(f"{names[place]} no longer goes with your next message")
+    loop.chat.attachments = [*attached[:place], *attached[place + 1 :]]
+    loop.notice(f"{names[place]} no longer goes with your next message")
 
 
-def complete_attachment(desk: Desk, _argument: str) -> Iterable[str]:
+def complete_attachment(loop: ChatLoop, _argument: str) -> Iterable[str]:
     """Complete the name of an attachment."""
-    return [*(attachment.name for attachment in desk.chat.attachments), "all"]
+    return [*(attachment.name for attachment in loop.chat.attachments), "all"]
 
 
-def attachment_list(desk: Desk) -> str:
+def attachment_list(loop: ChatLoop) -> str:
     """Return a line for each attachment: number, name and tokens."""
     lines = [
-        f"{number}  {attachment.name} ({_tokens(desk, attachment)} tokens)"
-        for number, attachment in enumerate(desk.chat.attachments, 1)
+        f"{number}  {attachment.name} ({_tokens(loop, attachment)} tokens)"
+        for number, attachment in enumerate(loop.chat.attachments, 1)
     ]
     return "\n".join(lines) or "nothing is attached to your next message"
 
 
-def paste(desk: Desk, _argument: str) -> None:
+def paste(loop: ChatLoop, _argument: str) -> None:
     """Send the clipboard's text with the next message."""
-    _attach(desk, Attachment("Clipboard", read_clipboard()))
+    _attach(loop, Attachment("Clipboard", read_clipboard()))
 
 
-def copy(desk: Desk, _argument: str) -> None:
+def copy(loop: ChatLoop, _argument: str) -> None:
     """Copy the last reply."""
-    messages = desk.chat.messages
+    messages = loop.chat.messages
     if not messages:
         raise SettingError("there is no reply yet that could be copied: send a message first")
     text = messages[-1].content
     try:
         write_clipboard(text)
     except SettingError:
-        if not desk.offer_to_terminal(text):
+        if not loop.offer_to_terminal(text):
             raise
-        desk.notice(f"sent to the terminal, which may take it: {len(text)} characters")
+        loop.notice(f"sent to the terminal, which may take it: {len(text)} characters")
         return
-    desk.notice(f"copied: {len(text)} characters")
+    loop.notice(f"copied: {len(text)} characters")
 
 
-def export(desk: Desk, argument: str) -> None:
+def export(loop: ChatLoop, argument: str) -> None:
     """Write the conversation to a file."""
     path = Path(os.path.expanduser(argument))
-    export_conversation(desk.chat, path)
-    desk.notice(f"written: {path}")
+    export_conversation(loop.chat, path)
+    loop.notice(f"written: {path}")
 
 
-def complete_path(_desk: Desk, argument: str) -> Iterable[str]:
+def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:
     """Complete a path, folders with a slash at their end."""
     folder, slash, start = argument.rpartition("/")
     try:
@@ -105,21 +108,21 @@ def complete_path(_desk: Desk, argument: str) -> Iterable[str]:
     return [f"{folder}{slash}{entry.name}{'/' * entry.is_dir()}" for entry in shown]
 
 
-def _attach(desk: Desk, attachment: Attachment) -> None:
+def _attach(loop: ChatLoop, attachment: Attachment) -> None:
     """Attach a text once; a file that has changed since takes the place of what it was."""
     if not attachment.text.strip():
         raise SettingError(f"{attachment.name} is empty: nothing to send")
-    attached = desk.chat.attachments
+    attached = loop.chat.attachments
     if attachment in attached:
-        desk.notice(f"{attachment.name} is attached already")
+        loop.notice(f"{attachment.name} is attached already")
         return
     others = [other for other in attached if not attachment.path or other.path != attachment.path]
-    desk.chat.attachments = [*others, attachment]
-    desk.notice(f"{attachment.name} ({_tokens(desk, attachment)} tokens) goes with your next message")
+    loop.chat.attachments = [*others, attachment]
+    loop.notice(f"{attachment.name} ({_tokens(loop, attachment)} tokens) goes with your next message")
 
 
-def _tokens(desk: Desk, attachment: Attachment) -> int:
-    return len(desk.chat.model.encode(attachment.text, add_bos=False))
+def _tokens(loop: ChatLoop, attachment: Attachment) -> int:
+    return len(loop.chat.model.encode(attachment.text, add_bos=False))
 
 
 def _read_text(path: Path) -> str:
@@ -133,3 +136,61 @@ def _read_text(path: Path) -> str:
         raise SettingError(f"{path} is no UTF-8 text: convert it first") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+_SPEAKERS = {"user": "You", "assistant": "Model"}
+
+
+def export_conversation(chat: Chat, path: Path) -> None:
+    """Write `chat` to a new file, in the format that its ending names.
+
+    Raises
+    ------
+    SettingError
+        If the ending is neither .md nor .json, the file exists, or it cannot be written.
+    """
+    formats = {".md": as_markdown, ".json": as_json}
+    write = formats.get(path.suffix.lower())
+    if write is None:
+        raise SettingError(f"{path} names no format: let it end in .md or .json")
+    text = well_formed(write(chat))
+    try:
+        _write_new(path, text)
+    except FileExistsError:
+        raise SettingError(f"{path} exists already: choose another name") from None
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet, whole or not at all."""
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+def as_markdown(chat: Chat) -> str:
+    """Return the conversation with a heading for each message."""
+    return "\n\n".join(_paragraphs(chat)) + "\n"
+
+
+def as_json(chat: Chat) -> str:
+    """Return the conversation as an object with `model` and `messages`, as chat templates take them."""
+    standing = [{"role": "system", "content": chat.system}] if chat.system else []
+    spoken = [{"role": message.role, "content": message.content} for message in chat.messages]
+    document = {"model": chat.model.name, "messages": [*standing, *spoken]}
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def _paragraphs(chat: Chat) -> Iterator[str]:
+    yield f"# Conversation with {chat.model.name}"
+    if chat.system:
+        yield f"## System\n\n{chat.system}"
+    for message in chat.messages:
+        stopped = " (stopped)" if message.partial else ""
+        yield f"## {_SPEAKERS[message.role]}{stopped}\n\n{message.content.strip()}"

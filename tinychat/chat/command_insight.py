@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from textwrap import shorten
 
-from tinychat.chat.command import as_count
-from tinychat.chat.desk import Desk
-from tinychat.chat.explanation import explain_reply
-from tinychat.generate.logprobs import Candidate
+from tinychat.chat.command import ChatLoop, as_count
+from tinychat.chat.conversation import Chat
+from tinychat.errors import SettingError
+from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
+from tinychat.generate.loop import prefill
 
 _SHOWN_TOKENS = 200
 
 
-def stats(desk: Desk, _argument: str) -> None:
+def stats(loop: ChatLoop, _argument: str) -> None:
     """Show context use and the rates of the last reply."""
-    chat = desk.chat
-    desk.notice(f"context: {chat.tokens_in_use()} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
+    chat = loop.chat
+    loop.notice(f"context: {chat.tokens_in_use()} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
     summary = chat.summary
     if summary is not None:
-        desk.notice(
+        loop.notice(
             f"last reply: prompt {summary.prompt_tokens} tokens ({summary.reused_tokens} reused) "
             f"at {summary.prefill_rate:.0f} tok/s, {summary.new_tokens} new tokens "
             f"at {summary.decode_rate:.1f} tok/s, first token after {summary.first_token_seconds:.2f} s, "
@@ -27,41 +29,71 @@ def stats(desk: Desk, _argument: str) -> None:
         )
 
 
-def context(desk: Desk, _argument: str) -> None:
+def context(loop: ChatLoop, _argument: str) -> None:
     """Show what fills the context."""
-    chat = desk.chat
+    chat = loop.chat
     size, seen = chat.model.context_size, chat.messages[chat.forgotten :]
     used = chat.tokens_in_use()
     lines = [f"{used} of {size} tokens in use, {size - used} left; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
     if chat.system:
-        lines.append(_line(desk, "system", chat.system))
-    lines += [_line(desk, message.role, message.content) for message in seen]
-    desk.notice("\n".join(lines))
+        lines.append(_line(loop, "system", chat.system))
+    lines += [_line(loop, message.role, message.content) for message in seen]
+    loop.notice("\n".join(lines))
 
 
-def _line(desk: Desk, role: str, text: str) -> str:
-    count = len(desk.chat.model.encode(text, add_bos=False))
+def _line(loop: ChatLoop, role: str, text: str) -> str:
+    count = len(loop.chat.model.encode(text, add_bos=False))
     return f"{count:>6}  {role:<9}  {shorten(text, 50, placeholder='...')}"
 
 
-def tokens(desk: Desk, argument: str) -> None:
+def tokens(loop: ChatLoop, argument: str) -> None:
     """Show the tokens of a text."""
-    model = desk.chat.model
+    model = loop.chat.model
     ids = model.encode(argument, add_bos=False)
     shown = "  ".join(f"{model.tokenizer.piece(token_id)!r} {token_id}" for token_id in ids[:_SHOWN_TOKENS])
     more = "  ..." if len(ids) > _SHOWN_TOKENS else ""
-    desk.notice(f"{len(ids)} tokens: {shown}{more}")
+    loop.notice(f"{len(ids)} tokens: {shown}{more}")
 
 
-def why(desk: Desk, argument: str) -> None:
+def why(loop: ChatLoop, argument: str) -> None:
     """Show the candidates for the last tokens of the reply."""
-    for token in explain_reply(desk.chat, as_count(argument, "/why [N]", "tokens", default=5)):
-        best = "  ".join(_share(desk, candidate) for candidate in token.best)
-        desk.notice(f"{_share(desk, token.chosen)}  of  {best}")
+    for token in explain_reply(loop.chat, as_count(argument, "/why [N]", "tokens", default=5)):
+        best = "  ".join(_share(loop, candidate) for candidate in token.best)
+        loop.notice(f"{_share(loop, token.chosen)}  of  {best}")
 
 
-def _share(desk: Desk, candidate: Candidate) -> str:
-    piece = desk.chat.model.tokenizer.piece(candidate.id)
+def _share(loop: ChatLoop, candidate: Candidate) -> str:
+    piece = loop.chat.model.tokenizer.piece(candidate.id)
     return f"{piece!r} {100 * math.exp(candidate.logprob):.1f} %"
+
+
+_CANDIDATES = 5
+
+
+def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
+    """Run the last `count` tokens of the last reply again, and look at the model's choices.
+
+    The cache afterwards holds the conversation up to the last token but one.
+
+    Raises
+    ------
+    SettingError
+        If there is no reply.
+    ContextError
+        If prompt and reply together do not fit into the context.
+    """
+    if not chat.messages:
+        raise SettingError("there is no reply yet that could be explained: send a message first")
+    reply = chat.messages[-1]
+    reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
+    prompt_ids = chat.prompt(chat.messages[chat.forgotten : -1]).ids
+    count = min(count, len(reply_ids))
+    ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
+    for token_id in reply_ids[len(reply_ids) - count :]:
+        # Of each prefill only the last token runs: the cache holds the rest.
+        logits, _ = prefill(chat.model.sequence, ids)
+        assert logits is not None  # only a cancelled prefill gives none
+        yield token_logprobs(logits, token_id, _CANDIDATES)
+        ids.append(token_id)

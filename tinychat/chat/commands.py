@@ -5,8 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from tinychat.chat.command import Command
-from tinychat.chat.command_conversation import clear, complete_retry, edit, redo, regenerate, retry, system, undo
+from tinychat.chat.command import ChatLoop, Command
+from tinychat.chat.command_conversation import (
+    clear,
+    complete_model,
+    complete_retry,
+    complete_session,
+    complete_set,
+    edit,
+    fork,
+    load,
+    model,
+    multiline,
+    redo,
+    regenerate,
+    retry,
+    save,
+    sessions,
+    set_value,
+    show,
+    system,
+    undo,
+)
 from tinychat.chat.command_files import (
     attach_file,
     complete_attachment,
@@ -17,13 +37,10 @@ from tinychat.chat.command_files import (
     paste,
 )
 from tinychat.chat.command_insight import context, stats, tokens, why
-from tinychat.chat.command_sessions import complete_model, complete_session, fork, load, model, save, sessions
-from tinychat.chat.command_settings import complete_set, multiline, set_value, show
-from tinychat.chat.desk import Desk
 from tinychat.errors import FieldError, SettingError
 
 
-def run_command(desk: Desk, line: str) -> None:
+def run_command(loop: ChatLoop, line: str) -> None:
     """Run the command that `line` names.
 
     Raises
@@ -42,13 +59,13 @@ def run_command(desk: Desk, line: str) -> None:
     if command.needs_argument and not argument.strip():
         raise SettingError(f"/{name} needs an argument: type {command.usage}")
     try:
-        command.run(desk, argument.strip())
+        command.run(loop, argument.strip())
     except FieldError as error:
         # The chat calls a setting by its field, from a pipe too: the command line must not take it for a flag.
         raise SettingError(str(error)) from error
 
 
-def complete_command(desk: Desk, line: str) -> list[str]:
+def complete_command(loop: ChatLoop, line: str) -> list[str]:
     """Return what may stand for the last word of `line`, which begins with a slash."""
     name, space, argument = line[1:].partition(" ")
     if not space:
@@ -57,7 +74,7 @@ def complete_command(desk: Desk, line: str) -> list[str]:
     if command is None:
         return []
     last_word = argument.rfind(" ") + 1
-    return [whole[last_word:] for whole in command.complete(desk, argument) if whole.startswith(argument)]
+    return [whole[last_word:] for whole in command.complete(loop, argument) if whole.startswith(argument)]
 
 
 def _unknown(name: str) -> str:
@@ -66,8 +83,8 @@ def _unknown(name: str) -> str:
     return f"there is no command /{name}: {advice}"
 
 
-def _help(desk: Desk, _argument: str) -> None:
-    desk.notice("\n".join(_help_lines()))
+def _help(loop: ChatLoop, _argument: str) -> None:
+    loop.notice("\n".join(_help_lines()))
 
 
 def _help_lines() -> Iterator[str]:
@@ -76,8 +93,8 @@ def _help_lines() -> Iterator[str]:
         yield f"{command.usage:<{width}}  {command.help}"
 
 
-def _exit(desk: Desk, _argument: str) -> None:
-    desk.leave()
+def _exit(loop: ChatLoop, _argument: str) -> None:
+    loop.leave()
 
 
 _TABLE = (

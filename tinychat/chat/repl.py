@@ -9,16 +9,14 @@ from time import monotonic
 from types import FrameType, TracebackType
 
 from tinychat.chat.commands import complete_command, run_command
-from tinychat.chat.fences import unfence
-from tinychat.chat.line_input import InputPrompt, LineDiscarded, LineInput, as_message, is_command
-from tinychat.chat.message import Draft
-from tinychat.chat.rendering import Renderer
-from tinychat.chat.session import Chat
-from tinychat.chat.status_bar import status_bar
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Draft
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.reply import Piece
+from tinychat.terminal.line_input import InputPrompt, LineDiscarded, LineInput, as_message, is_command, unfence
+from tinychat.terminal.rendering import Renderer, status_bar
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
@@ -125,8 +123,12 @@ class Repl:
     def _prompt(self) -> InputPrompt:
         if not self._lines.interactive:
             return InputPrompt()
+        chat = self.chat
+        attached = [attachment.name for attachment in chat.attachments]
         # Counted once for each prompt: the bar is drawn with every key.
-        bar = partial(status_bar, self.chat, self.chat.tokens_in_use())
+        bar = partial(
+            status_bar, chat.model.name, chat.tokens_in_use(), chat.model.context_size, attached, chat.summary
+        )
         return InputPrompt(self._draft.text, self._multiline, self._complete, bar)
 
     def _complete(self, line: str) -> list[str]:

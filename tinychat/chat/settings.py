@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
+from tinychat.chat.conversation import Chat
 from tinychat.chat.overflow import as_policy
-from tinychat.chat.session import Chat
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
 
-from tinychat.chat.history import History
-from tinychat.chat.message import Draft, Message
-from tinychat.chat.session import Chat
-from tinychat.chat.session_file import SavedSession
-from tinychat.chat.session_store import SessionStore, session_store
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Draft, History, Message
+from tinychat.chat.saved import SavedSession, SessionStore, session_store
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model

@@ -1,1 +1,1 @@
-"""Reads the formats of the world: config.json, safetensors, PyTorch files, the hub, the store."""
+"""Reads the formats of others: safetensors and PyTorch files, whole checkpoint folders."""

@@ -117,7 +117,8 @@ class BatchResults:
 def converted_folder(model: str | None) -> Path | None:
     """Return the folder of the MODEL of a command; None if there is none yet, or no such model."""
     # Imported here: `tinychat --help` must not wait for it.
-    from tinychat.locate import find, locate
+    from tinychat.api import locate
+    from tinychat.store.names import find
 
     try:
         if model is None or find(model).kind in ("folder", "stored"):

@@ -14,9 +14,9 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags, request_flags, take, take_request
 
 if TYPE_CHECKING:
-    from tinychat.chat.rendering import Renderer
-    from tinychat.chat.session import Chat
+    from tinychat.chat.conversation import Chat
     from tinychat.chat.workspace import Workspace
+    from tinychat.terminal.rendering import Renderer
 
 
 @click.command()
@@ -56,14 +56,14 @@ def chat(
         raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
     loading, request = take(LoadOptions, flags), take_request(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
-    from tinychat.chat.line_input import open_input
+    from tinychat.terminal.line_input import open_input
 
     load: Loader = context.obj
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ) as lines:
-        from tinychat.chat.rendering import Renderer
+        from tinychat.chat.conversation import Chat
         from tinychat.chat.repl import Repl
-        from tinychat.chat.session import Chat
+        from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain)
         name = _session_to_resume(continues, resume, renderer)
@@ -85,21 +85,21 @@ def chat(
 
 def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:
     """Return the name of the conversation to go on with, None for a new one."""
-    from tinychat.chat.session_store import session_store
+    from tinychat.chat.saved import session_store
 
     return session_store().latest(renderer.notice) if continues else resume
 
 
 def _model_of(name: str | None) -> str | None:
     """Return the MODEL that a saved conversation was begun with."""
-    from tinychat.chat.session_store import session_store
+    from tinychat.chat.saved import session_store
 
     return None if name is None else session_store().read(name).model
 
 
 def _workspace(conversation: Chat, model: str | None, load: Loader, loading: LoadOptions) -> Workspace:
     from tinychat.chat.workspace import Workspace
-    from tinychat.checkpoint.store import list_models
+    from tinychat.store.local import list_models
 
     return Workspace(
         conversation,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tinychat.chat.think_sections import Part, ThinkSections
 from tinychat.errors import TextError
+from tinychat.text.think_sections import Part, ThinkSections
 
 _OPENING = re.compile(r"([ \t]*)(`{3,}[^`\n]*|~{3,}.*)\n?")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tinychat.checkpoint.store import certificate_lines
 from tinychat.commands.progress import progress_bar
+from tinychat.store.local import certificate_lines
 
 
 @click.command()
@@ -65,7 +65,7 @@ def convert(
     SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
     """
     # Imported here: `tinychat --help` shall not wait for it.
-    from tinychat.locate import convert as convert_checkpoint
+    from tinychat.api import convert as convert_checkpoint
 
     with progress_bar(f"converting to {quant}") as progress:
         folder = convert_checkpoint(

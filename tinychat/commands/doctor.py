@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tinychat.chat.safe_text import safe_text
 from tinychat.commands.options import KV_TYPES
 from tinychat.errors import TinychatError
+from tinychat.terminal.safe_text import safe_text
 
 
 @click.command()
@@ -23,7 +23,7 @@ def doctor(model: str | None, context: int | None, kv: str | None) -> None:
         raise click.UsageError("--context and --kv are about a MODEL: name one, such as demo")
     # Imported here: `tinychat --help` must not wait for it.
     from tinychat.doctor import Findings, examine_machine, examine_model
-    from tinychat.locate import find
+    from tinychat.store.names import find
 
     findings = Findings()
     examine_machine(findings)

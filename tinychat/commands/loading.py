@@ -26,8 +26,8 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     """
     # Imported here: `tinychat --help` shall not wait for any of it.
     with held_signals():
+        from tinychat.api import locate
         from tinychat.generate.model import load_folder
-        from tinychat.locate import locate
 
     with progress_bar(f"converting {model} to int4 (once)") as converting:
         folder = locate(model, converting)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from tinychat.chat.safe_text import one_safe_line
+from tinychat.terminal.safe_text import one_safe_line
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) of any unit."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from tinychat.commands.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
-    from tinychat.chat.rendering import Renderer
     from tinychat.generate.loop import Generation
     from tinychat.generate.model import Model
     from tinychat.generate.prompt import Prompt
     from tinychat.generate.reply import Summary
     from tinychat.generate.request import Request
+    from tinychat.terminal.rendering import Renderer
 
 SEPARATOR = "---"
 """The line between two replies of text; on stderr, since no model wrote it."""
@@ -67,7 +67,7 @@ def _sample(request: Request, number: int) -> Request:
 def _write_text(model: Model, prompt: Prompt, requests: Sequence[Request], code_only: bool) -> None:
     """Write the replies as they come."""
     # Imported here: `tinychat --help` must not wait for it.
-    from tinychat.chat.rendering import Renderer
+    from tinychat.terminal.rendering import Renderer
 
     # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from tinychat.checkpoint.store import certificate_lines
 from tinychat.commands.progress import progress_bar
+from tinychat.store.local import certificate_lines
 
 
 @click.command()
@@ -17,7 +17,7 @@ def pull(repo_id: str) -> None:
 
     REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store.
     """
-    from tinychat.locate import pull as pull_model
+    from tinychat.api import pull as pull_model
 
     with progress_bar(f"converting {repo_id} to int4") as progress:
         folder = pull_model(repo_id, progress)
@@ -29,7 +29,7 @@ def pull(repo_id: str) -> None:
 @click.command("models")
 def list_models() -> None:
     """List the stored models."""
-    from tinychat.checkpoint import store
+    from tinychat.store import local as store
 
     models = store.list_models()
     if not models:
@@ -47,7 +47,7 @@ def list_models() -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 def rm(names: tuple[str, ...]) -> None:
     """Remove stored models."""
-    from tinychat.checkpoint.store import remove
+    from tinychat.store.local import remove
 
     for name in names:
         remove(name)

@@ -1,0 +1,162 @@
+import pytest
+from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Continuation, Replies, fake_model
+
+from tinychat.chat.conversation import Chat, Message
+from tinychat.errors import ContextError, SettingError, TextError
+
+
+def chat_with(*replies, system=None, **sequence):
+    return Chat(fake_model(Replies(*replies), **sequence), system, temperature=0.0)
+
+
+def spoken(chat):
+    return [(message.role, message.content) for message in chat.messages]
+
+
+def test_the_conversation_is_remembered():
+    chat = chat_with("Hello!", "Fine.", system="Be nice.")
+    assert chat.say("hi") == "Hello!"
+    assert chat.say("how?") == "Fine."
+    assert spoken(chat) == [("user", "hi"), ("assistant", "Hello!"), ("user", "how?"), ("assistant", "Fine.")]
+    expected = [
+        BOS,
+        SYSTEM,
+        *b"Be nice.",
+        USER,
+        *b"hi",
+        ASSISTANT,
+        *b"Hello!",
+        EOS,
+        USER,
+        *b"how?",
+        ASSISTANT,
+    ]
+    assert chat.model.sequence.ids == [*expected, *b"Fine."]
+
+
+def test_a_second_turn_runs_only_what_is_new():
+    chat = chat_with("A long first answer.", "Yes.")
+    chat.say("a long first question")
+    chat.say("so?")
+    # The new message and the marks around it; question and answer are in the cache.
+    summary = chat.summary
+    assert summary.prompt_tokens - summary.reused_tokens == len([EOS, USER, *b"so?", ASSISTANT])
+
+
+def test_a_stopped_reply_stays_as_partial():
+    chat = chat_with("Hello there", "Again")
+    list(chat.stream("hi", cancelled=lambda: spoken(chat)[1:] == [("assistant", "Hello")]))
+    assert chat.messages[-1] == Message("assistant", "Hello", partial=True)
+    assert chat.say("go on") == "Again"
+    assert not chat.messages[-1].partial
+
+
+def test_leaving_the_iteration_keeps_what_was_said():
+    chat = chat_with("Hello there")
+    pieces = chat.stream("hi")
+    next(pieces)
+    assert chat.messages[-1].partial
+    pieces.close()
+    assert spoken(chat) == [("user", "hi"), ("assistant", "H")]
+    assert chat.messages[-1].partial
+
+
+def test_a_reply_stopped_before_its_first_text_withdraws_the_message():
+    chat = chat_with("One", "Two")
+    chat.say("first")
+    assert list(chat.stream("second", cancelled=lambda: True)) == []
+    assert spoken(chat) == [("user", "first"), ("assistant", "One")]
+
+
+def test_an_empty_reply_is_a_reply():
+    chat = chat_with("", "Yes")
+    assert chat.say("hm") == ""
+    assert spoken(chat) == [("user", "hm"), ("assistant", "")]
+    assert chat.say("well?") == "Yes"
+
+
+def test_a_message_too_long_for_the_context_is_withdrawn():
+    chat = chat_with("One", "Two", context_size=40)
+    chat.say("first")
+    with pytest.raises(ContextError, match="context holds 40"):
+        chat.say("x" * 50)
+    assert spoken(chat) == [("user", "first"), ("assistant", "One")]
+    assert chat.say("second") == "Two"
+
+
+def test_a_conversation_that_the_template_refuses_is_withdrawn():
+    chat = chat_with("One")
+
+    def refuse(messages, add_generation_prompt=True):
+        raise TextError("the chat template says no")
+
+    chat.model.template.render_ids = refuse
+    with pytest.raises(TextError, match="says no"):
+        chat.say("hi")
+    assert chat.messages == []
+
+
+def test_regenerate_answers_the_last_message_again():
+    chat = chat_with("One", "Two", "Three")
+    chat.say("a")
+    chat.say("b")
+    assert "".join(piece.text for piece in chat.regenerate()) == "Three"
+    assert spoken(chat) == [("user", "a"), ("assistant", "One"), ("user", "b"), ("assistant", "Three")]
+
+
+def test_regenerating_nothing_brings_the_old_reply_back():
+    chat = chat_with("One", "Two")
+    chat.say("a")
+    assert list(chat.regenerate(cancelled=lambda: True)) == []
+    assert spoken(chat) == [("user", "a"), ("assistant", "One")]
+
+
+def test_undo_takes_back_one_turn():
+    chat = chat_with("One", "Two")
+    chat.say("a")
+    chat.say("b")
+    assert chat.undo() == "b"
+    assert spoken(chat) == [("user", "a"), ("assistant", "One")]
+    assert chat.undo() == "a"
+    with pytest.raises(SettingError, match="nothing to take back"):
+        chat.undo()
+    with pytest.raises(SettingError, match="no reply yet"):
+        next(chat.regenerate())
+
+
+def test_clear_keeps_the_system_prompt():
+    chat = chat_with("One", "Two", system="Be brief.")
+    chat.say("a")
+    chat.clear()
+    assert chat.say("b") == "Two"
+    assert spoken(chat) == [("user", "b"), ("assistant", "Two")]
+    assert bytes(i for i in chat.model.sequence.ids if i < 256).startswith(b"Be brief.")
+    assert chat.summary.reused_tokens == len("<sBe brief.u")
+
+
+def test_limits_reach_the_model():
+    model = fake_model(Replies("one, two, three", "one, two, three"))
+    assert Chat(model, temperature=0.0, max_tokens=5).say("count") == "one, "
+    assert Chat(model, temperature=0.0, stop=", ").say("count") == "one"
+
+
+def test_a_model_without_template_stops_where_it_would_speak_for_the_user():
+    model = fake_model(Replies("Yes.\nUser: and you?"), has_template=False)
+    assert Chat(model, temperature=0.0).say("Do you?") == "Yes."
+
+
+def test_a_seeded_conversation_repeats_but_regenerates_differently():
+    def replies(seed):
+        chat = Chat(fake_model(lambda ids: None), seed=seed, top_k=0, max_tokens=10)
+        first = chat.say("a")
+        return first, "".join(piece.text for piece in chat.regenerate())
+
+    assert replies(3) == replies(3)
+    first, again = replies(3)
+    assert first != again
+    assert replies(4)[0] == again
+
+
+def test_out_of_range_sampling_is_refused_at_once():
+    with pytest.raises(SettingError, match=r"^top_p must be between"):
+        Chat(fake_model(Continuation({})), top_p=3.0)

@@ -1,0 +1,59 @@
+"""A loop for slash commands: notes what they say, and writes replies at once."""
+
+from fake_model import Replies, fake_model
+
+from tinychat.chat.commands import run_command
+from tinychat.chat.conversation import Chat
+from tinychat.chat.messages import Draft
+from tinychat.chat.workspace import Workspace
+from tinychat.terminal.clipboard import offer_to_terminal
+
+
+class FakeLoop:
+    """Keeps notices, the prefilled prompt, and whether the loop was left."""
+
+    def __init__(self, *replies, model=None, open_model=None, clock=None, **settings):
+        sequence = {key: settings.pop(key) for key in ("context_size", "chunk_size") if key in settings}
+        self.chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0, **settings)
+        extras = {"open_model": open_model} if open_model else {}
+        extras |= {"clock": clock} if clock else {}
+        self.workspace = Workspace(self.chat, **extras)
+        self.chat.on_notice = self.notice
+        self.notices = []
+        self.draft = Draft()
+        self.left = self.multiline = False
+        self.show_thinking = True
+        self.terminal = None
+
+    def notice(self, text):
+        self.notices.append(text)
+
+    def regenerate(self):
+        list(self.chat.regenerate())
+
+    def leave(self):
+        self.left = True
+
+    def prefill(self, draft):
+        self.draft = draft
+
+    @property
+    def prefilled(self):
+        return self.draft.text
+
+    def offer_to_terminal(self, text):
+        return self.terminal is not None and offer_to_terminal(text, self.terminal)
+
+    def toggle_multiline(self):
+        self.multiline = not self.multiline
+        return self.multiline
+
+    def run(self, line):
+        """Run a command and return what it said."""
+        self.notices.clear()
+        run_command(self, line)
+        return "\n".join(self.notices)
+
+    @property
+    def spoken(self):
+        return [message.content for message in self.chat.messages]

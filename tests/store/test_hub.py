@@ -1,0 +1,316 @@
+"""The hub's protocol, spoken by a server of our own on this machine."""
+
+import hashlib
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from safetensors.numpy import save
+
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.errors import HubError, UnsupportedModelError
+from tinychat.store.hub import fetch
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_of_a_test"
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "vocab_size": 10,
+}
+CONFIG_FILE = json.dumps(CONFIG).encode()
+WEIGHTS = save({"model.norm.weight": np.arange(8, dtype=np.float32)})
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves ``server.repositories``: {repo id: {path: bytes}}, gated where the id says so.
+
+    Answers have ``server.headers`` over their own; weights lie below ``server.elsewhere`` if that is set.
+    """
+
+    def do_HEAD(self):
+        self._answer()
+
+    def do_GET(self):
+        self._answer()
+
+    def log_message(self, *arguments):
+        pass
+
+    def _answer(self):
+        self.server.asked.append(f"{self.command} {self.path}")
+        path = self.path.split("?")[0]
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+            self._answer_api(*match.groups())
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            self._answer_file(*match.groups())
+        else:
+            self._send(404)
+
+    def _answer_api(self, repo_id, kind, revision):
+        if self.server.broken:
+            return self._send(500)
+        files = self.server.repositories.get(repo_id)
+        if files is None:
+            return self._send(404, X_Error_Code="RepoNotFound")
+        if "gated" in repo_id and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._send(403, X_Error_Code="GatedRepo")
+        if revision not in ("main", COMMIT):
+            return self._send(404, X_Error_Code="RevisionNotFound")
+        if kind == "tree":
+            listing = [
+                {"type": "file", "path": path, "size": len(content), "oid": tag(content)}
+                for path, content in files.items()
+            ]
+        else:
+            listing = {"id": repo_id, "sha": COMMIT, "siblings": [{"rfilename": path} for path in files]}
+        return self._send(200, json.dumps(listing).encode(), Content_Type="application/json")
+
+    def _answer_file(self, repo_id, revision, path):
+        content = self.server.repositories[repo_id].get(path)
+        if content is None:
+            return self._send(404, X_Error_Code="EntryNotFound")
+        headers = {"ETag": f'"{tag(content)}"', "X_Repo_Commit": COMMIT} | self.server.headers
+        if self.server.elsewhere and path.endswith(".safetensors"):
+            headers |= {"X_Linked_Etag": f'"{tag(content)}"', "Location": f"{self.server.elsewhere}/{path}"}
+            return self._send(302, **headers)
+        return self._send(200, content, **headers)
+
+    def _send(self, status, content=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+
+def tag(content):
+    return hashlib.sha1(content).hexdigest()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.asked, server.broken = [], False
+    server.headers, server.elsewhere = {}, None
+    server.repositories = {
+        "owner/model": {
+            "config.json": CONFIG_FILE,
+            "tokenizer.model": b"pieces",
+            "model.safetensors": WEIGHTS,
+            "pytorch_model.bin": b"the same again",
+            "model.fp16.safetensors": b"and again",
+            "README.md": b"words",
+            "original/model.safetensors": b"in another layout",
+        }
+    }
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_fetches_what_is_needed_and_nothing_else(hub):
+    folder = fetch("owner/model")
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert names == {"config.json", "tokenizer.model", "model.safetensors"}
+    checkpoint = open_checkpoint(folder)
+    np.testing.assert_array_equal(checkpoint.tensors.read("model.norm.weight"), np.arange(8))
+
+
+def test_a_second_fetch_downloads_nothing(hub):
+    first = fetch("owner/model")
+    hub.asked.clear()
+    assert fetch("owner/model", revision=COMMIT) == first
+    assert [line for line in hub.asked if "/resolve/" in line] == []
+
+
+def test_what_was_fetched_once_needs_no_network(hub, monkeypatch):
+    first = fetch("owner/model")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert fetch("owner/model") == first
+
+
+def test_half_a_download_is_not_taken_for_a_whole_one_without_a_network(hub, monkeypatch):
+    files = hub.repositories["owner/model"]
+    del files["model.safetensors"], files["pytorch_model.bin"]
+    check_one_line("owner/model", "no weights")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    check_one_line("owner/model", "is not in the cache and the hub cannot be reached")
+
+
+def test_bin_weights_where_there_is_nothing_better(hub):
+    del hub.repositories["owner/model"]["model.safetensors"]
+    assert (fetch("owner/model") / "pytorch_model.bin").read_bytes() == b"the same again"
+
+
+def test_shards(hub):
+    files = hub.repositories["owner/model"]
+    shard = "model-00001-of-00001.safetensors"
+    files[shard] = files.pop("model.safetensors")
+    index = {"weight_map": {"model.norm.weight": shard}}
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    checkpoint = open_checkpoint(fetch("owner/model"))
+    assert checkpoint.tensors.names() == {"model.norm.weight"}
+
+
+def test_unsupported_model_is_refused_before_its_weights_are_fetched(hub):
+    hub.repositories["owner/model"]["config.json"] = b'{"architectures": ["BertModel"]}'
+    with pytest.raises(UnsupportedModelError, match="BertModel"):
+        fetch("owner/model")
+    assert not [line for line in hub.asked if line.endswith(("safetensors", ".bin"))]
+
+
+def test_token_is_sent(hub, monkeypatch):
+    hub.repositories["owner/gated"] = hub.repositories["owner/model"]
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert (fetch("owner/gated") / "model.safetensors").exists()
+
+
+def check_one_line(repo_id, reason, revision=None):
+    with pytest.raises(HubError, match=reason) as caught:
+        fetch(repo_id, revision)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_what_the_hub_refuses(hub):
+    hub.repositories["owner/gated"] = {}
+    check_one_line("owner/gated", "owner/gated is gated: accept its terms.*HF_TOKEN")
+    check_one_line("owner/nothing", "owner/nothing does not exist on the hub, or is private")
+    check_one_line("owner/model", "owner/model has no revision 'v9'", revision="v9")
+    check_one_line("no//id", "'no//id' is no repo id")
+    check_one_line("a/b/c\n", "is no repo id")
+
+
+def test_repositories_that_are_no_checkpoints(hub):
+    del hub.repositories["owner/model"]["config.json"]
+    check_one_line("owner/model", r"owner/model has no config\.json.*; give the repository that it was made from")
+    hub.repositories["owner/other"] = {"config.json": CONFIG_FILE, "model.gguf": b"x"}
+    check_one_line("owner/other", r"owner/other has no weights.*expected one of model\.safetensors")
+    hub.repositories["owner/other-GGUF"] = {"model.gguf": b"x"}
+    check_one_line("owner/other-GGUF", "GGUF files are not supported: give the Hugging Face checkpoint")
+
+
+def test_no_network(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    check_one_line("owner/model", "the hub cannot be reached; check the network and HF_ENDPOINT")
+
+
+def test_a_server_in_trouble(hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    hub.broken = True
+    check_one_line("owner/model", "owner/model .*(cannot be reached|cannot be downloaded)")
+
+
+def test_a_full_disk(hub, monkeypatch):
+    def fail(*arguments, **settings):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    check_one_line("owner/model", "cannot be downloaded:.*No space left")
+
+
+class ContentNetwork(BaseHTTPRequestHandler):
+    """Where a hub keeps large files: another server, with entity tags of its own kind."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("ETag", 'W/"ab/c+d=="')
+        self.send_header("Content-Length", str(len(WEIGHTS)))
+        self.end_headers()
+        self.wfile.write(WEIGHTS)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def content_network():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ContentNetwork)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_weights_may_lie_elsewhere_under_any_tag(hub, content_network):
+    hub.elsewhere = content_network
+    assert (fetch("owner/model") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "tag", ["../../../../escaped", "{}/escaped", "..", ".", "a/../../b", "a\\b", "a b", "W/../x", ""]
+)
+@pytest.mark.parametrize("name", ["ETag", "X_Linked_Etag", "X_Repo_Commit"])
+def test_a_header_that_would_lead_out_of_the_cache_is_refused(hub, tmp_path, name, tag):
+    (tmp_path / "secret").write_text("of the user")
+    before = files_below(tmp_path)
+    hub.headers = {name: f'"{tag.format(tmp_path)}"'}
+    check_one_line("owner/model", f"{name.replace('_', '-')}.*refused: check HF_ENDPOINT")
+    assert files_below(tmp_path) == before
+
+
+def test_an_existing_file_is_not_taken_for_a_downloaded_one(hub, tmp_path):
+    (tmp_path / "secret").write_text("of the user")
+    hub.headers = {"ETag": f'"{tmp_path}/secret"'}
+    check_one_line("owner/model", "refused")
+    assert not list((tmp_path / "cache").rglob("config.json"))
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/model.json", "../model.json", "a/../../b", "a\\b", "C:/x", "a//b", "a\x1b[31m", ""]
+)
+def test_a_listing_with_names_that_no_file_can_have_is_refused(hub, tmp_path, name):
+    hub.repositories["owner/model"][name] = b"{}"
+    check_one_line("owner/model", "the hub lists a file of the name .*refused")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_plain_http_stays_on_this_machine(hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    check_one_line("owner/model", r"http://hub\.invalid is not encrypted.*use https, or set TINYCHAT_PLAIN_HTTP=1")
+    monkeypatch.setenv("TINYCHAT_PLAIN_HTTP", "1")
+    check_one_line("owner/model", "the hub cannot be reached")
+    monkeypatch.setenv("HF_ENDPOINT", f"http://localhost:{hub.server_port}")
+    monkeypatch.delenv("TINYCHAT_PLAIN_HTTP")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert fetch("owner/model").exists()
+
+
+def test_a_redirect_to_plain_http_elsewhere_is_refused(hub):
+    hub.elsewhere = "http://cdn.invalid"
+    check_one_line("owner/model", r"http://cdn\.invalid is not encrypted")
+
+
+def test_the_client_of_others_is_left_as_it_was(hub):
+    from huggingface_hub.utils import _http, get_session
+
+    before = _http._GLOBAL_CLIENT_FACTORY
+    fetch("owner/model")
+    assert _http._GLOBAL_CLIENT_FACTORY is before
+    assert get_session().event_hooks["response"] == []

@@ -1,0 +1,116 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tinychat.errors import StoreError
+from tinychat.store.local import store_folder
+from tinychat.store.names import ModelReference, resolve
+
+
+def add_model(name):
+    folder = store_folder() / name
+    folder.mkdir(parents=True)
+    (folder / "tinychat.json").write_text("{}")
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "my model!"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_resolve_model_folder(tmp_path):
+    (tmp_path / "tinychat.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
+    reference = resolve(str(tmp_path))
+    assert (reference.kind, reference.path) == ("folder", tmp_path)
+
+
+def test_resolve_checkpoint_until_it_is_converted(checkpoint):
+    reference = resolve(str(checkpoint))
+    assert (reference.kind, reference.source) == ("checkpoint", str(checkpoint))
+    assert reference.path.parent == store_folder()
+    assert reference.path.name.startswith("my-model-")
+
+    add_model(reference.path.name)
+    assert resolve(str(checkpoint)) == ModelReference("stored", str(checkpoint), reference.path)
+
+
+def test_a_replaced_checkpoint_is_converted_again(checkpoint):
+    add_model(resolve(str(checkpoint)).path.name)
+    os.utime(checkpoint / "config.json", (1, 1))
+    assert resolve(str(checkpoint)).kind == "checkpoint"
+
+
+def test_weights_that_were_trained_on_are_converted_again(checkpoint):
+    (checkpoint / "model.safetensors").write_bytes(b"old")
+    add_model(resolve(str(checkpoint)).path.name)
+    assert resolve(str(checkpoint)).kind == "stored"
+    (checkpoint / "model.safetensors").write_bytes(b"newer")
+    assert resolve(str(checkpoint)).kind == "checkpoint"
+
+
+def test_folders_of_the_same_name_do_not_share_a_conversion(checkpoint, tmp_path):
+    twin = tmp_path / "elsewhere" / checkpoint.name
+    twin.mkdir(parents=True)
+    (twin / "config.json").write_text("{}")
+    assert resolve(str(twin)).path != resolve(str(checkpoint)).path
+
+
+def test_resolve_repository_until_it_is_converted():
+    reference = resolve("owner/name-1.1B")
+    assert (reference.kind, reference.source) == ("repository", "owner/name-1.1B")
+    add_model(reference.path.name)
+    assert resolve("owner/name-1.1B").kind == "stored"
+    assert resolve(reference.path.name).path == reference.path
+
+
+def test_resolve_stored_name_in_the_shadow_of_a_plain_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    add_model("small")
+    assert resolve("small").path == store_folder() / "small"
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("", "holds neither"),
+        ("empty", "holds neither tinychat.json nor config.json"),
+        ("model.bin", "is a file"),
+        ("ggufs/model.Q8_0.GGUF", "GGUF: GGUF files are not supported"),
+        ("ggufs", "ggufs: GGUF files are not supported"),
+        ("nothing", "no folder, no model in the store and no repo id"),
+        ("smal", "did you mean 'small'"),
+        ("../nothing", "no repo id"),
+        ("owner/../name", "no repo id"),
+        ("owner/..name", "no repo id"),
+        ("a/b/c", "no repo id"),
+        ("/nothing/there", "no repo id"),
+        ("owner/na\nme", "no repo id"),
+        ("\0", "no repo id"),
+        ("~no-such-user/model", "no repo id"),
+        ("x" * 5000, "no repo id"),
+    ],
+)
+def test_resolve_says_what_is_wrong(model, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    add_model("small")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "ggufs").mkdir()
+    for name in ("model.bin", "ggufs/model.Q8_0.GGUF"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(StoreError, match=reason) as caught:
+        resolve(model)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_home_is_expanded(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tinychat.json").write_text("{}")
+    assert resolve("~/model").path == Path(tmp_path / "model")

@@ -1,0 +1,120 @@
+"""The prompt of the whole program in a real terminal: keys, pastes, history, completion."""
+
+import sys
+
+from terminal_app import ALT_ENTER, CTRL_G, CTRL_J, CTRL_R, ENTER, TAB, UP
+
+PASTE = "\x1b[200~{}\x1b[201~"
+
+
+def test_a_paste_of_200_lines_is_one_message(start):
+    terminal = start("chat", "counting")
+    text = "\n".join(f"line {number}" for number in range(200))
+    terminal.type(PASTE.format(text) + ENTER)
+    terminal.expect("200 lines, last: line 199")
+    terminal.leave()
+
+
+def test_alt_enter_and_ctrl_j_begin_a_new_line(start):
+    terminal = start("chat", "counting")
+    terminal.say("one" + ALT_ENTER + "two" + CTRL_J + "three")
+    terminal.expect("3 lines, last: three")
+    terminal.leave()
+
+
+def test_fences_hold_several_lines(start):
+    terminal = start("chat", "counting")
+    terminal.say('"""' + ENTER + "one" + ENTER + "two" + ENTER + '"""')
+    terminal.expect("2 lines, last: two")
+    terminal.leave()
+
+
+def test_multiline_swaps_the_keys(start):
+    terminal = start("chat", "counting")
+    terminal.say("/multiline")
+    terminal.type("one" + ENTER + "two" + ALT_ENTER)
+    terminal.expect("2 lines, last: two")
+    terminal.say("/exit")
+    terminal.ends_with(0)
+
+
+def test_the_history_lasts_from_run_to_run_and_can_be_searched(start, tmp_path):
+    home = {"TINYCHAT_HOME": str(tmp_path)}
+    first = start("chat", "counting", **home)
+    first.say("the first message")
+    first.say("the second message")
+    first.leave()
+    assert (tmp_path / "history").stat().st_mode & 0o077 == 0
+    second = start("chat", "counting", **home)
+    second.type(UP + ENTER)
+    second.expect("1 lines, last: the second message")
+    second.type(CTRL_R + "first" + ENTER + ENTER)
+    second.expect("1 lines, last: the first message")
+    second.leave()
+
+
+def test_a_history_that_cannot_be_kept_does_not_disturb(start, tmp_path):
+    (tmp_path / "history").mkdir()
+    terminal = start("chat", "counting", TINYCHAT_HOME=str(tmp_path))
+    terminal.say("hi")
+    terminal.say("there")
+    terminal.type(UP + UP + ENTER)
+    terminal.expect("last: hi")
+    terminal.leave()
+
+
+def test_tab_completes_commands(start):
+    terminal = start("chat", "counting")
+    terminal.say("/sta" + TAB)
+    terminal.expect("context: 0 of")
+    terminal.leave()
+
+
+def test_tab_completes_what_follows_a_command(start, tmp_path):
+    (tmp_path / "notes.txt").write_text("Buy milk.")
+    terminal = start("chat", "counting")
+    terminal.type("/set th" + TAB + " hi" + TAB + ENTER)
+    terminal.expect("think +hide")
+    terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
+    terminal.expect("goes with your next message")
+    terminal.leave()
+
+
+def test_tab_lists_several_candidates(start):
+    terminal = start("chat", "counting")
+    terminal.type("/s" + TAB)
+    terminal.expect("/save.*/sessions")
+    terminal.send("ta" + TAB + ENTER)
+    terminal.expect("context: 0 of")
+    terminal.leave()
+
+
+def test_ctrl_g_opens_the_editor(start, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text(f'#!{sys.executable}\nimport sys\nopen(sys.argv[1], "a").write("\\nfrom the editor")\n')
+    editor.chmod(0o700)
+    terminal = start("chat", "counting", EDITOR=str(editor), VISUAL=str(editor))
+    terminal.type("typed" + CTRL_G)
+    terminal.expect("from the editor")
+    terminal.send(ENTER)
+    terminal.expect("2 lines, last: from the editor")
+    terminal.leave()
+
+
+def test_bytes_that_are_no_utf8_become_replacement_characters(start):
+    terminal = start("chat", "counting")
+    terminal.expect(terminal.prompt)
+    terminal.child.delaybeforesend = None
+    terminal.child.ptyproc.write(b"caf\xe9\r")
+    terminal.expect("1 lines, last: caf")
+    terminal.leave()
+
+
+def test_the_bar_tells_model_context_and_rate(start):
+    terminal = start("chat", "counting", PROMPT_TOOLKIT_NO_CPR="")
+    terminal.sees("counting · context 0/")
+    terminal.send("hi" + ENTER)
+    terminal.expect("1 lines, last: hi")
+    terminal.expect(r"context \d\d/\d+ ▱+ · [\d.]+ tok/s")
+    terminal.send("/exit" + ENTER)
+    terminal.ends_with(0)

@@ -1,0 +1,140 @@
+import io
+import itertools
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from tinychat.terminal.markdown import BlockPainter, Blocks
+
+STYLES = re.compile(r"\x1b\[[\d;]*m")
+COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?[39]\d[;m]")
+
+
+def painter(color_system="truecolor"):
+    return BlockPainter(Console(file=io.StringIO(), force_terminal=True, color_system=color_system))
+
+
+def shown(block, width=80):
+    """Return the lines without their styles."""
+    return [STYLES.sub("", line) for line in painter().lines(block, width)]
+
+
+@pytest.mark.parametrize(
+    ("block", "lines"),
+    [
+        ("# Title", ["Title"]),
+        ("a *b* **c** `d` ~~e~~", ["a b c d e"]),
+        ("verse one\nverse two", ["verse one", "verse two"]),
+        ("- a\n- b\n  - c", [" • a", " • b", "    • c"]),
+        ("3. c\n4. d", [" 3 c", " 4 d"]),
+        ("> said", ["▌ said"]),
+        ("```python\ndef f():\n    pass\n```", ["  def f():", "      pass"]),
+        ("```\nunclosed", ["  unclosed"]),
+        ("[text](https://example.org)", ["text (https://example.org)"]),
+        ("<b>tags</b> stay", ["<b>tags</b> stay"]),
+        ("[only]: https://example.org", ["[only]: https://example.org"]),
+        ("漢字 😀", ["漢字 😀"]),
+        ("", []),
+    ],
+)
+def test_blocks_are_drawn(block, lines):
+    assert shown(block) == lines
+
+
+def test_a_table_has_its_columns_below_each_other():
+    assert shown("| a | bb |\n|---|---:|\n| 漢字 | 1 |") == [" a     bb", " ────────", " 漢字   1"]
+
+
+def test_code_is_highlighted():
+    assert "\x1b[" in painter().lines("```python\ndef f(): pass\n```", 80)[0].split("def")[0].strip(" ")
+
+
+def test_without_colours_there_are_no_styles():
+    assert painter(color_system=None).lines("# Title **bold**", 80) == ["Title bold"]
+
+
+@pytest.mark.parametrize(
+    "code", ["\x1b[2J", "&#27;[2J", "&#x1b;[2J", "`\x1b]0;x\x07`", "```\n\x1b[31m\n```", "\x9b31m"]
+)
+def test_no_escape_code_comes_through(code):
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(shown(f"a {code} b") + shown(code)))
+
+
+@given(st.text(alphabet="ab \n#*_`~-+1.>|[]()<!&\\漢😀\t\x1b", max_size=60), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_any_text_fits_any_width(block, width):
+    lines = shown(block, width)
+    # A wide character cannot be narrower than itself.
+    assert all(cell_len(line) <= max(width, 2) for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+SLOW = [("easytrieve", "\t"), ("xpp", "a\n"), ("python", "(")]
+
+
+@pytest.mark.parametrize(("lexer", "text"), SLOW, ids=lambda value: value.strip() or "tab")
+@pytest.mark.parametrize("length", [1990, 10_000])
+def test_no_lexer_holds_up_the_drawing(lexer, text, length):
+    code = f"x{text * length}"[:length]
+    started = time.monotonic()
+    lines = painter().lines(f"```{lexer}\n{code}x\n```", 80)
+    assert time.monotonic() - started < 4
+    assert lines
+
+
+def test_a_slow_lexer_ends_the_colours_of_the_reply(monkeypatch):
+    quick, slow = "```python\ndef f(): pass\n```", "```slow\n" + "x\n" * 60 + "```"
+    clock = itertools.count()
+    drawn = painter()
+    assert COLOUR.search(drawn.lines(quick, 80)[0])
+    monkeypatch.setattr("tinychat.terminal.markdown.perf_counter", lambda: next(clock))
+    drawn.lines(slow, 80)
+    assert not COLOUR.search(drawn.lines(quick, 80)[0])
+
+
+def test_long_code_has_no_colours():
+    assert not COLOUR.search(painter().lines("```python\n" + "def f(): pass\n" * 200 + "```", 80)[0])
+
+
+def cut(text, size=1):
+    """Return the finished blocks and the open rest of a text that comes in pieces of `size` characters."""
+    blocks = Blocks()
+    finished = []
+    for start in range(0, len(text), size):
+        finished += blocks.feed(text[start : start + size])
+    return finished, blocks.open
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "rest"),
+    [
+        ("one line", [], "one line"),
+        ("one\ntwo\n", [], "one\ntwo\n"),
+        ("one\n\n", [], "one\n\n"),
+        ("one\n\ntwo", ["one"], "two"),
+        ("one\n\n\n \ntwo\n\nthree", ["one", "two"], "three"),
+        ("\n\none\n\ntwo", ["one"], "two"),
+        ("```py\na\n\nb\n```\nrest", ["```py\na\n\nb\n```"], "rest"),
+        ("~~~\n```\n\nx\n~~~\n", ["~~~\n```\n\nx\n~~~"], ""),
+        ("````\n```\n\nx\n", [], "````\n```\n\nx\n"),
+        ("- a\n\n  more of a\n\n- b", ["- a\n\n  more of a"], "- b"),
+        ("- a\n  ```\n\n  x\n  ```\n", [], "- a\n  ```\n\n  x\n  ```\n"),
+        ("```x``` is code\n\nyes", ["```x``` is code"], "yes"),
+    ],
+)
+def test_a_block_is_finished_when_nothing_can_change_it(text, finished, rest):
+    assert cut(text) == (finished, rest)
+    assert cut(text, size=len(text)) == (finished, rest)
+
+
+def test_each_line_is_read_once():
+    blocks = Blocks()
+    blocks.feed("word " * 1000 + "\n")
+    scanned = blocks._scanned
+    blocks.feed("more\n")
+    assert (scanned, blocks._scanned) == (5001, 5006)

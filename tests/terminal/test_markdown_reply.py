@@ -1,0 +1,108 @@
+import pytest
+from screen import Screen
+
+from tinychat.terminal.markdown_reply import MarkdownReply
+
+REPLY = """# Title
+
+Some **bold** text, and enough of it to be wrapped more than once on a narrow screen.
+
+- one
+- two
+
+```python
+x = 1
+
+y = 2
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+The end.
+"""
+
+
+class Clock:
+    """Time passes by `step` seconds at each look."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def draw(screen, pieces, step=1.0, on_folded=None, **environment):
+    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm-256color", **environment}, on_folded, Clock(step))
+    for piece in pieces:
+        reply.feed(piece)
+    reply.finish()
+    return screen.lines
+
+
+@pytest.mark.parametrize("width", [80, 30, 12])
+def test_however_it_streams_the_end_looks_the_same(width):
+    whole = draw(Screen(width, 60), [REPLY])
+    assert draw(Screen(width, 60), REPLY) == whole
+    assert draw(Screen(width, 60), [REPLY[i : i + 7] for i in range(0, len(REPLY), 7)]) == whole
+    assert draw(Screen(width, 60), REPLY, step=0.001) == whole
+
+
+def test_finished_blocks_stand_apart():
+    assert draw(Screen(), "# A\n\nb\n\n\n- c\n- d\n") == ["A", "", "b", "", " • c", " • d", ""]
+
+
+def test_a_reply_longer_than_the_screen_loses_nothing():
+    verses = "\n".join(f"verse {number}" for number in range(50))
+    assert draw(Screen(40, 8), verses) == [*verses.split("\n"), ""]
+
+
+@pytest.mark.parametrize(
+    ("step", "at_most"),
+    [
+        # Drawing takes as long as a piece does: after the first one, every twentieth may be drawn.
+        (1.0, 1 + 1000 / 19),
+        # The model is quicker than the eye: 1,000 pieces in a tenth of a second.
+        (0.0001, 4),
+    ],
+)
+def test_drawing_takes_a_bounded_share_of_the_time(step, at_most):
+    screen = Screen()
+    draw(screen, "word " * 200, step)
+    assert 2 < screen.writes <= at_most + 2  # the last drawing, and the end of its line
+
+
+def test_an_empty_reply_draws_nothing():
+    assert draw(Screen(), ["", "\n", " "]) == [""]
+
+
+def test_thinking_stands_before_the_answer():
+    assert draw(Screen(), "<think>\n2 * 2?\n</think>\n\n*Four*.", NO_COLOR="1") == ["2 * 2?", "", "Four.", ""]
+
+
+def test_folded_thinking_is_counted():
+    counts = []
+    lines = draw(Screen(), "<think>hm</think>Four.", on_folded=lambda *count: counts.append(count))
+    assert lines == ["Four.", ""]
+    assert counts == [(1, False), (2, False), (2, True)]
+
+
+def test_a_reply_cut_while_thinking_ends_its_thinking():
+    counts = []
+    draw(Screen(), "<think>hm", on_folded=lambda *count: counts.append(count))
+    assert counts[-1] == (2, True)
+    assert draw(Screen(), "<think>hm", NO_COLOR="1")[0] == "hm"
+
+
+def test_what_comes_after_an_interjection_is_drawn_below_it():
+    screen = Screen()
+    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm"}, clock=Clock(1.0))
+    reply.feed("before")
+    reply.finish()
+    screen.write("a notice\n")
+    reply.feed("after")
+    reply.finish()
+    assert [line for line in screen.lines if line] == ["before", "a notice", "after"]

@@ -1,0 +1,189 @@
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import families
+import pytest
+
+from tinychat import api, making
+from tinychat.errors import ConversionError, StoreError, TextError, TinychatError
+from tinychat.store import hub, names
+from tinychat.store.local import store_folder
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """Replace the conversion by one that only notes what it was asked for."""
+    calls = []
+
+    def make(src, dst, recipe, progress, source):
+        assert recipe == making.Recipe()
+        calls.append((src, source))
+        dst.mkdir(parents=True)
+        (dst / "tinychat.json").write_text(json.dumps({"format": 2}))
+
+    monkeypatch.setattr(making, "make", make)
+    monkeypatch.setattr(api, "check_checkpoint", lambda folder: None)
+    return calls
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_model_folder_is_itself(tmp_path, conversions):
+    (tmp_path / "tinychat.json").write_text("{}")
+    assert api.locate(str(tmp_path)) == tmp_path
+    assert conversions == []
+
+
+def test_a_checkpoint_is_converted_once_into_the_store(checkpoint, conversions):
+    folder = api.locate(str(checkpoint))
+    assert folder.parent == store_folder()
+    assert api.locate(str(checkpoint)) == folder
+    assert conversions == [(checkpoint, str(checkpoint))]
+
+
+FIRST_USE = """
+import sys
+from tinychat.api import locate
+print(locate(sys.argv[1]))
+"""
+
+
+def test_two_first_uses_at_once_convert_once(tmp_path):
+    """Both get the model folder; the second takes what the first has made."""
+    folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
+    command = [sys.executable, "-c", FIRST_USE, str(folder)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    results = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], results
+    assert len({out for out, _ in results}) == 1
+    made = store_folder() / results[0][0].strip()
+    assert list(store_folder().iterdir()) == [made]
+
+
+def test_whoever_waits_for_a_conversion_shows_it(checkpoint, conversions, monkeypatch):
+    shown, place = [], names.find(str(checkpoint)).path
+
+    @contextmanager
+    def locked_after_another(path, waiting):
+        waiting()
+        place.mkdir()
+        (place / "tinychat.json").write_text("{}")
+        yield
+
+    monkeypatch.setattr(api, "locked", locked_after_another)
+    assert api.locate(str(checkpoint), lambda done, total: shown.append((done, total))) == place
+    assert (conversions, shown) == ([], [(0, 1)])
+
+
+def test_a_model_is_never_written_to_a_folder_named_by_a_tilde(checkpoint, conversions, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConversionError, match="~no-such-user/x cannot be written: the home folder is not known"):
+        api.convert(checkpoint, "~no-such-user/x")
+
+
+def test_a_repository_is_downloaded_and_converted_once(checkpoint, conversions, monkeypatch):
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    folder = api.locate("owner/name")
+    assert folder == store_folder() / "owner--name"
+    assert api.locate("owner/name") == api.locate("owner--name") == folder
+    assert conversions == [(checkpoint, "owner/name")]
+
+
+def test_no_model_means_the_demo_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(names, "_DEMO_FOLDERS", (tmp_path / "none", tmp_path / "demo"))
+    with pytest.raises(StoreError, match="no demo model"):
+        api.locate(None)
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "tinychat.json").write_text("{}")
+    assert api.locate(None) == api.locate("demo") == tmp_path / "demo"
+
+
+def test_a_stored_model_may_be_called_demo(checkpoint, conversions):
+    shutil.copytree(checkpoint, store_folder() / "demo")
+    (store_folder() / "demo" / "tinychat.json").write_text("{}")
+    assert api.locate("demo") == store_folder() / "demo"
+
+
+def test_a_conversion_starts_from_a_folder_or_a_repository(checkpoint, monkeypatch):
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint / repo_id)
+    assert api.checkpoint_folder(str(checkpoint)) == checkpoint
+    assert api.checkpoint_folder("owner/name") == checkpoint / "owner/name"
+
+
+def test_a_repository_in_the_store_can_be_converted_again(checkpoint, conversions, monkeypatch):
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    api.locate("owner/name")
+    assert api.checkpoint_folder("owner/name") == checkpoint
+    with pytest.raises(ConversionError, match="converted model of the store"):
+        api.checkpoint_folder("owner--name")
+
+
+def test_pull_means_the_repository_whatever_folders_there_are(checkpoint, conversions, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(checkpoint, tmp_path / "owner" / "name")
+    (tmp_path / "owner" / "name" / "tinychat.json").write_text("{}")
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    assert api.pull("owner/name") == store_folder() / "owner--name"
+    assert conversions == [(checkpoint, "owner/name")]
+    for name in ("nothing", "./owner/name", "a/b/c"):
+        with pytest.raises(StoreError, match="is no repo id: give one of the form owner/name"):
+            api.pull(name)
+
+
+def test_a_store_that_cannot_be_written_is_told_before_the_download(conversions, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TINYCHAT_HOME", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match=r"cannot be written: Not a directory; .*TINYCHAT_HOME"):
+        api.pull("owner/name")
+
+
+def test_convert_takes_what_the_command_takes(monkeypatch, tmp_path):
+    folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(hub, "fetch", lambda repo_id: folder)
+    seen = []
+    local = api.convert("~/checkpoint", "~/local", "int8", 64, progress=lambda done, total: seen.append(done))
+    assert (local, bool(seen)) == (tmp_path / "local", True)
+    assert json.loads((local / "tinychat.json").read_text())["source"] == "checkpoint"
+    fetched = api.convert("owner/name", tmp_path / "fetched", method="plain", check=False)
+    assert json.loads((fetched / "tinychat.json").read_text())["source"] == "owner/name"
+    with pytest.raises(ConversionError, match="converted already"):
+        api.convert(local, tmp_path / "again")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(TextError, match=r"tokenizer\.json"):
+        api.convert(folder, tmp_path / "mute")
+    assert not (tmp_path / "mute").exists()
+
+
+@pytest.mark.parametrize("find", [api.locate, api.checkpoint_folder])
+def test_gguf_is_refused_by_its_name(find, tmp_path):
+    (tmp_path / "model.Q4_K_M.gguf").write_bytes(b"GGUF")
+    (tmp_path / "renamed").write_bytes(b"GGUF and more")
+    for path in (tmp_path, tmp_path / "model.Q4_K_M.gguf", tmp_path / "renamed"):
+        with pytest.raises(TinychatError, match=r"GGUF files are not supported: give the Hugging Face checkpoint"):
+            api.check_checkpoint(find(str(path)))
+
+
+def test_a_converted_model_is_no_checkpoint(tmp_path):
+    (tmp_path / "tinychat.json").write_text("{}")
+    with pytest.raises(ConversionError, match="converted already"):
+        api.checkpoint_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["~no-such-user/x", "x" * 5000, "a\0b"])
+@pytest.mark.parametrize("find", [api.locate, api.checkpoint_folder, api.load])
+def test_impossible_names_are_errors_of_one_line(name, find, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TinychatError) as caught:
+        find(name)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400

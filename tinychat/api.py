@@ -1,0 +1,211 @@
+"""What programs call: convert, load; from what a person calls a model to its folder, converted if need be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tinychat.errors import ConversionError
+from tinychat.file_lock import locked
+from tinychat.store.local import MANIFEST, make_store
+from tinychat.store.names import ModelReference, demo_model, find, repository, resolve
+from tinychat.user_folders import expanded
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+
+def locate(model: str | None, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the model folder of `model`, downloading and converting it on first use.
+
+    Parameters
+    ----------
+    model : str, optional
+        A model folder, a Hugging Face checkpoint folder or repo id, or a name in the store;
+        None for the demo model, and "demo" too where no folder and no stored model has that name.
+    progress : callable, optional
+        Called with (done, total) while a checkpoint is converted into the store.
+
+    Raises
+    ------
+    StoreError
+        If `model` is none of these, or there is no demo model.
+    TinychatError
+        If the download or the conversion fails.
+    """
+    return demo_model() if model is None else _converted(find(model), progress)
+
+
+def pull(repo_id: str, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the model folder of a repository, whatever local folder has the same name.
+
+    Raises
+    ------
+    StoreError
+        If `repo_id` is none, or the store cannot be written.
+    TinychatError
+        If the download or the conversion fails.
+    """
+    return _converted(repository(repo_id), progress)
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    quant: str = "int4",
+    group_size: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    method: str = "gptq",
+    bits: str = "auto",
+    calibration: str | os.PathLike[str] | None = None,
+    check: bool = True,
+) -> Path:
+    """Convert a Hugging Face checkpoint into a model folder, downloading it first if it is a repo id.
+
+    Parameters
+    ----------
+    src : path or str
+        A checkpoint folder or a repo id; "~" stands for the home folder, in `dst` too.
+    dst : path
+        Must not exist yet. An interrupted conversion leaves nothing there.
+    quant : {"int4", "int8", "f32"}
+    group_size : {32, 64, 128}
+        Columns that share one scale.
+    progress : callable, optional
+        Called with (done, total).
+    method : {"plain", "importance", "gptq"}
+        How four-bit codes are chosen: each weight by itself, as fast as reading; each column by the importance that
+        texts give it; with each column's error passed on to the columns after it, which is best.
+    bits : str
+        Most bits of a weight on average, from "4.25" on, or "auto".
+    calibration : path, optional
+        A text file to look at the model with; the model writes texts of its own when omitted.
+    check : bool
+        Compare the result with the checkpoint, and note down its certificate.
+
+    Returns
+    -------
+    Path
+        `dst`.
+
+    Raises
+    ------
+    ConversionError
+        If `src` is converted already, a weight is not finite, or `dst` exists or cannot be written.
+    TinychatError
+        If there is no such checkpoint, or it is damaged or not supported.
+    """
+    source, target = os.fspath(src), _target(os.fspath(dst))
+    folder = checkpoint_folder(source)
+    check_checkpoint(folder)
+    # Imported here: a wrong `src` is told without waiting for Numba.
+    from tinychat.making import Recipe, make
+
+    file = None if calibration is None else Path(os.path.expanduser(calibration))
+    recipe = Recipe(quant, group_size, method, bits, file, check)
+    # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
+    origin = None if os.path.isdir(os.path.expanduser(source)) else source
+    return make(folder, target, recipe, progress, origin)
+
+
+def checkpoint_folder(source: str) -> Path:
+    """Return the checkpoint folder that `source`, a folder or a repo id, stands for.
+
+    Raises
+    ------
+    ConversionError
+        If it is a model that is converted already.
+    StoreError, HubError
+        If there is no such folder or repository.
+    """
+    # os.path, since pathlib raises for names that no file system can have and users that do not exist.
+    folder = Path(os.path.expanduser(source))
+    if os.path.isfile(folder / MANIFEST):
+        raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
+    if os.path.isdir(folder):
+        return folder
+    reference = resolve(source)
+    if reference.source == reference.path.name:
+        raise ConversionError(f"{source} is a converted model of the store: give a checkpoint")
+    return _fetch(reference.source)
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse a checkpoint that could not be used, before its weights are converted.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If its configuration or its list of tensors is damaged or not supported.
+    TextError
+        If its tokenizer or its chat template cannot be used.
+    """
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.text.template import load_template
+    from tinychat.text.tokenizer import load_tokenizer
+
+    open_checkpoint(folder)
+    load_template(folder, load_tokenizer(folder))
+
+
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    kv: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Model:
+    """Load a model by its folder, its name in the store, or its repo id.
+
+    A checkpoint is converted to int4 into the store on first use. The other parameters are
+    those of `tinychat.generate.model.load_folder`.
+
+    Raises
+    ------
+    TinychatError
+        If there is no such model, it is damaged, or a setting is out of range.
+    """
+    from tinychat.generate.model import load_folder
+
+    folder = locate(os.fspath(path_or_name))
+    return load_folder(folder, context=context, threads=threads, kv=kv, progress=progress)
+
+
+def _converted(reference: ModelReference, progress: Callable[[int, int], None] | None) -> Path:
+    """Return the model folder of a reference, made now if there is none."""
+    if reference.kind in ("folder", "stored"):
+        return reference.path
+    make_store()
+    lock = reference.path.with_name(f".{reference.path.name}.lock")
+    with locked(lock, waiting=lambda: progress and progress(0, 1)):
+        # Another process may have made it just now.
+        if not os.path.isfile(reference.path / MANIFEST):
+            _convert_into_store(reference, progress)
+    return reference.path
+
+
+def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
+    source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
+    check_checkpoint(source)
+    # Imported here: only a conversion needs Numba.
+    from tinychat.making import Recipe, make
+
+    make(source, reference.path, Recipe(), progress, reference.source)
+
+
+def _target(path: str) -> Path:
+    try:
+        return expanded(path)
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _fetch(repo_id: str) -> Path:
+    # Imported here: the hub's client takes a while, and offline use never needs it.
+    from tinychat.store.hub import fetch
+
+    return fetch(repo_id)

@@ -1,0 +1,376 @@
+"""A conversation with a model: messages in memory, no input and no output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Unpack
+
+from tinychat.chat.messages import Attachment, Change, History, Message
+from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.errors import SettingError, TextError
+from tinychat.generate.loop import PrefillProgress, prefill
+from tinychat.generate.model import Model
+from tinychat.generate.prompt import Prompt, chat_prompt
+from tinychat.generate.reply import Piece, Summary
+from tinychat.generate.request import Request, RequestFields
+
+
+class Chat:
+    """A conversation that remembers.
+
+    The whole conversation is rendered for every reply; what the model's cache already holds of it
+    is not computed again, so undoing and regenerating need no bookkeeping here.
+
+    Parameters
+    ----------
+    model : Model
+        Answers; other users of it only cost this conversation its cached beginning.
+    system : str, optional
+        Standing instruction, before all messages.
+    overflow : {"stop", "drop", "shift"}
+        What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
+        command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
+    **fields
+        Fields of `Request`, such as `temperature`, `max_tokens` or `stop`. With a seed the conversation can be
+        repeated; the seed grows by one with each reply, so that regenerating gives another text.
+
+    Attributes
+    ----------
+    request : Request
+        How replies are written.
+    messages : list of Message
+        User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
+        a new list here, so an earlier one still shows the conversation as it was.
+    history : History
+        What the conversation was before each change: see `undo` and `redo`.
+    forgotten : int
+        How many of the oldest messages the model no longer sees.
+    attachments : list of Attachment
+        Texts that go with the next message.
+    reply_ids : list of int
+        Tokens of the last reply of this run of the program.
+    summary : Summary, optional
+        Counts, times and end of the last reply that the present model began.
+    writing : bool
+        Whether a reply is being written just now.
+    on_change : callable
+        Called when the messages have changed, and with every piece of a reply.
+    on_notice : callable
+        Called with a line for the person, when turns were forgotten.
+
+    Raises
+    ------
+    SettingError
+        If a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        system: str | None = None,
+        *,
+        overflow: str = "stop",
+        **fields: Unpack[RequestFields],
+    ) -> None:
+        self.model = model
+        self.system = system
+        self.messages: list[Message] = []
+        self.history = History()
+        self.forgotten = 0
+        self.attachments: list[Attachment] = []
+        self.request = Request(**fields)
+        self.overflow = as_policy(overflow)
+        self.reply_ids: list[int] = []
+        self.summary: Summary | None = None
+        self.writing = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_notice: Callable[[str], None] = lambda text: None
+        self._replies = self._seeded_since = 0
+        self._rendered: tuple[tuple[Model, str | None, list[tuple[str, str]]], Prompt] | None = None
+
+    def say(self, text: str) -> str:
+        """Send a message and return the whole reply.
+
+        Raises
+        ------
+        ContextError
+            If the conversation no longer fits into the context; the message is withdrawn.
+        TextError
+            If the chat template refuses the conversation; the message is withdrawn.
+        """
+        return "".join(piece.text for piece in self.stream(text))
+
+    def stream(
+        self,
+        text: str,
+        *,
+        replaced: int = 0,
+        on_prefill: PrefillProgress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Iterator[Piece]:
+        """Send a message, attachments before it, and yield the reply piece by piece.
+
+        A reply that ends early, by `cancelled`, an exception or because the caller stops
+        iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
+        SystemExit withdraws nothing: whoever resumes the saved conversation finds the message.
+
+        Parameters
+        ----------
+        text : str
+            The message.
+        replaced : int
+            Turns at the end whose place it takes; they return if it is withdrawn.
+        on_prefill, cancelled : callable, optional
+            As for `tinychat.generate.loop.prefill`.
+
+        Raises
+        ------
+        ContextError, TextError
+            As for `say`.
+        SettingError
+            If there are not that many turns to replace.
+        """
+        before = self.messages
+        if replaced:
+            self.message_of(replaced)
+        kept = len(before) - 2 * replaced
+        content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
+        try:
+            yield from self._answer([*before[:kept], Message("user", content)], kept, on_prefill, cancelled)
+        finally:
+            if self.messages is not before:
+                self.attachments = []
+
+    def regenerate(
+        self,
+        *,
+        on_prefill: PrefillProgress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Iterator[Piece]:
+        """Answer the last message again; the old reply returns if the new one has no text.
+
+        Raises
+        ------
+        SettingError
+            If there is no message to answer.
+        """
+        if not self.messages:
+            raise SettingError("there is no reply yet that could be written again: send a message first")
+        asked = self.messages[:-1]
+        yield from self._answer(asked, len(asked), on_prefill, cancelled)
+
+    def message_of(self, turns: int) -> str:
+        """Return the message that the last `turns` turns begin with.
+
+        Raises
+        ------
+        SettingError
+            If there are not that many.
+        """
+        there = len(self.messages) // 2
+        if not there:
+            raise SettingError("there is no message yet: the conversation is empty")
+        if not 1 <= turns <= there:
+            raise SettingError(f"there are not {turns} turns: give a number from 1 to {there}")
+        return self.messages[-2 * turns].content
+
+    def undo(self, steps: int = 1) -> str:
+        """Take back the last changes, each a turn, a reply that was written again, or a message that replaced others.
+
+        Returns
+        -------
+        str
+            The first message that is gone, or whose reply is another.
+
+        Raises
+        ------
+        SettingError
+            If there are not that many to take back.
+        """
+        if not self.history.past:
+            raise SettingError("there is nothing to take back: the conversation is empty")
+        before = self.messages
+        first = self._walk(self.history.past, steps, History.undone, "taken")
+        return before[first].content
+
+    def redo(self, steps: int = 1) -> str:
+        """Make the changes again that `undo` took back, as long as nothing else was said since.
+
+        Returns
+        -------
+        str
+            The first message that is back, or whose reply is another.
+
+        Raises
+        ------
+        SettingError
+            If there are not that many.
+        """
+        if not self.history.future:
+            raise SettingError("there is nothing to bring back: only what was taken back last, before anything new")
+        first = self._walk(self.history.future, steps, History.redone, "brought")
+        return self.messages[first].content
+
+    def _walk(
+        self,
+        changes: Sequence[Change],
+        steps: int,
+        step: Callable[[History, list[Message]], tuple[list[Message], History]],
+        verb: str,
+    ) -> int:
+        """Go `steps` steps through the history; return where the first message is whose turn is another now."""
+        if not 1 <= steps <= len(changes):
+            raise SettingError(f"{steps} steps cannot be {verb} back: give a number from 1 to {len(changes)}")
+        first = min(change.kept for change in changes[-steps:])
+        messages, history = self.messages, self.history
+        for _ in range(steps):
+            messages, history = step(history, messages)
+        self.replace_messages(messages, history, self.forgotten)
+        return first - first % 2
+
+    def clear(self) -> None:
+        """Forget all messages, their history and what was to go with the next one; keep the system prompt.
+
+        The model's cache stays as it is: the next prompt rewinds it to what both begin with.
+        """
+        self.attachments = []
+        self.replace_messages([])
+
+    def seed(self) -> None:
+        """Let the next reply use the seed of `request` itself, and later ones those after it."""
+        self._seeded_since = self._replies
+
+    @contextmanager
+    def using(self, request: Request) -> Iterator[None]:
+        """Write replies in another way within a block: with its seed, where it has one of its own, as it is."""
+        usual, since = self.request, self._seeded_since
+        self.request = request
+        if request.seed != usual.seed:
+            self.seed()
+        try:
+            yield
+        finally:
+            self.request, self._seeded_since = usual, since
+
+    def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
+        """Go on from `messages`, whose history is turn after turn unless given, and hide the first `forgotten`."""
+        self.messages = messages
+        self.history = History.of_turns(messages) if history is None else history
+        self.forgotten = min(forgotten, len(messages))
+        self.reply_ids = []
+        self.on_change()
+
+    def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """Return the prompt that asks the model to answer `messages`, the system prompt before them.
+
+        The last one is kept: what is asked about the conversation between two changes renders it once.
+
+        Raises
+        ------
+        TextError
+            If the chat template refuses them.
+        """
+        asked = self.model, self.system, [(message.role, message.content) for message in messages]
+        if self._rendered is None or self._rendered[0] != asked:
+            spoken = [{"role": role, "content": content} for role, content in asked[2]]
+            self._rendered = asked, chat_prompt(self.model, spoken, self.system)
+        return self._rendered[1]
+
+    def tokens_in_use(self) -> int:
+        """Return the tokens of what the model sees of the conversation, as the next prompt will hold them."""
+        seen = self.messages[self.forgotten :]
+        if not seen and not self.system:
+            return 0
+        try:
+            return len(self.prompt(seen).ids)
+        except TextError:
+            # Some templates refuse a system prompt without a message.
+            texts = [self.system or "", *(message.content for message in seen)]
+            return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
+
+    def _answer(
+        self,
+        messages: list[Message],
+        kept: int,
+        on_prefill: PrefillProgress | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> Iterator[Piece]:
+        """Write the reply to `messages`, whose first `kept` are those of the conversation."""
+        before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        self.forgotten = min(self.forgotten, len(messages) - 1)
+        try:
+            run = self.model.reply(
+                self._fitting_prompt(messages),
+                self._next_request(),
+                on_prefill=on_prefill,
+                cancelled=cancelled,
+                make_room=partial(self._make_room, messages, cancelled),
+            )
+        except BaseException:
+            self.forgotten = forgotten_before
+            raise
+        reply = Message("assistant", "", partial=True)
+        self.messages, self.history = [*messages, reply], self.history.changed(before, kept)
+        self.writing, ending = True, False
+        self.on_change()
+        try:
+            for piece in run:
+                reply.content += piece.text
+                self.on_change()
+                yield piece
+            reply.partial = run.summary.finish_reason == "interrupted"
+        except SystemExit:
+            ending = True
+            raise
+        finally:
+            self.writing, self.summary = False, run.summary
+            if reply.partial and not reply.content and not ending:
+                self.messages, self.history, self.forgotten = before, history_before, forgotten_before
+            else:
+                self._replies += 1
+                self.reply_ids = run.token_ids
+            self.on_change()
+
+    def _fitting_prompt(self, messages: list[Message]) -> Prompt:
+        """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
+        prompt = self.prompt(messages[self.forgotten :])
+        if self.overflow != "stop" and begins_full(len(prompt.ids), self.model.context_size):
+            return replace(prompt, ids=self._forget(messages, prompt.ids, ()))
+        return prompt
+
+    def _make_room(
+        self, messages: list[Message], cancelled: Callable[[], bool] | None, reply_ids: Sequence[int]
+    ) -> bool:
+        """Forget in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
+        if self.overflow == "stop":
+            return False
+        written, forgotten = reply_ids[:-1], self.forgotten
+        ids = [*self.prompt(messages[forgotten:]).ids, *written]
+        ids = self._forget(messages, ids, written)
+        if self.forgotten == forgotten:
+            return False
+        logits, _ = prefill(self.model.sequence, ids, cancelled=cancelled)
+        return logits is not None
+
+    def _forget(self, messages: list[Message], ids: Sequence[int], written: Sequence[int]) -> list[int]:
+        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
+
+        def render(first: int) -> list[int]:
+            return [*self.prompt(messages[first:]).ids, *written]
+
+        size, first = self.model.context_size, self.forgotten
+        self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
+        if self.forgotten > first:
+            if self.overflow == "shift":
+                shift_cache(self.model.sequence, shorter, len(ids) - len(shorter))
+            self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
+        return shorter
+
+    def _next_request(self) -> Request:
+        request = self.request
+        if request.seed is None:
+            return request
+        return replace(request, seed=request.seed + self._replies - self._seeded_since)

@@ -1,0 +1,238 @@
+"""Checkpoints from the Hugging Face hub, or from any server at $HF_ENDPOINT that speaks its protocol.
+
+Its answers are checked: the hub's client makes paths of three headers, and writes files to them without looking. Names
+must stay in their folder, and come over connections that nobody in between can change.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from tinychat.checkpoint.checkpoint import TEXT_FILES
+from tinychat.checkpoint.gguf import ADVICE as GGUF
+from tinychat.checkpoint.tensors import WEIGHT_FILES
+from tinychat.errors import HubError, TinychatError
+from tinychat.json_file import one_line
+from tinychat.models.architectures import read_config
+
+# In order of preference; each pattern reaches the files that the index of that format lists.
+_WEIGHTS = (
+    ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
+)
+_SECONDS_FOR_A_LISTING = 30.0
+
+
+def fetch(repo_id: str, revision: str | None = None) -> Path:
+    """Download a checkpoint into the hub's own cache, only the files that are needed.
+
+    The configuration comes first, so that a model that is not supported is refused before its weights
+    are downloaded, and the weights last. Interrupted downloads are continued; what is in the cache needs no network.
+
+    Parameters
+    ----------
+    repo_id : str
+        As in "owner/name".
+    revision : str, optional
+        Branch, tag or commit; the main branch by default.
+
+    Returns
+    -------
+    Path
+        A checkpoint folder for `open_checkpoint`.
+
+    Raises
+    ------
+    HubError
+        If the hub cannot be reached, or has no such repository, revision or weights, or refuses access; if it
+        answers what no hub does, or plain http leads to another machine.
+    UnsupportedModelError, CheckpointError
+        As `read_config` does.
+    """
+    with checked_answers():
+        try:
+            return _fetch(repo_id, revision or "main")
+        except TinychatError:
+            raise
+        # The library lets through whatever its HTTP client raises, and that client has changed twice.
+        except Exception as error:
+            raise HubError(_explain(repo_id, revision, error)) from error
+
+
+def _fetch(repo_id: str, revision: str) -> Path:
+    names = _list_files(repo_id, revision)
+    if "config.json" not in names:
+        advice = _advice(repo_id)
+        raise HubError(f"{repo_id} has no config.json, so it is no checkpoint in the Hugging Face layout; {advice}")
+    folder = _download(repo_id, revision, ["config.json"])
+    read_config(folder / "config.json")
+    patterns = next((patterns for patterns in _WEIGHTS if names & set(patterns[:2])), None)
+    if patterns is None:
+        expected = ", ".join(WEIGHT_FILES)
+        raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
+    weights = sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
+    # The folder is named by its commit: all parts come from the same one.
+    return _download(repo_id, folder.name, [*(name for name in TEXT_FILES if name in names), *weights])
+
+
+def _list_files(repo_id: str, revision: str) -> set[str]:
+    """Return the names of a repository's files: of those in the cache where the hub does not answer."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        siblings = (
+            HfApi(endpoint=_endpoint()).model_info(repo_id, revision=revision, timeout=_SECONDS_FOR_A_LISTING).siblings
+        )
+    except (TinychatError, errors.RevisionNotFoundError):
+        raise
+    except Exception as error:
+        return _list_cached_files(repo_id, revision, error)
+    names = {file.rfilename for file in siblings or ()}
+    for name in names:
+        check_file_name(name)
+    return names
+
+
+def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[str]:
+    """Return the names of a repository's files in the cache, if its weights, which come last, are there."""
+    from huggingface_hub import errors, snapshot_download
+
+    with suppress(errors.LocalEntryNotFoundError):
+        names = set(os.listdir(snapshot_download(repo_id, revision=revision, local_files_only=True)))
+        if names & set(WEIGHT_FILES):
+            return names
+    if isinstance(reason, errors.HfHubHTTPError):
+        raise reason
+    raise errors.LocalEntryNotFoundError(str(reason)) from reason
+
+
+def _download(repo_id: str, revision: str, names: Iterable[str]) -> Path:
+    """Download what is not in the cache yet, one file after the other; return the folder of them all."""
+    from huggingface_hub import hf_hub_download
+
+    files = [hf_hub_download(repo_id, name, revision=revision, endpoint=_endpoint()) for name in names]
+    return Path(files[0]).parent
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _advice(repo_id: str) -> str:
+    # What else lies there was not asked for; such repositories say so in their names.
+    return GGUF if "gguf" in repo_id.lower() else "give the repository that it was made from"
+
+
+def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
+    from huggingface_hub import errors
+
+    name = one_line(repo_id)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.HFValidationError):
+        return f"{name!r} is no repo id; expected owner/name"
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        return f"{name} is gated: accept its terms on its page, then set HF_TOKEN to a token of your account"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{name} has no revision {one_line(str(revision))!r}"
+    if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
+        return f"{name} does not exist on the hub, or is private; check the spelling, or set HF_TOKEN"
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return f"{name} is not in the cache and the hub cannot be reached; check the network and HF_ENDPOINT"
+    reason = one_line(str(error)) or type(error).__name__
+    return f"{name} cannot be downloaded: {reason}; run the command again to continue"
+
+
+ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+# The client takes the first of these that is there for the name of the file.
+_ENTITY_TAGS = ("X-Linked-Etag", "ETag")
+_COMMIT = "X-Repo-Commit"
+
+
+@contextmanager
+def checked_answers() -> Iterator[None]:
+    """Check each request and each answer of the hub's client inside the block, those after a redirect too.
+
+    A `HubError` is raised inside the client for the first that is not as it must be.
+    """
+    # Imported here: it takes a while.
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils import _http
+
+    # Whoever uses this package may have set one of their own, for a proxy perhaps.
+    previous = _http._GLOBAL_CLIENT_FACTORY
+
+    def checking_client() -> Any:
+        client = previous()
+        hooks = client.event_hooks
+        client.event_hooks = {
+            "request": [_check_request, *hooks.get("request", [])],
+            "response": [_check_answer, *hooks.get("response", [])],
+        }
+        return client
+
+    set_client_factory(checking_client)
+    try:
+        yield
+    finally:
+        set_client_factory(previous)
+
+
+def check_file_name(name: str) -> None:
+    """Refuse the name of a file in a listing that could leave its folder, or write on a terminal.
+
+    Raises
+    ------
+    HubError
+    """
+    parts = name.split("/")
+    leaves = any(part in ("", ".", "..") for part in parts) or "\\" in name or ":" in parts[0]
+    if leaves or not name.isprintable():
+        raise HubError(f"the hub lists a file of the name {one_line(name, 60)!r}, which no file can have; refused")
+
+
+def _check_request(request: Any) -> None:
+    url = request.url
+    if url.scheme == "https" or _is_loopback(url.host) or os.environ.get(ALLOW_PLAIN_HTTP) == "1":
+        return
+    raise HubError(
+        f"{one_line(f'{url.scheme}://{url.host}')} is not encrypted, so anybody on the way could change the model; "
+        f"use https, or set {ALLOW_PLAIN_HTTP}=1 to take that risk"
+    )
+
+
+def _check_answer(response: Any) -> None:
+    """Check the headers that become names: on what `HEAD` says of a file, and a commit wherever it stands.
+
+    Other answers, as that of a content network after a redirect, may have any entity tag.
+    """
+    headers, names = response.headers, [_COMMIT]
+    if response.request.method == "HEAD" and response.status_code < 400:
+        names.append(next((tag for tag in _ENTITY_TAGS if headers.get(tag)), _COMMIT))
+    for name in names:
+        value = headers.get(name)
+        if value is not None and not _is_name(value.removeprefix("W/").strip('"')):
+            raise HubError(
+                f"{one_line(response.url.host)} answered with {name}: {one_line(value, 60)}, which no hub does; "
+                "refused: check HF_ENDPOINT and the network"
+            )
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and ".." not in text and text != "."
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

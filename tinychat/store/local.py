@@ -1,0 +1,190 @@
+"""The local store of converted models."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from tinychat.errors import CheckpointError, StoreError
+from tinychat.json_file import one_line, read_json_object
+from tinychat.user_folders import data_folder, make_folder
+
+MANIFEST = "tinychat.json"  # what makes a folder a converted model
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+SEE_MODELS = "; see `tinychat models`"
+_OTHER_HOME = "check its permissions, or set TINYCHAT_HOME to another folder"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """One line of the store: `bytes` is the size of its files; a source, method or quality that is unknown is empty."""
+
+    name: str
+    path: Path
+    bytes: int
+    source: str
+    quantization: str
+    quality: str = ""
+
+
+def store_folder() -> Path:
+    """Return the folder of all stored models: below $TINYCHAT_HOME, else where the system keeps user data.
+
+    Raises
+    ------
+    StoreError
+        If neither is known, as for a user without a home.
+    """
+    try:
+        return data_folder(os.environ) / "models"
+    except OSError as error:
+        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder where models are to be kept") from None
+
+
+def is_name(text: str) -> bool:
+    """Return whether a stored model can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def path_for(name: str) -> Path:
+    """Return where the model of this name is or will be.
+
+    Raises
+    ------
+    StoreError
+        If `name` could not be a file name everywhere, or would reach out of the store.
+    """
+    if not is_name(name) or name.endswith("."):
+        raise StoreError(f"{one_line(name, 60)!r} cannot name a model; use letters, digits, '.', '_' and '-' only")
+    return store_folder() / name
+
+
+def list_models() -> list[StoredModel]:
+    """List the converted models by name; folders that are none, such as unfinished ones, are left out."""
+    try:
+        paths = sorted(store_folder().iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{store_folder()} cannot be read: {error.strerror or error}; {_OTHER_HOME}") from None
+    return [_describe(path) for path in paths if is_name(path.name) and holds(path, MANIFEST)]
+
+
+def remove(name: str) -> None:
+    """Delete a model from the store.
+
+    Raises
+    ------
+    StoreError
+        If there is no such model, or it cannot be deleted.
+    """
+    path = path_for(name)
+    if not path.is_dir():
+        raise StoreError(f"the store holds no model {name!r}{suggestion(name) or SEE_MODELS}")
+    try:
+        if path.is_symlink():
+            path.unlink()
+            return
+        # The manifest goes first: a removal that is interrupted leaves no half model in the list.
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be deleted: {error.strerror or error}; check its permissions") from None
+
+
+def make_store() -> None:
+    """Make the store's folder, and try whether models can be written there: before hours of downloading.
+
+    Raises
+    ------
+    StoreError
+        If they cannot.
+    """
+    # Imported here: the light commands write nothing.
+    from tempfile import TemporaryFile
+
+    folder = store_folder()
+    try:
+        make_folder(folder)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written: {error.strerror or error}; {_OTHER_HOME}") from None
+
+
+def holds(folder: Path, file_name: str) -> bool:
+    """Return whether a folder has a file of this name; no path is too strange to ask."""
+    return os.path.isfile(folder / file_name)
+
+
+def _describe(path: Path) -> StoredModel:
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    try:
+        manifest = read_json_object(path / MANIFEST)
+    except CheckpointError:
+        manifest = {}
+    quantization = manifest.get("quantization")
+    method = quantization.get("method") if isinstance(quantization, dict) else None
+    quality = _short(certificate_texts(manifest))
+    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), _as_text(method), quality)
+
+
+def certificate_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
+    """Return what a manifest's certificate says of each text: numbers by name; nothing where it has none."""
+    certificate = manifest.get("certificate")
+    texts = certificate.get("texts") if isinstance(certificate, dict) else None
+    if not isinstance(texts, dict):
+        return {}
+    return {
+        one_line(name, 40): {key: float(n) for key, n in entry.items() if isinstance(n, int | float)}
+        for name, entry in texts.items()
+        if isinstance(entry, dict)
+    }
+
+
+def certificate_lines(folder: Path) -> list[str]:
+    """Return the certificate of a model folder in lines to read; none where it has none.
+
+    Raises
+    ------
+    CheckpointError
+        If its manifest is damaged.
+    """
+    manifest = read_json_object(folder / MANIFEST)
+    texts = certificate_texts(manifest)
+    lines = [
+        f"{name}: KL {entry.get('kl', 0):.4f} to the checkpoint in float32, same top token {entry.get('top1', 0):.1%}, "
+        f"perplexity {entry.get('perplexity', 0):.2f} ({entry.get('source_perplexity', 0):.2f}), "
+        f"{entry.get('tokens', 0):.0f} tokens"
+        for name, entry in texts.items()
+    ]
+    certificate = manifest.get("certificate")
+    if lines and isinstance(certificate, dict):
+        if isinstance(bits := certificate.get("bits_per_weight"), int | float):
+            lines.append(f"{bits:.2f} bits a weight")
+        worst = certificate.get("worst")
+        if isinstance(worst, dict) and worst:
+            parts = [f"{one_line(name, 40)} {error:.1%}" for name, error in worst.items() if isinstance(error, float)]
+            lines.append(f"largest errors of outputs: {', '.join(parts)}")
+    return lines
+
+
+def _short(texts: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the mean KL over a certificate's tokens."""
+    tokens = sum(entry.get("tokens", 0.0) for entry in texts.values())
+    if tokens <= 0:
+        return ""
+    return f"KL {sum(entry.get('kl', 0.0) * entry.get('tokens', 0.0) for entry in texts.values()) / tokens:.3f}"
+
+
+def _as_text(value: object) -> str:
+    return one_line(value) if isinstance(value, str) else ""
+
+
+def suggestion(name: str) -> str:
+    """Return what to add to an error about a name that no model has: the nearest one, if one is near."""
+    close = get_close_matches(name, [model.name for model in list_models()], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,135 @@
+"""What the MODEL of a command stands for: a folder, a name of the store, a repository, or the bundled demo model."""
+
+import os
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from tinychat.checkpoint.gguf import ADVICE, is_gguf
+from tinychat.errors import StoreError
+from tinychat.json_file import one_line
+from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, path_for, suggestion
+
+_REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+# Beside the package in a source tree, inside it when installed from a wheel.
+_PACKAGE = Path(__file__).parents[1]
+_DEMO = "demo"
+_DEMO_FOLDERS = (_PACKAGE / "weights" / _DEMO, _PACKAGE.parent / "weights" / _DEMO)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """What a MODEL argument stands for.
+
+    Attributes
+    ----------
+    kind : str
+        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder
+        still to be converted; "repository", one still to be downloaded and converted.
+    source : str
+        The folder, or for a repository its id.
+    path : Path
+        The model folder: where it is ("folder", "stored"), or where its conversion belongs.
+    """
+
+    kind: Literal["folder", "stored", "checkpoint", "repository"]
+    source: str
+    path: Path
+
+
+def find(model: str) -> ModelReference:
+    """Find out what a MODEL argument is: as `resolve` does, "demo" being the demo model where nothing else is.
+
+    Raises
+    ------
+    StoreError
+        If it is nothing.
+    """
+    try:
+        return resolve(model)
+    except StoreError:
+        if model != _DEMO:
+            raise
+        folder = demo_model()
+        return ModelReference("folder", str(folder), folder)
+
+
+def resolve(model: str) -> ModelReference:
+    """Find out what a MODEL argument is: folders first, then names of the store, then repo ids.
+
+    Raises
+    ------
+    StoreError
+        If it is none of them.
+    """
+    # os.path, since pathlib raises for names that no file system can have and users that do not exist.
+    folder = Path(os.path.expanduser(model))
+    if holds(folder, MANIFEST):
+        return ModelReference("folder", str(folder), folder)
+    if holds(folder, "config.json"):
+        return _converted_or("checkpoint", str(folder), _name_of_folder(folder))
+    if is_name(model) and holds(path_for(model), MANIFEST):
+        return ModelReference("stored", model, path_for(model))
+    if is_gguf(folder):
+        raise StoreError(f"{folder}: {ADVICE}")
+    if os.path.isdir(folder):
+        raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is no model folder")
+    if os.path.exists(folder):
+        raise StoreError(f"{one_line(model)} is a file; expected a folder, a stored name or a repo id")
+    if _is_repo_id(model):
+        return repository(model)
+    raise StoreError(
+        f"{one_line(model)!r} is no folder, no model in the store and no repo id{suggestion(model) or SEE_MODELS}"
+    )
+
+
+def repository(repo_id: str) -> ModelReference:
+    """Point to a repository of the hub, whatever folders there are, or to its conversion in the store.
+
+    Raises
+    ------
+    StoreError
+        If `repo_id` is none.
+    """
+    if not _is_repo_id(repo_id):
+        raise StoreError(f"{one_line(repo_id, 60)} is no repo id: give one of the form owner/name")
+    return _converted_or("repository", repo_id, repo_id.replace("/", "--"))
+
+
+def demo_model() -> Path:
+    """Return the folder of the bundled demo model.
+
+    Raises
+    ------
+    StoreError
+        If this installation has none.
+    """
+    for folder in _DEMO_FOLDERS:
+        if (folder / MANIFEST).is_file():
+            return folder
+    raise StoreError("no demo model is installed: name a model folder, a Hugging Face folder or a repo id")
+
+
+def _is_repo_id(text: str) -> bool:
+    return _REPO_ID.fullmatch(text) is not None and ".." not in text
+
+
+def _converted_or(kind: Literal["checkpoint", "repository"], source: str, name: str) -> ModelReference:
+    """Point to the conversion in the store where there is one already."""
+    path = path_for(name)
+    return ModelReference("stored" if holds(path, MANIFEST) else kind, source, path)
+
+
+def _name_of_folder(folder: Path) -> str:
+    """Name a conversion by folder and location, since many checkpoints lie in folders of the same name.
+
+    Sizes and time stamps of its files take part, so that a checkpoint that was changed is converted again.
+    """
+    place = folder.resolve()
+    files = sorted((file.name, file.stat()) for file in place.iterdir() if file.is_file())
+    stamps = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
+    digest = sha256(f"{place}{stamps}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:100]
+    return f"{stem or 'checkpoint'}-{digest}"

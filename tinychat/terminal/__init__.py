@@ -1,0 +1,1 @@
+"""What a person types and sees: line editing and keys, drawing, markdown, the clipboard."""

@@ -1,0 +1,179 @@
+"""Where the person's messages come from: a terminal with line editing, or plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from tinychat.errors import SettingError
+from tinychat.terminal.safe_text import safe_text
+
+if TYPE_CHECKING:
+    from tinychat.terminal.line_editor import TerminalInput
+
+PROMPT, CONTINUATION = "> ", "  "
+
+
+def is_command(line: str) -> bool:
+    """Return whether `line` is meant for the chat program; a space before the slash makes it a message."""
+    return line.startswith("/")
+
+
+def as_message(text: str) -> str:
+    """Return `text`, behind a space if it would be read as a command."""
+    return f" {text}" if is_command(text) else text
+
+
+def _no_candidates(_line: str) -> list[str]:
+    return []
+
+
+def _no_bar(_width: int) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class InputPrompt:
+    """What one reading of a message begins with and shows.
+
+    Attributes
+    ----------
+    text : str
+        What the person finds typed already.
+    multiline : bool
+        Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
+    complete : callable
+        Candidates for the last word of a line that begins with "/".
+    bar : callable
+        The status line below the prompt, for a width in columns.
+    """
+
+    text: str = ""
+    multiline: bool = False
+    complete: Callable[[str], list[str]] = _no_candidates
+    bar: Callable[[int], str] = _no_bar
+
+
+class LineDiscarded(KeyboardInterrupt):
+    """Ctrl-C threw away a line that held text."""
+
+
+class LineInput(Protocol):
+    """A source of messages."""
+
+    interactive: bool
+
+    def read(self, prompt: InputPrompt) -> str:
+        """Return the next message: a line without its end, or what is fenced by three quotation marks.
+
+        Raises
+        ------
+        EOFError
+            At the end of the input.
+        KeyboardInterrupt
+            If Ctrl-C was pressed; the line is lost.
+        """
+        ...
+
+
+class PlainInput:
+    """Lines of a file, a pipe or a terminal without editing."""
+
+    interactive = False
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> PlainInput:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def read(self, _prompt: InputPrompt) -> str:
+        """Return the next message; see `LineInput`.
+
+        Raises
+        ------
+        EOFError
+            At the end of the stream.
+        SettingError
+            If the stream is not UTF-8.
+        """
+        text = self._line()
+        if not text:
+            raise EOFError
+        while is_open(text):
+            line = self._line()
+            if not line:
+                break
+            text += line
+        return text.rstrip("\r\n")
+
+    def _line(self) -> str:
+        try:
+            return self._stream.readline()
+        except UnicodeDecodeError as error:
+            raise SettingError(f"the input is not valid UTF-8 ({error.reason}): convert it first") from error
+
+
+class DumbTerminalInput(PlainInput):
+    """A prompt without line editing, for terminals that know no escape codes."""
+
+    interactive = True
+
+    def __init__(self, stream: TextIO, terminal: TextIO) -> None:
+        super().__init__(stream)
+        self._terminal = terminal
+        self._mark = PROMPT
+
+    def read(self, prompt: InputPrompt) -> str:
+        """Return the next message; see `LineInput`. A text to begin with can only be shown."""
+        if prompt.text:
+            self._terminal.write(safe_text(prompt.text) + "\n")
+        self._mark = PROMPT
+        return super().read(prompt)
+
+    def _line(self) -> str:
+        self._terminal.write(self._mark)
+        self._terminal.flush()
+        self._mark = CONTINUATION
+        return super()._line()
+
+
+def open_input(
+    stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]
+) -> PlainInput | TerminalInput:
+    """Return a prompt when stdin and stdout are terminals, else plain lines.
+
+    Enter it before anything that takes time: from then on, keys that are typed while no prompt is
+    shown wait for the next one.
+
+    The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
+    text only. TERM=dumb in `environment` means a prompt without line editing.
+    """
+    if not (stdin.isatty() and stdout.isatty()):
+        return PlainInput(stdin)
+    terminal = stderr if stderr.isatty() else stdout
+    if environment.get("TERM") == "dumb":
+        return DumbTerminalInput(stdin, terminal)
+    # Imported here: only a real terminal needs it, and it takes a tenth of a second.
+    from tinychat.terminal.line_editor import TerminalInput
+
+    return TerminalInput(stdin, terminal, environment)
+
+
+FENCE = '"""'
+
+
+def is_open(text: str) -> bool:
+    """Return whether `text` begins with a fence that is not closed yet."""
+    return text.startswith(FENCE) and not (len(text) >= 2 * len(FENCE) and text.rstrip().endswith(FENCE))
+
+
+def unfence(text: str) -> str:
+    """Return what stands between the fences, or `text` itself where there are none."""
+    if not text.startswith(FENCE):
+        return text
+    return text.removeprefix(FENCE).rstrip().removesuffix(FENCE).strip("\n")

@@ -1,0 +1,210 @@
+"""Markdown for a terminal: a growing text is cut into blocks, and each block becomes lines."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.text import Text
+
+from tinychat.terminal.safe_text import safe_text
+
+# Without HTML: its tags are shown as the text that they are, instead of vanishing.
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_CODE_THEME = "ansi_dark"
+_NO_LEXER = "text"
+# Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
+_LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
+
+
+class _LeftHeading(Heading):
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Highlighter:
+    """Colours code until it takes too long: some lexers need the cube of a text's length, or worse.
+
+    A text is tried in steps, so that a lexer is found slow before it is too slow. A text that grows from one
+    drawing to the next is such steps already.
+    """
+
+    def __init__(self) -> None:
+        self._is_slow = False
+        self._drawn: dict[str, str] = {}
+
+    def render(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
+        """Return code as segments, in colours if the lexer is quick."""
+        if len(code) > _LONGEST_HIGHLIGHTED:
+            return self._rendered(code, _NO_LEXER, console, options)
+        drawn = self._drawn.get(lexer, "")
+        length = max(_FIRST_STEP, int(_STEP * len(drawn)) if code.startswith(drawn) else 0)
+        while length < len(code) and not self._is_slow:
+            self._rendered(code[:length], lexer, console, options)
+            length = int(_STEP * length)
+        self._drawn[lexer] = code
+        return self._rendered(code, _NO_LEXER if self._is_slow else lexer, console, options)
+
+    def _rendered(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
+        begun = perf_counter()
+        # Colours of the terminal's own palette: they suit a dark ground and a light one.
+        syntax = Syntax(code, lexer, theme=_CODE_THEME, word_wrap=True, padding=(0, 2), background_color="default")
+        segments = [*console.render(syntax, options)]
+        self._is_slow |= lexer != _NO_LEXER and perf_counter() - begun > _SLOW_SECONDS
+        return segments
+
+
+class _IndentedCode(CodeBlock):
+    highlighter: _Highlighter
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _IndentedCode:
+        block = cls(token.info.partition(" ")[0] or _NO_LEXER, markdown.code_theme)
+        assert isinstance(markdown, _ChatMarkdown)
+        block.highlighter = markdown.highlighter
+        return block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.highlighter.render(str(self.text).rstrip(), self.lexer_name, console, options)
+
+
+class _ChatMarkdown(Markdown):
+    elements: ClassVar = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _IndentedCode,
+        "code_block": _IndentedCode,
+    }
+
+    def __init__(self, text: str, highlighter: _Highlighter) -> None:
+        # No hyperlinks: they would be escape codes whose content a model chose.
+        super().__init__("", code_theme=_CODE_THEME, hyperlinks=False)
+        self.highlighter = highlighter
+        self.parsed = _PARSER.parse(text)
+        _keep_line_ends(self.parsed)
+
+
+class BlockPainter:
+    """Turns blocks into styled lines.
+
+    Parameters
+    ----------
+    console : Console
+        Says which styles the terminal has; nothing is written to it.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._highlighter = _Highlighter()
+
+    def lines(self, block: str, width: int) -> list[str]:
+        """Return the lines of `block`, none wider than `width` columns, with escape codes for styles only."""
+        # Before the drawing, so that widths are right; once more after it, for what entities stand for.
+        block = safe_text(block)
+        # A block may render to nothing, as the definition of a link does; its text is shown then.
+        return self._lines(_ChatMarkdown(block, self._highlighter), width) or self._lines(Text(block), width)
+
+    def _lines(self, content: _ChatMarkdown | Text, width: int) -> list[str]:
+        options = self._console.options.update(width=width, height=None)
+        rendered = self._console.render_lines(content, options, pad=False)
+        return _without_blank_ends([self._line(segments) for segments in rendered])
+
+    def _line(self, segments: list[Segment]) -> str:
+        shown = [segment for segment in segments if not segment.control]
+        while shown and not shown[-1].text.strip():
+            shown.pop()
+        if shown:
+            shown[-1] = shown[-1]._replace(text=shown[-1].text.rstrip())
+        return "".join(self._styled(segment) for segment in shown)
+
+    def _styled(self, segment: Segment) -> str:
+        text = safe_text(segment.text)
+        name = self._console.color_system
+        return segment.style.render(text, color_system=COLOR_SYSTEMS[name]) if segment.style and name else text
+
+
+def _keep_line_ends(tokens: list[Token]) -> None:
+    """Show a line end as one: models break the lines of verses and addresses without markdown's two spaces."""
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+
+
+def _without_blank_ends(lines: list[str]) -> list[str]:
+    filled = [number for number, line in enumerate(lines) if line]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+_FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
+
+
+class Blocks:
+    """The text of one reply: finished blocks are handed out once, the open one stays.
+
+    A block ends at a blank line before a line that is not indented, or at the end of a code fence that
+    is not indented. Each line is looked at once.
+
+    Attributes
+    ----------
+    open : str
+        What belongs to no finished block yet.
+    """
+
+    def __init__(self) -> None:
+        self.open = ""
+        self._scanned = 0
+        self._fence = ""
+        self._after_blank = False
+
+    def feed(self, text: str) -> list[str]:
+        """Add `text` and return the blocks that are finished by it, blank lines around them removed."""
+        self.open += text
+        finished = []
+        while (end := self._next_end()) is not None:
+            block, self.open = self.open[:end], self.open[end:]
+            self._scanned = 0
+            if block.strip():
+                finished.append(block.rstrip().lstrip("\n"))
+        return finished
+
+    def _next_end(self) -> int | None:
+        """Read on, line by line, to the end of the first block."""
+        while self._scanned < len(self.open):
+            start = self._scanned
+            if self._after_blank and not self._fence and not self.open[start].isspace():
+                self._after_blank = False
+                if start:
+                    return start
+            newline = self.open.find("\n", start)
+            if newline < 0:
+                return None
+            self._scanned = newline + 1
+            line = self.open[start:newline]
+            self._after_blank = not line.strip()
+            if self._closes_fence(line) and not line.startswith(" "):
+                return self._scanned
+        return None
+
+    def _closes_fence(self, line: str) -> bool:
+        """Follow code fences over `line`, and return whether it ends one."""
+        found = _FENCE.fullmatch(line.rstrip())
+        if found is None:
+            return False
+        marks, after = found.groups()
+        if not self._fence:
+            # Backticks after backticks are code within a line, no fence.
+            self._fence = "" if marks[0] == "`" and "`" in after else marks
+            return False
+        if after or not marks.startswith(self._fence):
+            return False
+        self._fence = ""
+        return True

@@ -1,0 +1,113 @@
+"""A reply drawn as markdown while it is written, its thinking dimmed or folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import TextIO
+
+from rich.console import Console
+
+from tinychat.terminal.live_block import LiveBlock, TerminalSize
+from tinychat.terminal.markdown import BlockPainter, Blocks
+from tinychat.terminal.safe_text import safe_text
+from tinychat.text.think_sections import ThinkSections
+
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+# Drawing must not slow the model down: at most this often, and for a twentieth of the time.
+_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING = 0.05, 19.0
+
+
+class MarkdownReply:
+    """Draws one reply: finished blocks once, the open one anew a few times a second.
+
+    Parameters
+    ----------
+    out : text stream
+        A terminal that knows escape codes.
+    size : callable
+        Tells the terminal's size.
+    environment : mapping
+        TERM, COLORTERM and NO_COLOR are read.
+    on_folded : callable, optional
+        Called with the number of characters thought so far and whether that is all, instead of showing them.
+    clock : callable
+        Seconds.
+    thinking : bool
+        Whether the reply begins inside its think section.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        size: TerminalSize,
+        environment: Mapping[str, str],
+        on_folded: Callable[[int, bool], None] | None = None,
+        clock: Callable[[], float] = perf_counter,
+        thinking: bool = False,
+    ) -> None:
+        self._out, self._size, self._clock, self._on_folded = out, size, clock, on_folded
+        self._has_style = not environment.get("NO_COLOR")
+        self._painter = BlockPainter(_console(out, environment, self._has_style))
+        self._live = LiveBlock(out.write, size)
+        self._sections, self._blocks = ThinkSections(thinking), Blocks()
+        self._thought = 0
+        self._thinking_line_end = True
+        self._next_drawing = 0.0
+
+    def feed(self, text: str) -> None:
+        """Take the next piece, and draw if the last time is long enough ago."""
+        for part in self._sections.feed(text):
+            self._add(part.text, part.thinking)
+        if self._blocks.open.strip() and self._clock() >= self._next_drawing:
+            self._draw()
+        self._out.flush()
+
+    def finish(self) -> None:
+        """Draw what has not been drawn yet and end the line; a piece fed later begins a new block."""
+        for part in self._sections.finish():
+            self._add(part.text, part.thinking)
+        self._end_thinking()
+        block, self._blocks = self._blocks.open.strip("\n"), Blocks()
+        if block.strip():
+            self._live.finish(self._painted(block))
+        self._out.flush()
+
+    def _add(self, text: str, thinking: bool) -> None:
+        if thinking:
+            self._think(text)
+            return
+        self._end_thinking()
+        for block in self._blocks.feed(text):
+            self._live.finish(self._painted(block))
+
+    def _think(self, text: str) -> None:
+        self._thought += len(text)
+        if self._on_folded is not None:
+            self._on_folded(self._thought, False)
+            return
+        shown = safe_text(text)
+        self._out.write(f"{_DIM}{shown}{_RESET}" if self._has_style else shown)
+        self._thinking_line_end = text.endswith("\n")
+
+    def _end_thinking(self) -> None:
+        if self._thought and self._on_folded is not None:
+            self._on_folded(self._thought, True)
+        elif self._thought:
+            self._out.write("\n" if self._thinking_line_end else "\n\n")
+        self._thought = 0
+
+    def _draw(self) -> None:
+        begun = self._clock()
+        self._live.show(self._painted(self._blocks.open.rstrip().lstrip("\n")))
+        ended = self._clock()
+        self._next_drawing = ended + max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING * (ended - begun))
+
+    def _painted(self, block: str) -> list[str]:
+        return self._painter.lines(block, self._size()[0])
+
+
+def _console(out: TextIO, environment: Mapping[str, str], has_style: bool) -> Console:
+    if has_style:
+        return Console(file=out, force_terminal=True, _environ=environment)
+    return Console(file=out, force_terminal=True, color_system=None, no_color=True, _environ=environment)

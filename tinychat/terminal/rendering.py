@@ -1,0 +1,251 @@
+"""Everything that is drawn: the model's text on stdout, all else on stderr, and the line below the prompt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol, TextIO
+
+from tinychat.generate.reply import FinishReason, Summary
+from tinychat.terminal.clipboard import offer_to_terminal
+from tinychat.terminal.safe_text import safe_text
+
+_DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
+
+_USUAL_SIZE = (80, 24)
+_METER_CELLS = 10
+
+# Shorter prompts are read before the eye has found the line.
+_STATUS_FROM_TOKENS = 64
+
+_ENDINGS: Mapping[FinishReason, str] = {
+    "stop": "",
+    "stop_string": "stop text met",
+    "length": "cut at the token limit",
+    "context": "the context is full",
+    "interrupted": "stopped",
+}
+
+_CUTS: Mapping[FinishReason, str] = {
+    "length": "the reply is cut at the token limit: --max-tokens sets another",
+    "context": "the reply is cut: the context is full, and --context asks for a larger one",
+}
+
+
+class ReplyView(Protocol):
+    """A reply being drawn."""
+
+    def feed(self, text: str) -> None:
+        """Take the next piece."""
+        ...
+
+    def finish(self) -> None:
+        """Draw all that is left, and end the line."""
+        ...
+
+
+class PlainReply:
+    """Writes a reply as it comes: to a file or pipe unchanged, to a terminal without control characters."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_terminal = out.isatty()
+        self._at_line_start = True
+
+    def feed(self, text: str) -> None:
+        """Write the next piece."""
+        self._out.write(safe_text(text) if self._is_terminal else text)
+        self._out.flush()
+        self._at_line_start = text.endswith("\n")
+
+    def finish(self) -> None:
+        """End the line that was begun."""
+        if not self._at_line_start:
+            self._out.write("\n")
+            self._out.flush()
+            self._at_line_start = True
+
+
+class Renderer:
+    """Draws a conversation on two text streams.
+
+    Parameters
+    ----------
+    out : text stream
+        Gets the model's text: drawn as markdown on a terminal, else as it is.
+    err : text stream
+        Gets status lines, notices and errors.
+    environment : mapping
+        Environment variables; NO_COLOR, TERM and COLORTERM are read.
+    plain : bool
+        Show the model's text as it is on terminals too.
+
+    Attributes
+    ----------
+    show_thinking : bool
+        Whether the think section of a reply is drawn, or folded into a line.
+    starts_thinking : bool
+        Whether replies begin inside their think section, which the chat template opened.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str], plain: bool = False) -> None:
+        dumb = environment.get("TERM", "") == "dumb"
+        self.show_thinking = True
+        self.starts_thinking = False
+        self._out, self._err, self._environment = out, err, environment
+        self._draws_markdown = out.isatty() and not dumb and not plain
+        self._err_is_terminal = err.isatty()
+        self._can_erase = self._err_is_terminal and not dumb
+        self._can_style = self._can_erase and not environment.get("NO_COLOR")
+        self._status_shown = False
+        self._reply: ReplyView | None = None
+
+    def prefill_progress(self, done: int, total: int) -> None:
+        """Show how much of the prompt has been read; nothing where the line could not be erased."""
+        if total >= _STATUS_FROM_TOKENS:
+            self._draw_status(f"reading the prompt {100 * done // total} %")
+
+    def text(self, text: str) -> None:
+        """Draw a piece of the reply."""
+        if not text:
+            return
+        if self._reply is None:
+            self.clear_status()
+            self._reply = self._begin_reply()
+        self._reply.feed(text)
+
+    def end_reply(self) -> None:
+        """Draw what is left of the reply and end its line."""
+        self.clear_status()
+        if self._reply is not None:
+            self._reply.finish()
+            self._reply = None
+
+    def summary(self, summary: Summary) -> None:
+        """Say in a dim line what the reply took; where nobody watches, only that it was cut."""
+        if self._err_is_terminal:
+            line = summary_line(summary, terminal_size(self._err)[0])
+            self._write_err(self._styled(_DIM, line) + "\n")
+        elif summary.finish_reason in _CUTS:
+            self._write_err(f"{_CUTS[summary.finish_reason]}\n")
+
+    def notice(self, text: str) -> None:
+        """Write a line for the person on stderr; a reply that is being drawn goes on below it."""
+        self.clear_status()
+        if self._reply is not None:
+            self._reply.finish()
+        self._write_err(safe_text(text) + "\n")
+
+    def offer_to_terminal(self, text: str) -> bool:
+        """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
+        return self._can_erase and offer_to_terminal(text, self._err)
+
+    def banner(self, name: str, hint: str) -> None:
+        """Say which model listens and how to leave."""
+        self._write_err(f"{self._styled(_BOLD, safe_text(name))} {self._styled(_DIM, hint)}\n")
+
+    def error(self, text: str) -> None:
+        """Write one line that says what is wrong."""
+        self.notice(f"error: {text}")
+
+    def clear_status(self) -> None:
+        """Erase the status line, if one is shown."""
+        if self._status_shown:
+            self._write_err(_ERASE_LINE)
+            self._status_shown = False
+
+    def _begin_reply(self) -> ReplyView:
+        if not self._draws_markdown:
+            return PlainReply(self._out)
+        # Imported here: only a terminal needs it, and it takes a tenth of a second.
+        from tinychat.terminal.markdown_reply import MarkdownReply
+
+        on_folded = None if self.show_thinking else self._show_folded
+        size = partial(terminal_size, self._out)
+        return MarkdownReply(self._out, size, self._environment, on_folded, thinking=self.starts_thinking)
+
+    def _show_folded(self, characters: int, ended: bool) -> None:
+        if not ended:
+            self._draw_status(f"thinking, {characters} characters")
+            return
+        self.clear_status()
+        if self._err_is_terminal:
+            line = f"thought {characters} characters; /set think show unfolds the next"
+            self._write_err(self._styled(_DIM, line) + "\n")
+
+    def _draw_status(self, text: str) -> None:
+        if self._can_erase:
+            self._write_err(_ERASE_LINE + self._styled(_DIM, text))
+            self._status_shown = True
+
+    def _styled(self, style: str, text: str) -> str:
+        return f"{style}{text}{_RESET}" if self._can_style else text
+
+    def _write_err(self, text: str) -> None:
+        self._err.write(text)
+        self._err.flush()
+
+
+def summary_line(summary: Summary, width: int | None = None) -> str:
+    """Return counts, rates and the end of a run; the prompt's are left out where `width` columns are too few."""
+    written = [
+        f"{summary.new_tokens} tokens",
+        f"{summary.decode_rate:.1f} tok/s",
+        f"first token after {summary.first_token_seconds:.2f} s",
+    ]
+    read = [
+        f"prompt {summary.prompt_tokens} tokens at {summary.prefill_rate:.0f} tok/s",
+        f"{summary.reused_tokens} reused" if summary.reused_tokens else "",
+    ]
+    ending = _ENDINGS[summary.finish_reason]
+    whole = ", ".join(part for part in [*written, *read, ending] if part)
+    if width is None or len(whole) < width:
+        return whole
+    return ", ".join(part for part in [*written, ending] if part)
+
+
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return columns and rows of the terminal behind `stream`, or what is usual."""
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return _USUAL_SIZE
+    return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]
+
+
+def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: Summary | None, width: int) -> str:
+    """Return the line below the prompt; what does not fit is left out, least needed first.
+
+    Parameters
+    ----------
+    name : str
+        What the model is called.
+    used, size : int
+        Tokens that the conversation takes, and those that the context holds.
+    attached : sequence of str
+        Names of what goes with the next message.
+    last : Summary, optional
+        What the last reply took.
+    width : int
+        Columns of the terminal.
+    """
+    context = f"context {used}/{size}"
+    meter = _meter(used / size)
+    rate = f"{last.decode_rate:.1f} tok/s" if last is not None and last.new_tokens else ""
+    names, count = (f"attached: {what}" if attached else "" for what in (", ".join(attached), len(attached)))
+    variants = (
+        [name, f"{context} {meter}", names, rate],
+        [name, f"{context} {meter}", count, rate],
+        [name, context, count, rate],
+        [context, count, rate],
+        [context, count],
+        [f"{used}/{size}{f' +{len(attached)}' if attached else ''}"],
+    )
+    lines = (" · ".join(part for part in parts if part) for parts in variants)
+    return next((line for line in lines if len(line) < width), f"{used}/{size}")
+
+
+def _meter(share: float) -> str:
+    filled = round(_METER_CELLS * min(share, 1.0))
+    return "▰" * filled + "▱" * (_METER_CELLS - filled)
