@@ -144,11 +144,13 @@ def check_checkpoint(folder: Path) -> None:
         If its tokenizer or its chat template cannot be used.
     """
     from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.json_file import each_file_once
     from tinychat.text.template import load_template
     from tinychat.text.tokenizer import load_tokenizer
 
-    open_checkpoint(folder)
-    load_template(folder, load_tokenizer(folder))
+    with each_file_once():
+        open_checkpoint(folder)
+        load_template(folder, load_tokenizer(folder))
 
 
 def load(

@@ -12,14 +12,11 @@ from pathlib import Path
 from tinychat.errors import TinychatError
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
-from tinychat.models.layout import LANES, Quantization, padded, tensor_specs
+from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.local import certificate_lines, list_models, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
 
-# See `tinychat.kernels.kv`: bytes of a number, and of the two scales that a head keeps for each position.
-_NUMBER_BYTES = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}
-_SCALE_BYTES = {"int8": 8}
 # Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
 _PROGRAM_BYTES = 300 << 20
 
@@ -141,6 +138,7 @@ def _examine_text(findings: Findings, folder: Path) -> None:
 def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
+    from tinychat.engine.cache import KVCache
     from tinychat.engine.context import DEFAULT_CONTEXT, check_context
     from tinychat.engine.loading import usual_kv
 
@@ -149,7 +147,7 @@ def _add_sizes(
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
     kv = kv or usual_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
-    cache = cache_bytes(config, context, kv)
+    cache = context * KVCache(config, 1, kv).bytes_per_position
     needed = weights + cache + _PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     findings.add("weights", f"{_size(weights)} in {quantization.method}")
@@ -162,13 +160,6 @@ def _add_sizes(
             f"the model needs up to {_size(needed)} and {_size(free)} are available: "
             "close other programs, or chat with a smaller --context or with --kv int8"
         )
-
-
-def cache_bytes(config: ModelConfig, positions: int, kv: str) -> int:
-    """Return the size of a KV cache of one of its types: see `tinychat.engine.cache`."""
-    numbers = config.head_dim + padded(config.head_dim, LANES)
-    head_bytes = numbers * _NUMBER_BYTES[kv] + _SCALE_BYTES.get(kv, 0)
-    return config.num_hidden_layers * config.num_key_value_heads * positions * head_bytes
 
 
 def _folder_bytes(folders: list[Path]) -> int:

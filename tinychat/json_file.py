@@ -1,13 +1,36 @@
 """JSON files that other programs wrote: read whole, with every failure turned into one line."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-from tinychat.errors import CheckpointError
+from tinychat.errors import CheckpointError, TextError
 from tinychat.files import read_small
 
 # The largest index of a published checkpoint has nine megabytes; a byte of JSON may become thirty in memory.
 MAX_BYTES = 16 << 20
+
+_read: ContextVar[dict[Path, bytes] | None] = ContextVar("_read", default=None)
+"""What was read within `each_file_once`; None outside of it."""
+
+
+@contextmanager
+def each_file_once() -> Iterator[None]:
+    """Read each file once within the block: all who ask for it see the same text, even if it is replaced meanwhile.
+
+    Several parts of a model are described by the same small files: ``config.json`` by its shapes, its tokenizer and the
+    ends of its replies.
+    """
+    if _read.get() is not None:
+        yield
+        return
+    token = _read.set({})
+    try:
+        yield
+    finally:
+        _read.reset(token)
 
 
 def read_json_object(path: Path) -> dict[str, object]:
@@ -24,11 +47,34 @@ def read_json_object(path: Path) -> dict[str, object]:
         If the file cannot be read, or is not a JSON object.
     """
     try:
-        return parse_json_object(read_small(path, MAX_BYTES), str(path))
+        return parse_json_object(_bytes_of(path), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_settings(path: Path) -> dict[str, object]:
+    """Read a JSON object that comes with a tokenizer, or return an empty one where there is no such file.
+
+    Unlike `read_json_object` it takes the last of two equal keys, as the libraries do that such files are written for.
+
+    Raises
+    ------
+    TextError
+        If the file is too large, is not JSON, or holds something else than an object.
+    """
+    try:
+        value = json.loads(_bytes_of(path).decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch it again") from None
+    except (ValueError, RecursionError) as error:
+        raise TextError(f"{path}: cannot be read as JSON ({type(error).__name__}); fetch it again") from error
+    if not isinstance(value, dict):
+        raise TextError(f"{path}: holds no JSON object; fetch it again")
+    return value
 
 
 def parse_json_object(data: bytes, source: str) -> dict[str, object]:
@@ -54,6 +100,15 @@ def one_line(text: str, limit: int = 120) -> str:
     """Return `text` with line breaks and control characters escaped, cut to `limit` characters."""
     safe = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 3] + "..."
+
+
+def _bytes_of(path: Path) -> bytes:
+    seen = _read.get()
+    if seen is None:
+        return read_small(path, MAX_BYTES)
+    if path not in seen:
+        seen[path] = read_small(path, MAX_BYTES)
+    return seen[path]
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

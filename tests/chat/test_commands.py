@@ -343,7 +343,7 @@ def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
 def test_context_counts_what_the_model_sees():
     loop = loop_after(*TWO_TURNS, system="Be kind.")
     lines = loop.run("/context").splitlines()
-    assert lines[0].startswith("25 of 256 tokens in use, 231 left; when full: stop")
+    assert lines[0].startswith("23 of 256 tokens in use, 233 left; when full: stop")
     assert lines[1:] == [
         "     8  system     Be kind.",
         "     3  user       one",

@@ -160,3 +160,17 @@ def test_a_seeded_conversation_repeats_but_regenerates_differently():
 def test_out_of_range_sampling_is_refused_at_once():
     with pytest.raises(SettingError, match=r"^top_p must be between"):
         Chat(fake_model(Continuation({})), top_p=3.0)
+
+
+def test_the_tokens_in_use_are_those_of_prompt_and_reply_until_something_changes():
+    chat = chat_with("Hello!", "Fine.")
+    assert chat.tokens_in_use() == 0
+    chat.say("hi")
+    assert chat.tokens_in_use() == len(chat.model.sequence.ids) == len([BOS, USER, *b"hi", ASSISTANT, *b"Hello!"])
+    chat.system = "Be nice."
+    rendered = len([BOS, SYSTEM, *b"Be nice.", USER, *b"hi", ASSISTANT, *b"Hello!", EOS, ASSISTANT])
+    assert chat.tokens_in_use() == rendered
+    chat.system = None
+    chat.say("how?")
+    chat.undo()
+    assert chat.tokens_in_use() == len([BOS, USER, *b"hi", ASSISTANT, *b"Hello!", EOS, ASSISTANT])

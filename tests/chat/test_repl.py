@@ -77,17 +77,17 @@ def test_the_bar_tells_what_the_conversation_takes():
     chat = Chat(fake_model(Replies("Hello!")), temperature=0.0)
     lines = Watched(["hi", "/clear"], interactive=True)
     Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
-    assert bars == ["context 0/256", "context 13/256", "context 0/256"]
+    assert bars == ["context 0/256", "context 11/256", "context 0/256"]
 
 
-def test_a_turn_renders_the_conversation_once_for_the_prompt_and_once_for_the_bar():
+def test_a_turn_renders_and_encodes_the_conversation_once():
     chat = Chat(fake_model(Replies("Hello!", "More")), temperature=0.0)
     template, rendered = chat.model.template, []
     render_ids = template.render_ids
     template.render_ids = lambda messages, **flags: rendered.append(len(messages)) or render_ids(messages, **flags)
     lines = Script(["hi", "/stats", "/context", "/set top_k 3", "and?", "/stats"], interactive=True)
     Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
-    assert rendered == [1, 2, 3, 4]
+    assert rendered == [1, 3]
 
 
 def test_ctrl_c_stops_the_reply_and_the_chat_goes_on():
@@ -234,7 +234,7 @@ def test_undo_clear_and_system():
 def test_stats_before_and_after_a_reply():
     _, err, _ = converse(["/stats", "hi", "/stats"], "Hello!")
     assert "context: 0 of 256 tokens, messages: 0" in err
-    assert "context: 13 of 256 tokens, messages: 2" in err
+    assert "context: 11 of 256 tokens, messages: 2" in err
     assert "prompt 5 tokens (0 reused)" in err
 
 

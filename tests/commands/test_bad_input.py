@@ -82,7 +82,7 @@ DAMAGES = {
     "unknown architecture": (set_config(architectures=["GPT2LMHeadModel"]), "'GPT2LMHeadModel' is not supported"),
     "absurd size": (set_config(hidden_size=10**9), "hidden_size is 1000000000"),
     "absurd text": (set_config(rms_norm_eps="small"), "rms_norm_eps is 'small'"),
-    "heads that do not divide": (set_config(num_attention_heads=7), "num_key_value_heads"),
+    "heads that do not divide": (set_config(num_attention_heads=7), "num_attention_heads"),
     "quantized already": (set_config(quantization_config={"quant_method": "gptq"}), "gptq"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "safetensors"),
     "empty weights": (set_bytes(WEIGHTS, lambda data: b""), "truncated or not safetensors"),

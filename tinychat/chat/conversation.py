@@ -90,6 +90,7 @@ class Chat:
         self.on_notice: Callable[[str], None] = lambda text: None
         self._replies = self._seeded_since = 0
         self._rendered: tuple[tuple[Model, str | None, list[tuple[str, str]]], Prompt] | None = None
+        self._counted: tuple[_Seen, int] | None = None
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
@@ -280,7 +281,13 @@ class Chat:
         return self._rendered[1]
 
     def tokens_in_use(self) -> int:
-        """Return the tokens of what the model sees of the conversation, as the next prompt will hold them."""
+        """Return the tokens of what the model sees of the conversation.
+
+        After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
+        for more. The next prompt has a few more: what the template puts around messages.
+        """
+        if self._counted is not None and self._counted[0].is_still(self):
+            return self._counted[1]
         seen = self.messages[self.forgotten :]
         if not seen and not self.system:
             return 0
@@ -302,8 +309,10 @@ class Chat:
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
+            prompt = self._fitting_prompt(messages)
+            forgotten = self.forgotten
             run = self.model.reply(
-                self._fitting_prompt(messages),
+                prompt,
                 self._next_request(),
                 on_prefill=on_prefill,
                 cancelled=cancelled,
@@ -332,6 +341,8 @@ class Chat:
             else:
                 self._replies += 1
                 self.reply_ids = run.token_ids
+                if self.forgotten == forgotten:
+                    self._counted = _Seen(self), len(prompt.ids) + len(run.token_ids)
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message]) -> Prompt:
@@ -374,3 +385,14 @@ class Chat:
         if request.seed is None:
             return request
         return replace(request, seed=request.seed + self._replies - self._seeded_since)
+
+
+class _Seen:
+    """What a model saw of a conversation: every change of the messages makes another list."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, id(chat.model))
+
+    def is_still(self, chat: Chat) -> bool:
+        """Return whether the conversation is as it was."""
+        return self._messages is chat.messages and self._rest == (chat.forgotten, chat.system, id(chat.model))

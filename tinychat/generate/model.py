@@ -198,16 +198,16 @@ def load_folder(
     # Imported here so that light commands do not load Numba, Jinja and the tokenizers.
     from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine
-    from tinychat.models.architectures import read_config
+    from tinychat.json_file import each_file_once
     from tinychat.text.stop import stop_ids
     from tinychat.text.template import load_template
     from tinychat.text.tokenizer import load_tokenizer
 
     if context is not None:
         check_context(context)
-    engine = load_engine(folder, threads=threads, kv=kv, progress=progress)
-    tokenizer = load_tokenizer(folder)
-    template = load_template(folder, tokenizer)
-    config = read_config(folder / "config.json")
-    sequence = engine.sequence(context)
-    return Model(sequence, tokenizer, template, stop_ids(folder, tokenizer, template), config, folder)
+    with each_file_once():
+        engine = load_engine(folder, threads=threads, kv=kv, progress=progress)
+        tokenizer = load_tokenizer(folder)
+        template = load_template(folder, tokenizer)
+        ends = stop_ids(folder, tokenizer, template)
+    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinychat.errors import TextError
+from tinychat.json_file import read_settings
 from tinychat.text.guard import MOST_SPELLINGS, well_formed
-from tinychat.text.json_file import read_json_object
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -63,9 +63,9 @@ class TokenizerSettings:
         TextError
             One of them is no JSON object, or declares a token that is none.
         """
-        tokenizer_config = read_json_object(folder / "tokenizer_config.json")
-        config = read_json_object(folder / "config.json")
-        special = {**read_json_object(folder / "special_tokens_map.json"), **tokenizer_config}
+        tokenizer_config = read_settings(folder / "tokenizer_config.json")
+        config = read_settings(folder / "config.json")
+        special = {**read_settings(folder / "special_tokens_map.json"), **tokenizer_config}
         named = {name: _content(special.get(name)) for name in _NAMED_TOKENS}
         special_tokens = {name: content for name, content in named.items() if content}
         return cls(
@@ -95,7 +95,7 @@ def _declared_tokens(
         special = set(special_tokens.values()) | _additional_special_tokens(tokenizer_config)
         tokens = [
             _declared_token(source, token_id, {"content": content, "special": content in special})
-            for content, token_id in read_json_object(source).items()
+            for content, token_id in read_settings(source).items()
         ]
     return tuple(sorted(tokens, key=lambda token: token.id))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tinychat.errors import TextError
+from tinychat.json_file import read_settings
 from tinychat.text.guard import spelling_pattern
-from tinychat.text.json_file import read_json_object
 from tinychat.text.template import ChatTemplate
 from tinychat.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> froz
     """
     found = {tokenizer.eos_id, end_of_turn_id(tokenizer, template)}
     for name in ("config.json", "generation_config.json"):
-        ids = read_json_object(folder / name).get("eos_token_id")
+        ids = read_settings(folder / name).get("eos_token_id")
         found.update(number for number in (ids if isinstance(ids, list) else [ids]) if type(number) is int)
     return frozenset(number for number in found if number is not None and number >= 0)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tinychat.errors import TextError
 from tinychat.files import read_small
+from tinychat.json_file import read_settings
 from tinychat.text.guard import guard, spelling_pattern
-from tinychat.text.json_file import read_json_object
 from tinychat.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
@@ -170,7 +170,7 @@ def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
     if path.is_file():
         return ChatTemplate(_read_source(path), tokenizer, str(path))
     for path in (folder / "tokenizer_config.json", folder / "chat_template.json"):
-        source = _default_template(read_json_object(path).get("chat_template"), path)
+        source = _default_template(read_settings(path).get("chat_template"), path)
         if source is not None:
             return ChatTemplate(source, tokenizer, str(path))
     begin = "{{ bos_token }}" if tokenizer.adds_bos else ""
