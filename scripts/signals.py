@@ -8,7 +8,6 @@ The terminal must be as it was, the conversation and the lines of results whole.
 end, how often each end was seen; exit code 1 if anything did.
 """
 
-import argparse
 import os
 import random
 import signal
@@ -21,13 +20,14 @@ from collections import Counter
 from pathlib import Path
 
 import pexpect
+from trial_arguments import trial_arguments
 
 from tinychat.chat.saved import SessionStore
 from tinychat.errors import TinychatError
 
 PROMPT = "Tell me a story"
 # So many that none is ever the last.
-JOBS = '{"prompt": "Once upon a time", "max_tokens": 100}\n' * 5000
+TASKS = '{"prompt": "Once upon a time", "max_tokens": 100}\n' * 5000
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # From here on the moments are those of our own program; before, Python itself starts, and dies in its own way.
 LATEST = {"batch": 1.5, "chat": 2.5}
@@ -64,7 +64,7 @@ class Trial:
 
     def _batch(self, home: str) -> tuple[int, str, list[str]]:
         source, target = Path(home, "in.jsonl"), Path(home, "out.jsonl")
-        source.write_text(JOBS)
+        source.write_text(TASKS)
         process = subprocess.Popen(
             [sys.executable, "-m", "tinychat", "batch", source, *self.model, "-o", target],
             stdin=subprocess.DEVNULL,
@@ -153,11 +153,7 @@ def compile_kernels(model: list[str]) -> None:
 
 def main() -> int:
     """Run the trials; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", nargs="?", type=int, default=500)
-    parser.add_argument("model", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = trial_arguments(__doc__, "count", 500)
     # A shell in the background, or nohup, has signals ignored, and what it starts goes on ignoring them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

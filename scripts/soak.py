@@ -12,7 +12,6 @@ are counted after a tenth of the time and at the end: more than `GROWTH_BYTES` i
 more, is an error. Exit code 1 then.
 """
 
-import argparse
 import gc
 import os
 import random
@@ -25,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from trial_arguments import trial_arguments
 
 from tinychat.api import locate
 from tinychat.chat.conversation import Chat
@@ -215,11 +215,7 @@ def open_models(names: list[str]) -> dict[str, Model]:
 
 def main() -> int:
     """Converse for the given time; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("seconds", nargs="?", type=float, default=3600.0)
-    parser.add_argument("model", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = trial_arguments(__doc__, "seconds", 3600.0, float)
     with tempfile.TemporaryDirectory() as folder:
         return converse(Soak(open_models(arguments.model), Path(folder), arguments.seed), arguments.seconds)
 

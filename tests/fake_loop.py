@@ -57,3 +57,11 @@ class FakeLoop:
     @property
     def spoken(self):
         return [message.content for message in self.chat.messages]
+
+
+def loop_after(*turns, **settings):
+    """Return a loop after these (message, reply) turns, with spare replies "again" behind them."""
+    loop = FakeLoop(*(reply for _, reply in turns), "again", "once more", **settings)
+    for message, _ in turns:
+        loop.chat.say(message)
+    return loop

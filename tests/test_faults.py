@@ -16,8 +16,8 @@ import pytest
 
 from tinychat.chat.messages import Message
 from tinychat.chat.saved import SavedSession, SessionStore
-from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.batch_tasks import read_tasks
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError
 from tinychat.generate.request import Request
@@ -61,7 +61,7 @@ def checkpoint(tmp_path):
     return families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
 
 
-def test_a_killed_conversion_is_no_model_and_the_next_use_converts(checkpoint):
+def test_a_killed_conversion_is_not_a_model_and_the_next_use_converts(checkpoint):
     for _ in range(3):
         kill_after(tinychat("complete", checkpoint, "-p", "x", "--max-tokens", "1"), random.uniform(0.3, 1.2))
         for model in list_models():
@@ -91,13 +91,13 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
 
 
 def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
-    jobs = read_jobs(b'{"prompt": "x"}\n' * 9, Request())
+    tasks = read_tasks(b'{"prompt": "x"}\n' * 9, Request())
     target = tmp_path / "out.jsonl"
-    with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, jobs) as results:
-        for job in jobs:
+    with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, tasks) as results:
+        for job in tasks:
             results.add(job, {"text": "y" * 200})
-    with BatchResults(target, jobs) as results:
-        assert 1 <= results.done < len(jobs)
+    with BatchResults(target, tasks) as results:
+        assert 1 <= results.done < len(tasks)
         assert target.read_bytes().count(b"\n") == results.done
 
 

@@ -48,7 +48,7 @@ def mutated(name: str, seeds: tuple[bytes, ...], draw: Random) -> bytes:
     if name == "safetensors" and draw.random() < 0.7:
         return _mutated_header(data, draw)
     if draw.random() < 0.7:
-        lines = data.split(b"\n") if name in ("jobs", "results") else [data]
+        lines = data.split(b"\n") if name in ("tasks", "results") else [data]
         place = draw.randrange(len(lines))
         try:
             lines[place] = _mutated_json(lines[place], draw)

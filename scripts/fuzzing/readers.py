@@ -20,8 +20,8 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
-from tinychat.commands.batch_jobs import read_jobs
 from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.batch_tasks import read_tasks
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
@@ -121,7 +121,7 @@ SCHEMAS = (
     {"$defs": {"n": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}]}}, "allOf": [{"$ref": "#/$defs/n"}]},
 )
 GRAMMARS = (b'start: /[a-z]{1,3}/ WORD+\nWORD: "a" | "b"{2}\n', b'root ::= "a" | [0-9]+')
-JOBS = (
+TASKS = (
     b'{"prompt": "a", "max_tokens": 3, "temperature": 0.5, "stop": ["x"]}\n'
     b'{"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7, "top_k": 3, "top_p": 0.9}\n'
 )
@@ -220,8 +220,8 @@ def model_weights() -> bytes:
 def batch_results() -> bytes:
     """Return what a batch writes."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "in.jsonl").write_bytes(JOBS)
-        _read_jobs(Path(folder))
+        (Path(folder) / "in.jsonl").write_bytes(TASKS)
+        _read_tasks(Path(folder))
         return (Path(folder) / "out.jsonl").read_bytes()
 
 
@@ -262,18 +262,18 @@ def _read_store(folder: Path) -> None:
     open_model_folder(folder)
 
 
-def _read_jobs(folder: Path) -> None:
-    jobs = read_jobs(read_stream(folder / "in.jsonl", 1 << 20), Request(max_tokens=5))
-    with BatchResults(folder / "out.jsonl", jobs, ()) as results:
-        for job in jobs:
+def _read_tasks(folder: Path) -> None:
+    tasks = read_tasks(read_stream(folder / "in.jsonl", 1 << 20), Request(max_tokens=5))
+    with BatchResults(folder / "out.jsonl", tasks, ()) as results:
+        for job in tasks:
             results.add(job, {"error": job.error} if job.error else {"text": ""})
-    with BatchResults(folder / "out.jsonl", jobs, ()) as results:
-        assert results.done == len(jobs)
+    with BatchResults(folder / "out.jsonl", tasks, ()) as results:
+        assert results.done == len(tasks)
 
 
 def _read_results(folder: Path) -> None:
-    jobs = read_jobs(JOBS, Request(max_tokens=5))
-    BatchResults(folder / "out.jsonl", jobs, ()).__exit__(None, None, None)
+    tasks = read_tasks(TASKS, Request(max_tokens=5))
+    BatchResults(folder / "out.jsonl", tasks, ()).__exit__(None, None, None)
 
 
 def _constrain(grammar: Grammar) -> None:
@@ -316,7 +316,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),
         Reader("session", "session.json", (_json(SESSION),), _read_session),
-        Reader("jobs", "in.jsonl", (JOBS,), _read_jobs),
+        Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),
         Reader("results", "out.jsonl", (batch_results(),), _read_results),
         Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),
                lambda folder: _constrain(Grammar.from_schema((folder / "schema.json").read_text(errors="replace")))),

@@ -141,3 +141,17 @@ def test_a_damaged_file_is_explained_in_one_line(store, text, complaint):
         store.read("broken")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_what_is_not_a_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(SessionError, match=r"pipe\.json cannot be read: it is not a regular file"):
+        SessionStore(tmp_path).read("pipe")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("tinychat.chat.saved._MAX_BYTES", 1 << 20)
+    (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(SessionError, match="it is larger than 1 MiB"):
+        SessionStore(tmp_path).read("large")

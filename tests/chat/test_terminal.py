@@ -1,9 +1,11 @@
 """The whole program in a real terminal: how replies are drawn, and how they are stopped."""
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
-from terminal_app import CTRL_C, CTRL_D, CTRL_U
+from terminal_app import CTRL_C, CTRL_D, CTRL_U, saved
 
 SUMMARY = "tokens, .* tok/s, first token after"
 
@@ -51,6 +53,7 @@ def test_ctrl_d_leaves(start):
     terminal = start("chat", "chatty")
     terminal.type(CTRL_D)
     terminal.ends_with(0)
+    assert not Path(os.environ["TINYCHAT_HOME"], "sessions").exists(), "nothing was said that could be saved"
 
 
 def test_keys_pressed_during_a_reply_wait_for_the_prompt(start):
@@ -183,6 +186,8 @@ def test_the_narrowest_terminal_does_not_end_the_chat(start, columns):
     terminal.say("hi")
     terminal.say("/exit")
     terminal.ends_with(0)
+    message, reply = saved()
+    assert (message, reply[:7]) == ("hi", "# Title")
 
 
 def test_ctrl_c_in_a_one_shot_completion_is_130(start):

@@ -8,6 +8,8 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="no terminal to drive without pexpect")
 
+from terminal_app import saved  # noqa: E402 (it needs pexpect)
+
 TESTS = Path(__file__).parents[1]
 # The real program; every model answers with its name and a number, in a context of 96 bytes.
 PROGRAM = f"""
@@ -98,6 +100,7 @@ def test_a_full_context_is_said(chat, overflow):
     for number in range(4):
         say(f"question {number}", f"I am ann {number}")
     say("question 4", 'no longer sees the oldest 2 turns ("question 0", "question 1")', "37 left", "I am ann 4")
+    assert saved()[::2] == [f"question {number}" for number in range(5)]
 
 
 def test_a_full_context_may_end_the_conversation(chat):
@@ -105,3 +108,4 @@ def test_a_full_context_may_end_the_conversation(chat):
     for number in range(4):
         say(f"question {number}", f"I am ann {number}")
     say("question 4", "error: the prompt has ", "but the context holds 96")
+    assert saved()[::2] == [f"question {number}" for number in range(4)]

@@ -10,11 +10,13 @@ from fake_model import BOS, Continuation, fake_model
 
 from tinychat.commands import batch_results
 from tinychat.commands.batch_results import BatchResults, model_stamp
+from tinychat.commands.batch_tasks import read_tasks
 from tinychat.commands.loading import load_model
 from tinychat.errors import ModelFolderError, SettingError
+from tinychat.generate.request import Request
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
-JOBS = [{"prompt": "Once"}, {"id": "b", "prompt": "Twice"}, {"prompt": "Once", "max_tokens": 3}]
+TASKS = [{"prompt": "Once"}, {"id": "b", "prompt": "Twice"}, {"prompt": "Once", "max_tokens": 3}]
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def results_of(path):
 
 
 def test_every_line_gets_its_result_in_order(console, files):
-    source, target = files([*JOBS, ""])
+    source, target = files([*TASKS, ""])
     code, out, err = console.run("batch", source, "story", "-o", target, "--seed", "5")
     assert (code, out, err) == (0, "", "answering in.jsonl\n")
     assert [(r["id"], r["text"], r["finish_reason"], r["truncated"]) for r in results_of(target)] == [
@@ -110,7 +112,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("line", "message"), BAD_LINES, ids=[message for _, message in BAD_LINES])
 def test_a_bad_line_has_its_error_in_its_place(console, files, line, message):
-    source, target = files([JOBS[0], line, JOBS[1]])
+    source, target = files([TASKS[0], line, TASKS[1]])
     code, out, err = console.run("batch", source, "-o", target)
     assert (code, out) == (1, "")
     assert err.splitlines()[-1] == f'error: 1 of 3 lines have no answer: see "error" in {target}'
@@ -135,7 +137,7 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, files):
         if count == 15:
             signal.raise_signal(signal.SIGINT)
 
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target, "--seed", "5")
     whole = [r["token_ids"] for r in results_of(target)]
     target.unlink()
@@ -150,7 +152,7 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, files):
 
 @pytest.mark.parametrize("cut", [1, 10, 40])
 def test_a_result_that_was_cut_is_computed_again(console, files, cut):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target, "--seed", "5")
     whole = results_of(target)
     target.write_bytes(target.read_bytes()[:-cut])
@@ -172,7 +174,7 @@ def test_a_result_that_was_cut_is_computed_again(console, files, cut):
     ids=range(7),
 )
 def test_a_file_of_something_else_is_left_alone(console, files, change, line):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target)
     content = change(target.read_bytes().splitlines(keepends=True))
     target.write_bytes(content)
@@ -186,7 +188,7 @@ def test_a_file_of_something_else_is_left_alone(console, files, change, line):
     "otherwise", [["--temperature", "0.5"], ["--raw"], ["another"], ["--kv", "int8"], ["--context", "64"]]
 )
 def test_results_of_other_settings_are_told_apart(console, files, otherwise):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target)
     before = target.read_bytes()
     code, _, err = console.run("batch", source, *otherwise, "-o", target)
@@ -195,20 +197,20 @@ def test_results_of_other_settings_are_told_apart(console, files, otherwise):
 
 
 def test_results_of_other_prompts_are_told_apart(console, files):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target)
-    source, target = files([JOBS[0], {"id": "b", "prompt": "Once"}, JOBS[2]])
+    source, target = files([TASKS[0], {"id": "b", "prompt": "Once"}, TASKS[2]])
     code, _, err = console.run("batch", source, "-o", target)
     assert code == 1
     assert "line 2 is not a result of this batch" in err
 
 
 def test_in_and_out_must_differ(console, files):
-    source, _ = files(JOBS)
+    source, _ = files(TASKS)
     code, _, err = console.run("batch", source, "-o", source)
     assert code == 2
     assert "the same file" in err
-    assert results_of(source) == JOBS
+    assert results_of(source) == TASKS
 
 
 def test_a_file_that_is_missing_is_named(console, tmp_path):
@@ -222,7 +224,7 @@ def test_a_broken_model_ends_the_batch(console, files):
         raise ModelFolderError("the model's output is not a number")
 
     console.model = fake_model(STORY, has_template=False, before_step=fail)
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     code, _, err = console.run("batch", source, "-o", target)
     assert (code, err.splitlines()[-1]) == (1, "error: the model's output is not a number")
     assert not target.exists()
@@ -230,7 +232,7 @@ def test_a_broken_model_ends_the_batch(console, files):
 
 def test_a_model_that_does_not_load_leaves_no_file(console, files, tmp_path):
     console.load = load_model
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     code, _, err = console.run("batch", source, "nomodel", "-o", target)
     assert (code, target.exists()) == (1, False)
     assert "'nomodel' is no folder" in err
@@ -242,7 +244,7 @@ def test_a_model_that_does_not_load_leaves_no_file(console, files, tmp_path):
 
 
 def test_an_error_before_the_next_result_keeps_those_that_are_there(console, files):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target)
     first = target.read_bytes().splitlines(keepends=True)[0]
     target.write_bytes(first)
@@ -272,7 +274,7 @@ def folder(tmp_path):
 
 
 def test_the_same_folder_under_another_path_is_the_same_model(console, files, folder, monkeypatch):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, folder, "-o", target)
     moved = folder.rename(folder.with_name("moved"))
     assert console.run("batch", source, moved, "-o", target) == (0, "", "")
@@ -283,7 +285,7 @@ def test_the_same_folder_under_another_path_is_the_same_model(console, files, fo
 
 @pytest.mark.parametrize("file", ["tinychat.json", "tokenizer.json", "model.safetensors"])
 def test_another_model_under_the_same_path_is_refused(console, files, folder, file):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, folder, "-o", target)
     (folder / file).write_bytes(b"[]")
     code, _, err = console.run("batch", source, folder, "-o", target)
@@ -299,7 +301,7 @@ def test_weights_of_the_same_size_are_told_apart_by_their_time(folder):
 
 
 def test_the_demo_model_is_the_same_by_name(console, files):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     console.run("batch", source, "-o", target)
     assert console.run("batch", source, "demo", "-o", target) == (0, "", "")
     assert len(console.loaded) == 1
@@ -369,7 +371,7 @@ def test_examples_in_the_help_keep_their_lines(console, command, example):
 
 
 def test_a_second_batch_into_the_same_file_is_told(console, files):
-    source, target = files(JOBS)
+    source, target = files(TASKS)
     with BatchResults(target, []):
         code, out, err = console.run("batch", source, "story", "-o", target)
         assert (code, out) == (1, "")
@@ -383,7 +385,7 @@ def test_a_second_batch_into_the_same_file_is_told(console, files):
 
 def test_a_file_that_was_taken_back_is_not_written_to(files, monkeypatch):
     """Between opening and locking, whoever had it found an error and deleted it."""
-    target = files(JOBS)[1]
+    target = files(TASKS)[1]
 
     def lock(file_number):
         target.unlink()
@@ -392,3 +394,21 @@ def test_a_file_that_was_taken_back_is_not_written_to(files, monkeypatch):
     monkeypatch.setattr(batch_results, "try_lock", lock)
     with pytest.raises(SettingError, match="another batch is writing"):
         BatchResults(target, [])
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_line_that_no_result_can_have_is_refused_and_kept(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(batch_results, "_MAX_LINE_BYTES", 64)
+    target = tmp_path / "out.jsonl"
+    text = '{"id": "' + 100 * "x" + end
+    target.write_text(text)
+    with pytest.raises(SettingError, match="line 1 is not a result of this batch"):
+        BatchResults(target, read_tasks(b'{"prompt": "hi"}', Request()))
+    assert target.read_text() == text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        model_stamp(tmp_path)

@@ -64,7 +64,7 @@ def test_a_reply_longer_than_the_screen_loses_nothing():
     ("step", "at_most"),
     [
         # Drawing takes as long as a piece does: after the first one, every twentieth may be drawn.
-        (1.0, 1 + 1000 / 19),
+        (0.01, 1 + 1000 / 19),
         # The model is quicker than the eye: 1,000 pieces in a tenth of a second.
         (0.0001, 4),
     ],
@@ -73,6 +73,18 @@ def test_drawing_takes_a_bounded_share_of_the_time(step, at_most):
     screen = Screen()
     draw(screen, "word " * 200, step)
     assert 2 < screen.writes <= at_most + 2  # the last drawing, and the end of its line
+
+
+def test_after_a_slow_drawing_words_wait_for_half_a_second_at_most():
+    # Each piece looks at the clock, each drawing twice more: the first takes two seconds.
+    clock = iter([0.0, 0.0, 2.0, 2.4, 2.5, 2.5, 2.6])
+    screen = Screen()
+    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm-256color"}, clock=lambda: next(clock))
+    shown = []
+    for piece in ("one", " two", " three"):
+        reply.feed(piece)
+        shown.append(screen.lines[0])
+    assert shown == ["one", "one", "one two three"]
 
 
 def test_an_empty_reply_draws_nothing():

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from stat import S_ISREG
 
 from tinychat.chat.messages import Change, History, Message
 from tinychat.chat.settings import check_settings
 from tinychat.errors import SessionError, SettingError
+from tinychat.files import read_small
 from tinychat.text.guard import well_formed
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -96,12 +96,7 @@ class SessionStore:
         """
         path = self._path(name)
         try:
-            state = path.stat()
-            if not S_ISREG(state.st_mode):
-                raise SessionError(f"{path} is no regular file: it is no conversation")
-            if state.st_size > _MAX_BYTES:
-                raise SessionError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: it is no conversation")
-            return from_json(path.read_bytes(), str(path))
+            return from_json(read_small(path, _MAX_BYTES), str(path))
         except FileNotFoundError:
             raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
         except OSError as error:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.batch_jobs import Job, read_jobs
 from tinychat.commands.batch_results import BatchResults, converted_folder, model_stamp
+from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, TemplateFlags, load_flags, request_flags, take, take_request
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
 
-# All jobs are kept in memory.
+# All tasks are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
 
 
@@ -80,7 +80,7 @@ def batch(
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
     request = take_request(flags)
     rules = read_grammar(limits)
-    jobs = read_jobs(read_stream(source, _MAX_BATCH_BYTES), request)
+    tasks = read_tasks(read_stream(source, _MAX_BATCH_BYTES), request)
     loaded: Model | None = None
     folder = converted_folder(model)
     if folder is None:
@@ -88,49 +88,49 @@ def batch(
         folder = loaded.path
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (limits.schema, limits.grammar)]
     common = (model_stamp(folder), loading.context, loading.kv, template.system, template.as_chat, *contents)
-    with BatchResults(target, jobs, common) as results:
-        if results.done < len(jobs):
+    with BatchResults(target, tasks, common) as results:
+        if results.done < len(tasks):
             loaded = loaded or load(model, loading)
             answers = _Answers(loaded, template, None if rules is None else rules.compile(loaded))
-            if any(map(answers.is_conversation, jobs[results.done :])):
+            if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
-            _run(answers, jobs, results, f"answering {source.name}")
+            _run(answers, tasks, results, f"answering {source.name}")
     if results.failed:
-        raise TinychatError(f'{results.failed} of {len(jobs)} lines have no answer: see "error" in {target}')
+        raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {target}')
 
 
-def _run(answers: _Answers, jobs: list[Job], results: BatchResults, title: str) -> None:
+def _run(answers: _Answers, tasks: list[Task], results: BatchResults, title: str) -> None:
     with progress_bar(title) as progress:
-        progress(results.done, len(jobs))
-        for job in jobs[results.done :]:
-            results.add(job, answers.fields(job))
-            progress(results.done, len(jobs))
+        progress(results.done, len(tasks))
+        for task in tasks[results.done :]:
+            results.add(task, answers.fields(task))
+            progress(results.done, len(tasks))
 
 
 class _Answers:
-    """Turns jobs into the fields of their results."""
+    """Turns tasks into the fields of their results."""
 
     def __init__(self, model: Model, template: TemplateFlags, constraint: Constraint | None) -> None:
         self._model = model
         self._template = template
         self._constraint = constraint
 
-    def is_conversation(self, job: Job) -> bool:
+    def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
         template = self._template
-        return not isinstance(job.prompt, str) or is_message(self._model, template.system, template.as_chat)
+        return not isinstance(task.prompt, str) or is_message(self._model, template.system, template.as_chat)
 
-    def fields(self, job: Job) -> dict[str, object]:
+    def fields(self, task: Task) -> dict[str, object]:
         """Return text and counts, or the error where the line is to blame for it."""
-        if job.error is not None:
-            return {"error": job.error}
-        request = replace(job.request, constraint=self._constraint)
+        if task.error is not None:
+            return {"error": task.error}
+        request = replace(task.request, constraint=self._constraint)
         try:
-            return self._model.reply(self._prompt(job), request).to_end().as_json()
+            return self._model.reply(self._prompt(task), request).to_end().as_json()
         except (ContextError, SettingError, TextError) as error:
             return {"error": str(error)}
 
-    def _prompt(self, job: Job) -> Prompt:
-        if isinstance(job.prompt, str):
-            return text_prompt(self._model, job.prompt, self._template.system, self._template.as_chat)
-        return chat_prompt(self._model, job.prompt)
+    def _prompt(self, task: Task) -> Prompt:
+        if isinstance(task.prompt, str):
+            return text_prompt(self._model, task.prompt, self._template.system, self._template.as_chat)
+        return chat_prompt(self._model, task.prompt)

@@ -1,4 +1,4 @@
-"""The file of a batch's results: one line for each job, in the order of the jobs, never half of one.
+"""The file of a batch's results: one line for each task, in the order of the tasks, never half of one.
 
 A result carries a digest of all that it follows from, the model included, wherever its folder lies.
 """
@@ -12,13 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from tinychat.commands.batch_jobs import Job
+from tinychat.commands.batch_tasks import Task
 from tinychat.errors import SettingError, StoreError
 from tinychat.file_lock import is_file_at, try_lock
+from tinychat.files import read_small
 
 _LINE_START = b'{"id": '
 _WEIGHTS = ".safetensors"
 _READ_WHOLE = (".json", ".jinja", ".model")
+# Beyond any result, and any of the small files of a model.
+_MAX_LINE_BYTES = _MAX_FILE_BYTES = 256 << 20
 
 
 class BatchResults:
@@ -29,25 +32,25 @@ class BatchResults:
     path : Path
         Made if it does not exist, and gone again where an error comes before the first result. A last line
         that was cut in mid-writing is taken away.
-    jobs : sequence of Job
-        All jobs, those that are done included.
+    tasks : sequence of Task
+        All tasks, those that are done included.
     common : sequence
-        What all jobs have in common beside their own fields: a result belongs to a job only if this is the same too.
+        What all tasks have in common beside their own fields: a result belongs to a task only if this is the same too.
 
     Attributes
     ----------
     done : int
-        Jobs that have their result.
+        Tasks that have their result.
     failed : int
         Those among them whose result is an error.
 
     Raises
     ------
     SettingError
-        If the file holds something other than results of these jobs, or another process is writing to it.
+        If the file holds something other than results of these tasks, or another process is writing to it.
     """
 
-    def __init__(self, path: Path, jobs: Sequence[Job], common: Sequence[object] = ()) -> None:
+    def __init__(self, path: Path, tasks: Sequence[Task], common: Sequence[object] = ()) -> None:
         self._path, self._common = path, [str(value) for value in common]
         self.done = self.failed = 0
         self._is_new = not path.exists()
@@ -56,7 +59,7 @@ class BatchResults:
             # What is not the file of this name is one that another process has just taken back.
             if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
                 raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
-            self._take_over(jobs)
+            self._take_over(tasks)
         except BaseException:
             self._file.close()
             raise
@@ -73,36 +76,38 @@ class BatchResults:
                 self._path.unlink(missing_ok=True)
         self._file.close()
 
-    def add(self, job: Job, fields: dict[str, object]) -> None:
-        """Write the result of the next job, in one piece."""
-        self._file.write(json.dumps({"id": job.id, "asked": self._asked(job)} | fields).encode() + b"\n")
+    def add(self, task: Task, fields: dict[str, object]) -> None:
+        """Write the result of the next task, in one piece."""
+        self._file.write(json.dumps({"id": task.id, "asked": self._asked(task)} | fields).encode() + b"\n")
         self._file.flush()
         self._count(fields)
 
-    def _take_over(self, jobs: Sequence[Job]) -> None:
+    def _take_over(self, tasks: Sequence[Task]) -> None:
         self._file.seek(0)
-        *lines, rest = self._file.read().split(b"\n")
-        if len(lines) > len(jobs):
-            raise self._foreign(len(jobs) + 1)
-        for job, line in zip(jobs, lines, strict=False):
-            self._count(self._result(job, line))
-        if not (rest.startswith(_LINE_START) or _LINE_START.startswith(rest)):
+        end = 0
+        while (line := self._file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
+            if self.done == len(tasks):
+                raise self._foreign(self.done + 1)
+            self._count(self._result(tasks[self.done], line))
+            end = self._file.tell()
+        is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
+        if not is_cut_off or len(line) == _MAX_LINE_BYTES:
             raise self._foreign(self.done + 1)
-        self._file.truncate(self._file.tell() - len(rest))
+        self._file.truncate(end)
 
-    def _result(self, job: Job, line: bytes) -> dict[str, object]:
+    def _result(self, task: Task, line: bytes) -> dict[str, object]:
         try:
             result = json.loads(line)
         except (ValueError, RecursionError):
             raise self._foreign(self.done + 1) from None
         whole = isinstance(result, dict) and result.keys() & {"text", "error"}
-        if not whole or (result.get("id"), result.get("asked")) != (job.id, self._asked(job)):
+        if not whole or (result.get("id"), result.get("asked")) != (task.id, self._asked(task)):
             raise self._foreign(self.done + 1)
         return dict(result)
 
-    def _asked(self, job: Job) -> str:
-        """Return a digest of everything that a job's result follows from."""
-        what = json.dumps([self._common, job.prompt, job.request.values(), job.error], sort_keys=True)
+    def _asked(self, task: Task) -> str:
+        """Return a digest of everything that a task's result follows from."""
+        what = json.dumps([self._common, task.prompt, task.request.values(), task.error], sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
@@ -136,5 +141,6 @@ def model_stamp(folder: Path) -> str:
             stat = file.stat()
             digest.update(f"\n{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
         elif file.suffix in _READ_WHOLE:
-            digest.update(f"\n{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
+            data = read_small(file, _MAX_FILE_BYTES)
+            digest.update(f"\n{file.name} {len(data)}\n".encode() + data)
     return digest.hexdigest()

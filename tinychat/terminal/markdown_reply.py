@@ -14,8 +14,9 @@ from tinychat.terminal.safe_text import safe_text
 from tinychat.text.think_sections import ThinkSections
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
-# Drawing must not slow the model down: at most this often, and for a twentieth of the time.
-_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING = 0.05, 19.0
+# Drawing must not slow the model down: at most this often, and for a twentieth of the time. But where one drawing takes
+# longer than a fortieth of a second, no word waits for more than half a second to be drawn.
+_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING, _MOST_PAUSE_SECONDS = 0.05, 19.0, 0.5
 
 
 class MarkdownReply:
@@ -101,7 +102,8 @@ class MarkdownReply:
         begun = self._clock()
         self._live.show(self._painted(self._blocks.open.rstrip().lstrip("\n")))
         ended = self._clock()
-        self._next_drawing = ended + max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING * (ended - begun))
+        pause = max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING * (ended - begun))
+        self._next_drawing = ended + min(pause, _MOST_PAUSE_SECONDS)
 
     def _painted(self, block: str) -> list[str]:
         return self._painter.lines(block, self._size()[0])

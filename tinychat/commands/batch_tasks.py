@@ -16,7 +16,7 @@ _KEYS = ("id", "prompt", "messages", *_REQUEST_KEYS)
 
 
 @dataclass(frozen=True)
-class Job:
+class Task:
     """One line.
 
     Attributes
@@ -37,8 +37,8 @@ class Job:
     error: str | None = None
 
 
-def read_jobs(data: bytes, request: Request) -> list[Job]:
-    """Return the jobs of a file's lines; empty lines are none.
+def read_tasks(data: bytes, request: Request) -> list[Task]:
+    """Return the tasks of a file's lines; empty lines are none.
 
     Parameters
     ----------
@@ -48,17 +48,17 @@ def read_jobs(data: bytes, request: Request) -> list[Job]:
         What holds where a line says nothing.
     """
     lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
-    return [_job(number, line, request) for number, line in lines if line.strip()]
+    return [_task(number, line, request) for number, line in lines if line.strip()]
 
 
-def _job(number: int, line: bytes, request: Request) -> Job:
+def _task(number: int, line: bytes, request: Request) -> Task:
     name: str | int = number
     try:
         fields = _object(line)
         name = _id(fields.get("id"), number)
-        return Job(name, _prompt(fields), _request(request, fields))
+        return Task(name, _prompt(fields), _request(request, fields))
     except SettingError as error:
-        return Job(name, "", request, error=str(error))
+        return Task(name, "", request, error=str(error))
 
 
 def _object(line: bytes) -> dict[str, Any]:

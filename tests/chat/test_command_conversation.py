@@ -1,0 +1,250 @@
+from dataclasses import replace
+
+import pytest
+from fake_loop import FakeLoop, loop_after
+from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
+
+from tinychat.chat.messages import Attachment, Draft
+from tinychat.errors import ContextError, SettingError, StoreError
+
+TWO_TURNS = (("one", "1"), ("two", "2"))
+
+
+def test_undo_takes_back_several_turns():
+    loop = loop_after(*TWO_TURNS, ("three", "3"))
+    assert loop.run("/undo 2") == "taken back: two"
+    assert loop.spoken == ["one", "1"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [("0", "is not a number of steps"), ("x", "is not a number of steps"), ("3", "give a number from 1 to 2")],
+)
+def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
+    loop = loop_after(*TWO_TURNS)
+    with pytest.raises(SettingError, match=complaint):
+        loop.run(f"/undo {argument}")
+    assert loop.spoken == ["one", "1", "two", "2"]
+
+
+def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
+    loop = loop_after(*TWO_TURNS)
+    loop.run("/edit")
+    assert loop.draft == Draft("two", replaced=1)
+    loop.run("/edit 2")
+    assert loop.draft == Draft("one", replaced=2)
+    assert loop.spoken == ["one", "1", "two", "2"]
+    for wrong in ("/edit 3", "/edit x"):
+        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is not a number of turns"):
+            loop.run(wrong)
+
+
+def test_an_edited_turn_runs_only_what_is_new():
+    loop = loop_after(("a long beginning", "yes"), ("two", "2"))
+    assert "".join(piece.text for piece in loop.chat.stream("twi", replaced=1)) == "again"
+    summary = loop.chat.summary
+    assert summary.prompt_tokens - summary.reused_tokens == len("i") + 1
+
+
+def test_undo_and_redo_walk_through_all_that_was():
+    loop = loop_after(*TWO_TURNS)
+    loop.regenerate()
+    list(loop.chat.stream("three", replaced=2))
+    states = [["three", "once more"], ["one", "1", "two", "again"], ["one", "1", "two", "2"], ["one", "1"], []]
+    said = ["back again: again", "back again: 2", "taken back: two", "taken back: one"]
+    assert loop.spoken == states[0]
+    for state, notice in zip(states[1:], said, strict=True):
+        assert loop.run("/undo") == notice
+        assert loop.spoken == state
+    with pytest.raises(SettingError, match="nothing to take back"):
+        loop.run("/undo")
+    loop.run("/redo 2")
+    assert loop.spoken == states[2]
+    with pytest.raises(SettingError, match="give a number from 1 to 2"):
+        loop.run("/redo 3")
+    loop.run("/redo 2")
+    assert loop.spoken == states[0]
+    with pytest.raises(SettingError, match="nothing to bring back"):
+        loop.run("/redo")
+    assert loop.run("/undo 4") == "taken back: three"
+    assert loop.spoken == []
+
+
+def test_a_new_message_ends_what_can_be_brought_back_and_a_withdrawn_one_does_not():
+    loop = loop_after(*TWO_TURNS)
+    loop.run("/undo")
+    list(loop.chat.stream("three", cancelled=lambda: True))
+    loop.run("/redo")
+    loop.run("/undo")
+    loop.chat.say("three")
+    with pytest.raises(SettingError, match="nothing to bring back"):
+        loop.run("/redo")
+    loop.run("/clear")
+    with pytest.raises(SettingError, match="nothing to take back"):
+        loop.run("/undo")
+
+
+def test_retry_samples_differently_once():
+    loop = loop_after(*TWO_TURNS)
+    seen = []
+    reply = loop.chat.model.reply
+    loop.chat.model.reply = lambda prompt, request, **calls: seen.append(request) or reply(prompt, request, **calls)
+    loop.run("/retry temperature=1.5 top-k=3")
+    assert (seen[0].temperature, seen[0].top_k) == (1.5, 3)
+    assert loop.spoken[-1] == "again"
+    assert (loop.chat.request.temperature, loop.chat.request.top_k) == (0.0, 40)
+
+
+@pytest.mark.parametrize(("usual", "once"), [(0.0, 1.0), (0.8, 1.0), (1.0, 1.3), (1.5, 1.8)])
+def test_a_bare_retry_is_freer_once_and_says_so(usual, once):
+    loop = loop_after(*TWO_TURNS)
+    loop.chat.request = replace(loop.chat.request, temperature=usual)
+    seen = []
+    reply = loop.chat.model.reply
+    loop.chat.model.reply = lambda prompt, request, **calls: seen.append(request) or reply(prompt, request, **calls)
+    assert loop.run("/retry") == f"writing it again with temperature={once:g}, this once"
+    assert seen[0].temperature == once
+    assert (loop.spoken[-1], loop.chat.request.temperature) == ("again", usual)
+
+
+def test_a_bare_retry_stays_in_range():
+    loop = loop_after(*TWO_TURNS)
+    loop.chat.request = replace(loop.chat.request, temperature=100.0)
+    assert "temperature=100," in loop.run("/retry")
+
+
+def test_a_bare_retry_of_nothing_is_an_error_alone():
+    loop = FakeLoop()
+    with pytest.raises(SettingError, match="no reply yet"):
+        loop.run("/retry")
+    assert loop.notices == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("temperature", "sets nothing: type KEY=VALUE"),
+        ("temprature=1", "there is no setting temprature: did you mean temperature?"),
+        ("temperature=hot", "temperature must be a number, not 'hot'"),
+        ("temperature=-1", "must be between 0 and 100"),
+        ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),
+    ],
+)
+def test_a_wrong_retry_keeps_the_reply(argument, complaint):
+    loop = loop_after(*TWO_TURNS)
+    with pytest.raises(SettingError) as caught:
+        loop.run(f"/retry {argument}")
+    assert complaint in str(caught.value)
+    assert loop.spoken[-1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("temperature 0.3", "temperature     0.3"),
+        ("top-k=5", "top_k           5"),
+        ("seed none", "seed            none"),
+        ("max_tokens 7", "max_tokens      7"),
+        ("max_tokens none", "max_tokens      none"),
+        ("overflow shift", "overflow        shift"),
+        ("think hide", "think           hide"),
+    ],
+)
+def test_set_changes_and_shows(argument, shown):
+    assert shown in FakeLoop().run(f"/set {argument}").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("temperature", "temperature to what? Type /set KEY VALUE"),
+        ("colour red", "there is no setting colour: choose one of temperature"),
+        ("max_tokens many", "max_tokens must be a whole number or none"),
+        ("max_tokens 0", "must be 1 or more"),
+        ("overflow spill", "overflow must be one of stop, drop, shift, not spill"),
+        ("think hard", "think must be one of show, hide, not 'hard'"),
+        ("top_k 1.5", "top_k must be a whole number"),
+        ("context much", "context must be a whole number of tokens, not 'much'"),
+        ("context 0", "context 0 is out of range"),
+        ("temperature nan", "must be between 0 and 100"),
+    ],
+)
+def test_set_refuses_in_one_line(argument, complaint):
+    with pytest.raises(SettingError) as caught:
+        FakeLoop().run(f"/set {argument}")
+    assert complaint in str(caught.value)
+
+
+def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
+    loop = FakeLoop("Yes.", "No.", context_size=24, overflow="stop")
+    loop.chat.say("Is it long?")
+    with pytest.raises(ContextError):
+        loop.chat.say("And is it long now?")
+    assert "context         100" in loop.run("/set context 100").splitlines()
+    assert loop.chat.say("And is it long now?") == "No."
+    assert loop.chat.summary.reused_tokens > 0
+
+
+def test_show_tells_all():
+    lines = FakeLoop(system="Be kind.", stop="END").run("/show").splitlines()
+    assert "model           fake" in lines
+    assert "system          Be kind." in lines
+    assert "stop            'END'" in lines
+    assert "session         not saved yet" in lines
+
+
+def test_multiline_changes_and_changes_back():
+    loop = FakeLoop()
+    assert "Enter begins a new line" in loop.run("/multiline")
+    assert loop.run("/multiline") == "Enter sends"
+
+
+def test_another_model_goes_on():
+    other = fake_model(Replies("I am new."), name="other")
+    loop = loop_after(*TWO_TURNS, open_model={"other": other}.__getitem__)
+    assert loop.run("/model other").startswith("other goes on from here")
+    assert loop.chat.say("who?") == "I am new."
+    assert loop.spoken[:2] == ["one", "1"]
+
+
+def test_another_model_without_template_says_so():
+    plain = fake_model(Replies(), name="plain", has_template=False)
+    said = FakeLoop(open_model={"plain": plain}.__getitem__).run("/model plain")
+    assert said.splitlines()[1:] == ["this model has no chat template: it continues a plain dialogue instead"]
+
+
+def test_a_model_that_cannot_be_opened_leaves_the_old_one():
+    def refuse(name):
+        raise StoreError(f"no model {name}")
+
+    loop = FakeLoop("Still here.", open_model=refuse)
+    with pytest.raises(StoreError):
+        loop.run("/model other")
+    assert loop.chat.say("who?") == "Still here."
+
+
+def test_clear_frees_the_context_keeps_the_cache_and_drops_what_waits():
+    loop = FakeLoop("Yes.", context_size=200)
+    loop.chat.say("hi")
+    loop.chat.attachments = [Attachment("a", "b")]
+    loop.run("/clear")
+    assert loop.chat.attachments == []
+    assert loop.chat.model.sequence.ids == [BOS, USER, *b"hi", ASSISTANT, *b"Yes."]
+    assert "context: 0 of 200 tokens" in loop.run("/stats")
+    loop.run("/set context 5")
+    assert loop.chat.model.context_size == 5
+
+
+def test_a_seed_is_used_as_it_is_given():
+    loop = FakeLoop("a", "b", "c", "d", "e", seed=5)
+    seeds = []
+    for line in ("one", "two"):
+        loop.chat.say(line)
+        seeds.append(loop.chat.summary.seed)
+    for line in ("/retry seed=47", "/regen"):
+        loop.run(line)
+        seeds.append(loop.chat.summary.seed)
+    loop.run("/set seed 47")
+    loop.run("/regen")
+    seeds.append(loop.chat.summary.seed)
+    assert seeds == [5, 6, 47, 8, 47]

@@ -1,0 +1,140 @@
+import json
+
+import pytest
+from fake_loop import FakeLoop, loop_after
+
+from tinychat.chat.commands import complete_command
+from tinychat.chat.messages import Attachment
+from tinychat.errors import ContextError, SettingError
+
+
+def test_a_file_goes_with_the_next_message_once(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("first\n```\nsecond\n")
+    loop = FakeLoop("Read.", "Yes.")
+    assert loop.run(f"/file {path}") == "notes.txt (17 tokens) goes with your next message"
+    loop.chat.say("Summarise.")
+    assert loop.spoken[0] == "notes.txt:\n````\nfirst\n```\nsecond\n````\n\nSummarise."
+    loop.chat.say("Sure?")
+    assert loop.spoken[2] == "Sure?"
+
+
+def test_a_text_is_attached_once_and_anew_when_it_has_changed(tmp_path):
+    path = tmp_path / "notes.txt"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("old")
+    loop = FakeLoop()
+    assert loop.run("/file") == "nothing is attached to your next message"
+    path.write_text("old")
+    loop.run(f"/file {path}")
+    assert loop.run(f"/file {path}") == "notes.txt is attached already"
+    path.write_text("newer")
+    loop.run(f"/file {path}")
+    loop.run(f"/file {tmp_path / 'other' / 'notes.txt'}")
+    assert loop.run("/file").splitlines() == ["1  notes.txt (5 tokens)", "2  notes.txt (3 tokens)"]
+    assert "type /detach NAME" in loop.run("/detach")
+    assert complete_command(loop, "/detach no") == ["notes.txt", "notes.txt"]
+    for wrong in ("/detach 3", "/detach 0", "/detach else"):
+        with pytest.raises(SettingError, match="is not attached"):
+            loop.run(wrong)
+    assert loop.run("/detach 2") == "notes.txt no longer goes with your next message"
+    assert [attachment.text for attachment in loop.chat.attachments] == ["newer"]
+    loop.run("/detach")
+    with pytest.raises(SettingError, match="there is no attachment"):
+        loop.run("/detach")
+
+
+def test_a_withdrawn_message_leaves_its_attachments():
+    loop = FakeLoop("One")
+    loop.chat.attachments = [Attachment("notes", "text")]
+    list(loop.chat.stream("hi", cancelled=lambda: True))
+    assert loop.chat.attachments == [Attachment("notes", "text")]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "is no file"), (b"\xff\xfe", "is no UTF-8 text"), (b"  \n", "is empty")],
+)
+def test_a_file_that_cannot_be_sent(tmp_path, content, complaint):
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    loop = FakeLoop()
+    with pytest.raises(SettingError, match=complaint):
+        loop.run(f"/file {tmp_path / 'file'}")
+    assert loop.chat.attachments == []
+
+
+def test_export_as_markdown_and_json(tmp_path):
+    loop = loop_after(("Hi 😀", "Hello"), system="Be kind.")
+    loop.chat.messages[-1].partial = True
+    loop.run(f"/export {tmp_path / 'talk.md'}")
+    assert (tmp_path / "talk.md").read_text(encoding="utf-8") == (
+        "# Conversation with fake\n\n## System\n\nBe kind.\n\n## You\n\nHi 😀\n\n## Model (stopped)\n\nHello\n"
+    )
+    loop.run(f"/export {tmp_path / 'talk.json'}")
+    document = json.loads((tmp_path / "talk.json").read_text(encoding="utf-8"))
+    assert document["model"] == "fake"
+    assert document["messages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi 😀"},
+        {"role": "assistant", "content": "Hello"},
+    ]
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path):
+    loop = FakeLoop("a reply")
+    loop.chat.say("hello")
+    loop.chat.messages[0].content = "x" * 100_000
+    resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(SettingError, match=r"talk\.md cannot be written: File too large"):
+            loop.run(f"/export {tmp_path / 'talk.md'}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
+    loop = loop_after(("Hi", "Hello"))
+    path = tmp_path / "talk.md"
+    path.write_text("precious")
+    with pytest.raises(SettingError, match="exists already"):
+        loop.run(f"/export {path}")
+    assert path.read_text() == "precious"
+    with pytest.raises(SettingError, match=r"let it end in \.md or \.json"):
+        loop.run(f"/export {tmp_path / 'talk.pdf'}")
+    with pytest.raises(SettingError, match="cannot be written"):
+        loop.run(f"/export {tmp_path / 'no' / 'folder' / 'talk.md'}")
+
+
+def test_paths_are_completed(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "notes" / "two words").touch()
+    (tmp_path / ".hidden").touch()
+    loop, start = FakeLoop(), f"{tmp_path}/"
+    assert complete_command(loop, f"/file {start}") == [f"{start}notes/", f"{start}notes.txt"]
+    assert complete_command(loop, f"/file {start}.h") == [f"{start}.hidden"]
+    assert complete_command(loop, f"/file {start}notes/two w") == ["words"]
+    assert complete_command(loop, f"/file {start}none/x") == []
+
+
+def test_a_file_that_is_too_long_can_be_taken_back(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("x" * 500)
+    loop = FakeLoop("Yes.", context_size=200)
+    loop.run(f"/file {path}")
+    with pytest.raises(ContextError):
+        loop.chat.say("Is it long?")
+    assert loop.run("/file none") == "nothing goes with your next message"
+    assert loop.chat.say("hi") == "Yes."
+
+
+def test_a_home_that_nobody_has_is_an_error_in_one_line():
+    loop = FakeLoop("Hello")
+    loop.chat.say("hi")
+    for command in ("/file ~nobody-has-this/x", "/export ~nobody-has-this/x.md"):
+        with pytest.raises(SettingError, match="~nobody-has-this"):
+            loop.run(command)

@@ -1,0 +1,57 @@
+import pytest
+from fake_loop import FakeLoop, loop_after
+
+from tinychat.errors import SettingError, TextError
+
+TWO_TURNS = (("one", "1"), ("two", "2"))
+
+
+def test_context_counts_what_the_model_sees():
+    loop = loop_after(*TWO_TURNS, system="Be kind.")
+    lines = loop.run("/context").splitlines()
+    assert lines[0].startswith("23 of 256 tokens in use, 233 left; when full: stop")
+    assert lines[1:] == [
+        "     8  system     Be kind.",
+        "     3  user       one",
+        "     1  assistant  1",
+        "     3  user       two",
+        "     1  assistant  2",
+    ]
+
+
+def test_context_of_an_empty_conversation():
+    assert FakeLoop().run("/context").startswith("0 of 256 tokens in use")
+
+
+def test_tokens_of_a_text():
+    assert FakeLoop().run("/tokens hé") == "3 tokens: 'h' 104  'Ã' 195  '©' 169"
+
+
+def test_why_shows_the_candidates_of_the_last_tokens():
+    loop = loop_after(("spell", "abc"))
+    lines = loop.run("/why 2").splitlines()
+    assert [line.split("  of  ")[0] for line in lines] == ["'b' 100.0 %", "'c' 100.0 %"]
+    assert lines[0].split("  of  ")[1].startswith("'b' 100.0 %  ")
+
+
+def test_why_runs_no_more_than_it_shows():
+    loop = loop_after(("a question of some length", "abcdefgh"))
+    loop.chat.model.sequence.steps.clear()
+    loop.run("/why 3")
+    assert [len(step) for step in loop.chat.model.sequence.steps] == [1, 1, 1]
+
+
+def test_why_without_a_reply_and_with_a_wrong_number():
+    with pytest.raises(SettingError, match="no reply yet"):
+        FakeLoop().run("/why")
+    with pytest.raises(SettingError, match="is not a number of tokens"):
+        loop_after(*TWO_TURNS).run("/why often")
+
+
+def test_a_template_that_refuses_a_lone_system_prompt_is_counted_all_the_same():
+    def refuse(messages):
+        raise TextError("a message must come first")
+
+    loop = FakeLoop(system="Be kind.")
+    loop.chat.prompt = refuse
+    assert "context: 8 of 256 tokens" in loop.run("/stats")
