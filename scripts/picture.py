@@ -43,7 +43,7 @@ class Screen(io.StringIO):
     """Stands for a terminal, and knows the few codes that the chat writes."""
 
     def isatty(self) -> bool:
-        """Return True: the chat shall draw."""
+        """Return True: the chat should draw."""
         return True
 
     def lines(self) -> list[str]:

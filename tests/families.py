@@ -2,7 +2,7 @@
 
 ``VARIANTS`` is the table: the family's own ``config.json`` keys (as transformers 4 writes them), the type the
 weights are stored in, and how the files are cut. The sizes are awkward on purpose: an intermediate size and a
-vocabulary that are multiples of nothing, and a head_dim that is no multiple of 16.
+vocabulary that are multiples of nothing, and a head_dim that is not a multiple of 16.
 """
 
 import hashlib

@@ -135,7 +135,7 @@ def test_pull_means_the_repository_whatever_folders_there_are(checkpoint, conver
     assert api.pull("owner/name") == store_folder() / "owner--name"
     assert conversions == [(checkpoint, "owner/name")]
     for name in ("nothing", "./owner/name", "a/b/c"):
-        with pytest.raises(StoreError, match="is no repo id: give one of the form owner/name"):
+        with pytest.raises(StoreError, match="is not a repo id: give one of the form owner/name"):
             api.pull(name)
 
 

@@ -140,8 +140,8 @@ def test_wrong_usage_is_one_line_and_2(console, arguments, message):
         (["complete"], b"caf\xe9", "stdin is not valid UTF-8 at byte 3"),
         (["complete", "-p", "caf\udce9"], b"", "--prompt is not valid UTF-8"),
         (["rm", "nothing"], b"", "the store holds no model 'nothing'"),
-        (["pull", "nothing"], b"", "nothing is no repo id"),
-        (["convert", "no-such-folder", "x"], b"", "'no-such-folder' is no folder"),
+        (["pull", "nothing"], b"", "nothing is not a repo id"),
+        (["convert", "no-such-folder", "x"], b"", "'no-such-folder' is not a folder"),
     ],
 )
 def test_an_error_is_one_line_and_1(console, arguments, stdin, message):

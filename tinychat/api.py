@@ -1,4 +1,4 @@
-"""What programs call: convert, load; from what a person calls a model to its folder, converted if need be."""
+"""What programs call, convert and load, and how the name of a model leads to its folder, converted on first use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pull(repo_id: str, progress: Callable[[int, int], None] | None = None) -> Pa
     Raises
     ------
     StoreError
-        If `repo_id` is none, or the store cannot be written.
+        If `repo_id` is not one, or the store cannot be written.
     TinychatError
         If the download or the conversion fails.
     """
@@ -84,7 +84,7 @@ def convert(
     calibration : path, optional
         A text file to look at the model with; the model writes texts of its own when omitted.
     check : bool
-        Compare the result with the checkpoint, and note down its certificate.
+        Compare the result with the checkpoint, and keep the result of that as its certificate.
 
     Returns
     -------
@@ -101,12 +101,12 @@ def convert(
     source, target = os.fspath(src), _target(os.fspath(dst))
     folder = checkpoint_folder(source)
     check_checkpoint(folder)
-    # Imported here: a wrong `src` is told without waiting for Numba.
+    # Imported here: a wrong `src` is reported before Numba is loaded.
     from tinychat.making import Recipe, make
 
     file = None if calibration is None else Path(os.path.expanduser(calibration))
     recipe = Recipe(quant, group_size, method, bits, file, check)
-    # A folder is noted down by its name: a checkpoint gives the same bytes wherever it lies.
+    # A folder's path is left out: a checkpoint gives the same bytes wherever it lies.
     origin = None if os.path.isdir(os.path.expanduser(source)) else source
     return make(folder, target, recipe, progress, origin)
 

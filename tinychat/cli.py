@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> i
             sys.stdout.flush()
             code = EXIT_DONE
         except BaseException as error:
-            # A terminal that is gone makes the unwinding fail in ways that nobody can read about.
+            # Where the terminal is gone, cleaning up fails too, and there is nowhere to report it.
             code = EXIT_ERROR if received else _report(error)
     if not received:
         return code
@@ -184,14 +184,14 @@ def _prepare_streams() -> None:
 
 
 def _discard_stdout() -> None:
-    # Whoever read stdout has seen enough; without this Python complains when it flushes at exit.
+    # The reader of stdout has closed it; without this Python complains when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    # Imported here: every start would pay for it, and few ask.
+    # Imported here: it is rarely needed, and slows down every start.
     from importlib.metadata import version
 
     parts = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))

@@ -1,4 +1,4 @@
-"""What this machine and a model will do together, and what is wrong with either."""
+"""An examination of this machine and of a model: sizes, memory, and what is wrong."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def examine_machine(findings: Findings) -> None:
 def examine_model(
     findings: Findings, reference: ModelReference, context: int | None = None, kv: str | None = None
 ) -> None:
-    """Note sizes and memory of a model, and whatever keeps it from running.
+    """Add sizes and memory of a model, and what keeps it from running.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Everything tinychat raises on purpose.
 
     TinychatError
-    |- CheckpointError          a file of the checkpoint is missing, damaged or lying
+    |- CheckpointError          a file of the checkpoint is missing, damaged or contradicts another
     |- UnsupportedModelError    the architecture or one of its settings is not implemented
     |- ConversionError          the conversion cannot go on: values, target folder
     |- ModelFolderError         a converted model folder is missing, damaged or too new
@@ -20,7 +20,7 @@ that it has in Python; the command line says ``--top-k`` where the error says ``
 
 
 class TinychatError(Exception):
-    """Base class: one line for the person in front of the terminal."""
+    """Base class: one line for the user."""
 
 
 class CheckpointError(TinychatError):

@@ -1,4 +1,4 @@
-"""One writer at a time: locks on open files, which end with the process whatever ends it."""
+"""One writer at a time: locks on open files, which end with the process, however it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTE = 1 << 40
 
 
 def try_lock(file_number: int) -> bool:
-    """Lock an open file for this process, without waiting; return whether nobody else had done so.
+    """Lock an open file for this process, without waiting; return False if another process has it.
 
     The lock ends when the file is closed. Where the file system has no locks, everybody gets one.
     """

@@ -2,7 +2,7 @@
 
 Python runs a signal's handler between any two of its own instructions, also in a function that C code has called: LLVM
 calls Python while it links a kernel. What the handler raises there is printed and dropped, or comes out as the error
-of an import, and the program goes on as if nobody had pressed Ctrl-C.
+of an import, and the program goes on as if Ctrl-C had not been pressed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 # Windows has no SIGHUP.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-# Somebody who presses this often wants out, at whatever price.
+# A user who presses this often wants to leave, at any price.
 _PATIENCE = 3
 _MOMENT = 0.02
 
@@ -76,7 +76,7 @@ def lost_signals_sent_again(on_loss: Callable[[], int]) -> Iterator[None]:
             previous(unraisable)
             return
         number = signal.SIGINT if issubclass(unraisable.exc_type, KeyboardInterrupt) else on_loss()
-        # By a thread, later: a handler that ran now would raise into the same void.
+        # By a thread, later: an exception of a handler that ran now would be lost in the same way.
         timer = threading.Timer(_MOMENT, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()

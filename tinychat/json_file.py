@@ -18,7 +18,7 @@ _read: ContextVar[dict[Path, bytes] | None] = ContextVar("_read", default=None)
 
 @contextmanager
 def each_file_once() -> Iterator[None]:
-    """Read each file once within the block: all who ask for it see the same text, even if it is replaced meanwhile.
+    """Read each file once within the block: all callers see the same text, even if it is replaced meanwhile.
 
     Several parts of a model are described by the same small files: ``config.json`` by its shapes, its tokenizer and the
     ends of its replies.
@@ -73,7 +73,7 @@ def read_settings(path: Path) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise TextError(f"{path}: cannot be read as JSON ({type(error).__name__}); fetch it again") from error
     if not isinstance(value, dict):
-        raise TextError(f"{path}: holds no JSON object; fetch it again")
+        raise TextError(f"{path}: does not hold a JSON object; fetch it again")
     return value
 
 

@@ -196,7 +196,7 @@ class Totals:
 
 
 def _exp(value: float) -> float:
-    # A loss of 709 nats is the largest whose exp is a float; any model of so bad a text is beyond telling apart.
+    # A loss of 709 nats is the largest whose exp is a float; worse models are not told apart.
     return float(np.exp(min(value, 709.0)))
 
 

@@ -181,7 +181,7 @@ def write_gguf(src: Path, dst: Path, row_multiple: int = 1) -> None:
     Raises
     ------
     TinychatError
-        If the checkpoint is damaged, or is no plain Llama.
+        If the checkpoint is damaged, or is not a plain Llama.
     """
     checkpoint = open_checkpoint(src)
     check_supported(checkpoint.config)

@@ -162,7 +162,7 @@ def test_processes_of_their_own(folder, tmp_path):
     assert 20 < first.peak_mib < 4000
     assert 0 < load_once(folder, threads=1, kv=None)
     assert 20 < peak_mib()
-    with pytest.raises(TinychatError, match="no folder, no model in the store"):
+    with pytest.raises(TinychatError, match="is not a folder, a model in the store"):
         complete_once(tmp_path / "nothing")
 
 

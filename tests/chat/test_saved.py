@@ -118,7 +118,7 @@ def damaged(**changes):
         ("", "is not valid JSON"),
         ('{"format": 1', "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
-        ("[]", "holds no conversation"),
+        ("[]", "does not hold a conversation"),
         (damaged(format=2), "has format 2, but this version reads 1: upgrade"),
         (damaged(messages={}), "its messages cannot be read"),
         (damaged(messages=[{"role": "assistant", "content": "x"}]), "its messages cannot be read"),

@@ -109,9 +109,9 @@ def test_index_cannot_reach_out_of_its_folder(shards, shard):
 
 
 @pytest.mark.parametrize("shard", [3, None, "", "config.json", [], "..", {"a": 1}])
-def test_index_entry_that_is_no_shard(shards, shard):
+def test_index_entry_that_is_not_a_shard(shards, shard):
     write_index(shards, {"a": shard})
-    with pytest.raises(CheckpointError, match="no name of a shard"):
+    with pytest.raises(CheckpointError, match="not the name of a shard"):
         open_tensors(shards)
 
 

@@ -235,7 +235,7 @@ def test_a_model_that_does_not_load_leaves_no_file(console, files, tmp_path):
     source, target = files(TASKS)
     code, _, err = console.run("batch", source, "nomodel", "-o", target)
     assert (code, target.exists()) == (1, False)
-    assert "'nomodel' is no folder" in err
+    assert "'nomodel' is not a folder" in err
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "tinychat.json").write_text("{")

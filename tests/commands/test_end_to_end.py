@@ -99,7 +99,7 @@ def test_perplexity_ends_with_one_json_object(run, model, checkpoint, tmp_path):
     assert found["tokens"] in (159, 160)
     assert 1 < found["perplexity"] < 1e6
     assert 0 < found["against"]["kl_divergence"] < 1
-    # Weights drawn at random have no favourites: many tokens are all but equally likely.
+    # Weights drawn at random have no preference: many tokens are all but equally likely.
     assert 0.2 < found["against"]["top1_agreement"] <= 1
     *_, last = run("perplexity", model, text, "--against", model).splitlines()
     assert json.loads(last)["against"]["kl_divergence"] == 0

@@ -26,7 +26,7 @@ def compiled():
 @pytest.mark.parametrize("kind", ["batch", "chat"])
 @pytest.mark.parametrize("number", signals.SIGNALS, ids=lambda number: number.name)
 def test_a_signal_at_a_random_moment(kind, number):
-    # Another moment in each run, told where it fails.
+    # Another moment in each run; a failure says which.
     trial = signals.Trial(kind, number, random.uniform(0.0, signals.LATEST[kind]), [])
     assert trial.run()[1] == [], str(trial)
 

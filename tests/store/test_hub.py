@@ -197,8 +197,8 @@ def test_what_the_hub_refuses(hub):
     check_one_line("owner/gated", "owner/gated is gated: accept its terms.*HF_TOKEN")
     check_one_line("owner/nothing", "owner/nothing does not exist on the hub, or is private")
     check_one_line("owner/model", "owner/model has no revision 'v9'", revision="v9")
-    check_one_line("no//id", "'no//id' is no repo id")
-    check_one_line("a/b/c\n", "is no repo id")
+    check_one_line("no//id", "'no//id' is not a repo id")
+    check_one_line("a/b/c\n", "is not a repo id")
 
 
 def test_repositories_that_are_no_checkpoints(hub):

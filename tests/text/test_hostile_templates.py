@@ -158,7 +158,7 @@ def test_endless(monkeypatch, tokenizer, name):
 
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_quadratic(tokenizer, name):
-    """On a text that is long itself, so that its size is no reason."""
+    """On a text that is long itself, so that its size is not the reason."""
     source = QUADRATIC[name].replace("TEXT", "messages[0].content")
     started = time.monotonic()
     with pytest.raises(TextError, match="it searches a long text for another long text"):

@@ -83,14 +83,14 @@ class TestLlama2:
     def test_truncated_file(self, tmp_path):
         folder = write_llama2(tmp_path / "t")
         (folder / "tokenizer.model").write_bytes(LLAMA2.read_bytes()[:100_001])
-        with pytest.raises(TextError, match=r"tokenizer\.model: no SentencePiece model"):
+        with pytest.raises(TextError, match=r"tokenizer\.model: not a SentencePiece model"):
             load_tokenizer(folder)
 
     def test_piece_that_is_no_utf8(self, tmp_path):
         folder = write_llama2(tmp_path / "t")
         data = LLAMA2.read_bytes().replace("\u2581the".encode(), b"\xe2\xffathe")
         (folder / "tokenizer.model").write_bytes(data)
-        with pytest.raises(TextError, match=r"tokenizer\.model: holds pieces that are no UTF-8"):
+        with pytest.raises(TextError, match=r"tokenizer\.model: holds pieces that are not UTF-8"):
             load_tokenizer(folder)
 
 

@@ -205,7 +205,7 @@ def test_where_templates_are_found(tmp_path, chatml, files, expected):
 )
 def test_no_usable_template_in_the_settings(tmp_path, chatml, entry):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": entry}))
-    with pytest.raises(TextError, match=r'tokenizer_config\.json: "chat_template" is no text'):
+    with pytest.raises(TextError, match=r'tokenizer_config\.json: "chat_template" is not text'):
         load_template(tmp_path, chatml)
 
 

@@ -1,1 +1,1 @@
-"""How fast a model runs here, and how far that is from what the machine can do."""
+"""How fast a model runs here, and how close that is to the machine's limits."""

@@ -1,4 +1,4 @@
-"""What only a process of its own shows: time from its start to the first token, time to load, peak memory."""
+"""What has to be measured in a separate process: time from its start to the first token, time to load, peak memory."""
 
 from __future__ import annotations
 

@@ -64,13 +64,13 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
 
 
 def _repeated(codes: npt.NDArray[np.uint8], size: int) -> Iterator[memoryview]:
-    """Yield `size` bytes of codes: the same again and again, which no kernel can tell."""
+    """Yield `size` bytes of codes, repeated: kernels take the same time for any codes."""
     for start in range(0, size, codes.nbytes):
         yield codes[: size - start].data
 
 
 def _write_tokenizer(folder: Path, vocab_size: int) -> None:
-    """Write a byte-level tokenizer: three special tokens, the bytes, and words that no text holds."""
+    """Write a byte-level tokenizer: three special tokens, the bytes, and words that occur in no text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     specials = ["<unk>", "<s>", "</s>"]

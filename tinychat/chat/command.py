@@ -13,7 +13,7 @@ from tinychat.errors import SettingError
 
 
 class ChatLoop(Protocol):
-    """The conversation, what surrounds it, and the person.
+    """What a command may use: the conversation, its file and model, and the user.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class ChatLoop(Protocol):
     show_thinking: bool
 
     def notice(self, text: str) -> None:
-        """Say something to the person."""
+        """Show a notice to the user."""
         ...
 
     def regenerate(self) -> None:
@@ -38,7 +38,7 @@ class ChatLoop(Protocol):
         ...
 
     def prefill(self, draft: Draft) -> None:
-        """Begin the next prompt with a message that the person may edit, send or give up."""
+        """Begin the next prompt with a message that the user may edit, send or discard."""
         ...
 
     def offer_to_terminal(self, text: str) -> bool:
@@ -51,7 +51,7 @@ class ChatLoop(Protocol):
 
 
 Completion = Callable[[ChatLoop, str], Iterable[str]]
-"""Called with the loop and the argument typed so far; gives whole arguments that it may become."""
+"""Called with the loop and the argument typed so far; gives whole arguments that begin so."""
 
 
 def nothing(_loop: ChatLoop, _argument: str) -> Iterable[str]:

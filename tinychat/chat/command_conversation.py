@@ -59,7 +59,7 @@ def _short(text: str) -> str:
 
 
 def retry(loop: ChatLoop, argument: str) -> None:
-    """Write the last reply again with other sampling, for this once; without an argument, with more randomness."""
+    """Write the last reply again with other sampling settings, once; without an argument, with more randomness."""
     usual = loop.chat.request
     request = changed_sampling(usual, as_assignments(argument)) if argument else _freer(usual)
     if loop.chat.messages and not argument:

@@ -1,4 +1,4 @@
-"""Commands that bring texts in and take them out: files, the clipboard, a document of the conversation."""
+"""Commands that attach, copy and export texts: files, the clipboard, the conversation as a document."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ def _tokens(loop: ChatLoop, attachment: Attachment) -> int:
 def _read_text(path: Path) -> str:
     try:
         if not path.is_file():
-            raise SettingError(f"{path} is no file: check the path")
+            raise SettingError(f"{path} is not a file: check the path")
         if path.stat().st_size > _MAX_BYTES:
             raise SettingError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: send a part of it")
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        raise SettingError(f"{path} is no UTF-8 text: convert it first") from None
+        raise SettingError(f"{path} is not UTF-8 text: convert it first") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 

@@ -73,7 +73,7 @@ _CANDIDATES = 5
 
 
 def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
-    """Run the last `count` tokens of the last reply again, and look at the model's choices.
+    """Run the last `count` tokens of the last reply again, and return the model's candidates for each.
 
     The cache afterwards holds the conversation up to the last token but one.
 

@@ -61,7 +61,7 @@ def run_command(loop: ChatLoop, line: str) -> None:
     try:
         command.run(loop, argument.strip())
     except FieldError as error:
-        # The chat calls a setting by its field, from a pipe too: the command line must not take it for a flag.
+        # The chat names a setting by its field, also from a pipe: the command line must not make a flag of it.
         raise SettingError(str(error)) from error
 
 

@@ -59,7 +59,7 @@ class Chat:
     on_change : callable
         Called when the messages have changed, and with every piece of a reply.
     on_notice : callable
-        Called with a line for the person, when turns were forgotten.
+        Called with a line for the user, when turns were forgotten.
 
     Raises
     ------
@@ -222,7 +222,7 @@ class Chat:
         step: Callable[[History, list[Message]], tuple[list[Message], History]],
         verb: str,
     ) -> int:
-        """Go `steps` steps through the history; return where the first message is whose turn is another now."""
+        """Go `steps` steps through the history; return the index of the first message whose turn has changed."""
         if not 1 <= steps <= len(changes):
             raise SettingError(f"{steps} steps cannot be {verb} back: give a number from 1 to {len(changes)}")
         first = min(change.kept for change in changes[-steps:])
@@ -246,7 +246,7 @@ class Chat:
 
     @contextmanager
     def using(self, request: Request) -> Iterator[None]:
-        """Write replies in another way within a block: with its seed, where it has one of its own, as it is."""
+        """Write replies by another request within a block; its seed, if it has one, is used as it is given."""
         usual, since = self.request, self._seeded_since
         self.request = request
         if request.seed != usual.seed:
@@ -257,7 +257,10 @@ class Chat:
             self.request, self._seeded_since = usual, since
 
     def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
-        """Go on from `messages`, whose history is turn after turn unless given, and hide the first `forgotten`."""
+        """Continue from `messages`, of which the model does not see the first `forgotten`.
+
+        Their history is turn after turn unless given.
+        """
         self.messages = messages
         self.history = History.of_turns(messages) if history is None else history
         self.forgotten = min(forgotten, len(messages))
@@ -355,7 +358,7 @@ class Chat:
     def _make_room(
         self, messages: list[Message], cancelled: Callable[[], bool] | None, reply_ids: Sequence[int]
     ) -> bool:
-        """Forget in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
+        """Make room in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
         if self.overflow == "stop":
             return False
         written, forgotten = reply_ids[:-1], self.forgotten
@@ -388,7 +391,7 @@ class Chat:
 
 
 class _Seen:
-    """What a model saw of a conversation: every change of the messages makes another list."""
+    """What a model saw of a conversation; every change of the messages makes another list, which tells them apart."""
 
     def __init__(self, chat: Chat) -> None:
         self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, id(chat.model))

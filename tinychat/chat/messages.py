@@ -46,7 +46,7 @@ class Attachment:
 
     @property
     def content(self) -> str:
-        """The text between fences that it does not hold itself, under its name."""
+        """The text below its name, in a code fence longer than any in the text."""
         longest = max((len(run) for run in re.findall(r"`{3,}", self.text)), default=2)
         fence = "`" * (longest + 1)
         return f"{self.name}:\n{fence}\n{self.text.rstrip()}\n{fence}"
@@ -54,7 +54,7 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Draft:
-    """A message that the person has not sent yet.
+    """A message that the user has not sent yet.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Change:
-    """The other side of a change: a conversation that begins like the present one and goes on otherwise.
+    """One step of undo or redo: the conversation that it leads to, as its difference from the present one.
 
     Attributes
     ----------

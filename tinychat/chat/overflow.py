@@ -1,4 +1,4 @@
-"""What happens when a conversation no longer fits into the context: the oldest turns go, and it is said."""
+"""What happens when a conversation no longer fits into the context: the oldest turns are dropped, with a notice."""
 
 from __future__ import annotations
 

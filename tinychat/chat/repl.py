@@ -1,4 +1,4 @@
-"""The loop of the interactive chat: read a line, answer it, until the person leaves."""
+"""The loop of the interactive chat: read a line, answer it, until the user leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tinychat.terminal.rendering import Renderer, status_bar
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
-# Somebody who presses this often wants out, whatever the program is doing.
+# A user who presses this often wants to leave, whatever the program is doing.
 _PATIENCE = 3
 
 
@@ -64,7 +64,7 @@ class Repl:
         self._renderer.show_thinking = shown
 
     def notice(self, text: str) -> None:
-        """Say something to the person."""
+        """Show a notice to the user."""
         self._renderer.notice(text)
 
     def regenerate(self) -> None:
@@ -76,7 +76,7 @@ class Repl:
         self._leaving = True
 
     def prefill(self, draft: Draft) -> None:
-        """Begin the next prompt with a message that the person may edit, send or give up."""
+        """Begin the next prompt with a message that the user may edit, send or discard."""
         self._draft = Draft(as_message(draft.text), draft.replaced)
 
     def offer_to_terminal(self, text: str) -> bool:
@@ -147,7 +147,7 @@ class Repl:
             if not is_command(line):
                 self._say_what_waits()
         except KeyboardInterrupt:
-            # Somebody who pressed it often while the reply was written: back to the prompt.
+            # It was pressed often while the reply was written: back to the prompt.
             if not self._lines.interactive:
                 raise
 
@@ -163,7 +163,7 @@ class Repl:
             self._say_what_waits()
 
     def _say_what_waits(self) -> None:
-        """Say what a message that got no reply leaves in the prompt and beside it."""
+        """Say that a message without a reply is back in the prompt, and what is still attached."""
         if self._draft.text:
             self.notice("your message is back in the prompt")
         if names := ", ".join(attachment.name for attachment in self.chat.attachments):

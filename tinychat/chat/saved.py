@@ -223,7 +223,7 @@ def from_json(data: bytes, source: str) -> SavedSession:
     except (ValueError, RecursionError):
         raise SessionError(f"{source} is damaged: it is not valid JSON") from None
     if not isinstance(value, dict):
-        raise SessionError(f"{source} is damaged: it holds no conversation")
+        raise SessionError(f"{source} is damaged: it does not hold a conversation")
     if value.get("format") != FORMAT:
         raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
     messages = _messages(value.get("messages"), source)

@@ -63,7 +63,7 @@ def _resize(chat: Chat, value: str) -> None:
     """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
     sequence, size = chat.model.sequence, _as_size(value)
     if not chat.messages and 0 < size < len(sequence.ids):
-        # What an earlier conversation left in the cache must not stand in the way of a smaller one.
+        # What an earlier conversation left in the cache must not prevent a smaller one.
         sequence.rewind(0)
     if size != sequence.context_size:
         sequence.resize(size)

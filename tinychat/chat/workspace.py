@@ -1,4 +1,4 @@
-"""What surrounds a conversation: the file that it is saved in, and how another model is opened."""
+"""A conversation's file, in which it is saved, and its model, which can be changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _no_other_model(name: str) -> Model:
 
 
 class Workspace:
-    """A conversation, saved as it goes on, and what its commands reach beyond it.
+    """A conversation that is saved at every change, and whose model can be changed.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Workspace:
         self.chat.on_change = self._changed
 
     def leave_file(self) -> str | None:
-        """Leave the conversation as it is saved, what comes being another one; return the name it stays under."""
+        """Begin another conversation: leave the file as it is, and return its name."""
         name, self.name = self.name, None
         return name
 
@@ -106,7 +106,7 @@ class Workspace:
         self.name, self._stamp, self._unasked = name, self.store.stamp(name), False
 
     def load(self, name: str) -> list[str]:
-        """Go on with the conversation of this name, and return lines that say where it stands.
+        """Continue the conversation of this name, and return lines that describe its state.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Workspace:
         if writing and not began and self._clock() - self._saved_at < _SECONDS_BETWEEN_SAVES:
             return
         if self._unasked and not self.chat.messages and self.chat.history == History():
-            # Its only message was withdrawn: --continue must find the conversation before it.
+            # Its only message was withdrawn: --continue must find the previous conversation.
             self.store.remove(self.name or "")
             self.name = None
             return
@@ -164,7 +164,7 @@ class Workspace:
             self.save()
             self._unasked = unasked
         except SessionError as error:
-            # Said once: the conversation is worth more than its file.
+            # Reported once: the conversation goes on without a file.
             self._failed = True
             self.chat.on_change = lambda: None
             self.chat.on_notice(f"this conversation is no longer saved: {error}")
@@ -211,7 +211,7 @@ def _whole_turns(saved: SavedSession) -> tuple[list[Message], History, Draft]:
         return messages, history, Draft()
     change = history.past[-1]
     before, undone = history.undone(messages)
-    # Nothing waits where the reply to a message was being written again.
+    # There is no pending message where a reply was being written again.
     pending = Draft() if change.kept % 2 else Draft(messages[-2].content, len(change.tail) // 2)
     return before, replace(undone, future=()), pending
 

@@ -1,1 +1,1 @@
-"""Reads the formats of others: safetensors and PyTorch files, whole checkpoint folders."""
+"""Readers of other programs' formats: safetensors and PyTorch files, whole checkpoint folders."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tinychat.errors import CheckpointError
 
-# float32, float16 or bfloat16; the latter is no type that numpy's own annotations know.
+# float32, float16 or bfloat16; numpy's own annotations do not know the last.
 FloatArray = NDArray[Any]
 
 DTYPES = {

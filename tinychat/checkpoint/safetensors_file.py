@@ -106,7 +106,7 @@ def _read_entry(path: Path, name: str, value: object, data_start: int) -> Safete
     if not isinstance(dtype, str):
         raise CheckpointError(f"{where} has no dtype")
     if not _is_sizes(shape) or len(shape) > MAX_DIMENSIONS:
-        raise CheckpointError(f"{where} has a shape that is no list of sizes")
+        raise CheckpointError(f"{where} has a shape that is not a list of sizes")
     if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise CheckpointError(f"{where} has data_offsets that are not [begin, end]")
     begin, end = offsets

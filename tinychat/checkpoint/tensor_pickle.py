@@ -75,7 +75,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
-    """Read the tensors that a pickled dictionary describes; values that are no tensors are left out.
+    """Read the tensors that a pickled dictionary describes; values that are not tensors are left out.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
     Raises
     ------
     CheckpointError
-        If the pickle is damaged, names anything but tensors, or is no dictionary.
+        If the pickle is damaged, names anything but tensors, or is not a dictionary.
     """
     if len(data) > MAX_PICKLE_BYTES:
         raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
@@ -173,7 +173,7 @@ class _Machine:
     def _set_items(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise ValueError("items are set on something that is no dictionary")
+            raise ValueError("items are set on something that is not a dictionary")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, str):
                 raise ValueError("a key is not a string")
@@ -185,7 +185,7 @@ class _Machine:
         found = _Global(module, name)
         if found not in _KNOWN_GLOBALS:
             raise CheckpointError(
-                f"{self._source} asks for {one_line(f'{module}.{name}')}, which is no tensor;"
+                f"{self._source} asks for {one_line(f'{module}.{name}')}, which is not a tensor;"
                 " refused, and nothing was run: use a safetensors version of this checkpoint"
             )
         return found
@@ -219,7 +219,7 @@ def _tensor(storage: object, offset: object, shape: object, stride: object) -> T
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(stride, tuple):
         raise ValueError("a tensor is described in an unknown way")
     if not all(map(_is_size, (offset, *shape, *stride))) or not len(shape) == len(stride) <= 8:
-        raise ValueError("a tensor's sizes are no sizes")
+        raise ValueError("a tensor's sizes are not valid")
     return TensorRecord(storage, int(offset), shape, stride)  # type: ignore[call-overload]
 
 

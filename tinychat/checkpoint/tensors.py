@@ -132,7 +132,7 @@ def _open_shards(index: Path) -> dict[str, TensorFile]:
 def _shard_path(index: Path, shard: object) -> Path:
     """Only a bare file name is accepted: an index must not reach out of its folder."""
     if not isinstance(shard, str) or not shard.endswith((".safetensors", ".bin")) or len(shard) > _LONGEST_NAME:
-        raise CheckpointError(f"{index}: {one_line(repr(shard), 60)} is no name of a shard")
+        raise CheckpointError(f"{index}: {one_line(repr(shard), 60)} is not the name of a shard")
     if any(c in '/\\:"<>|?*' or not c.isprintable() for c in shard):
         raise CheckpointError(f"{index}: shard {one_line(shard)!r} lies outside the folder; refused")
     return index.parent / shard

@@ -61,8 +61,8 @@ def batch(
 ) -> None:
     """Answer every line of IN.jsonl with MODEL.
 
-    A line is a JSON object with a prompt or the messages of a conversation. It may have an id, which
-    else is the line's number, and settings that go before the flags: max_tokens, temperature, top_k,
+    A line is a JSON object with a prompt or the messages of a conversation. It may have an id, by
+    default the line's number, and settings that override the flags: max_tokens, temperature, top_k,
     top_p, min_p, repeat_penalty, repeat_last_n, seed, stop.
 
     \b
@@ -70,10 +70,10 @@ def batch(
     {"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7}
 
     OUT.jsonl gets a line for each, in the same order: id, a digest of what was asked, text, token_ids,
-    finish_reason, counts and seed, or an error instead where a line cannot be answered; exit code 1
-    then tells of it at the end. With a seed, or with temperature 0, the tokens are those that
-    `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command goes on where
-    it was; results of other prompts, settings or weights are refused.
+    finish_reason, counts and seed, or an error where a line cannot be answered; the exit code is then
+    1. With a seed, or with temperature 0, the tokens are those that
+    `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
+    it stopped; results of other prompts, settings or weights are refused.
     """  # noqa: D301
     template, limits, loading = take(TemplateFlags, flags), take(ConstraintFiles, flags), take(LoadOptions, flags)
     if target.exists() and os.path.samefile(source, target):

@@ -56,7 +56,7 @@ class BatchResults:
         self._is_new = not path.exists()
         self._file = open(path, "a+b")
         try:
-            # What is not the file of this name is one that another process has just taken back.
+            # If the open file no longer has this name, another process has just removed it.
             if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
                 raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
             self._take_over(tasks)
@@ -70,7 +70,7 @@ class BatchResults:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # While it is still locked, so that it is nobody else's. Windows deletes no open file: there an empty one stays.
+        # While it is locked: no other process uses it. Windows cannot delete an open file: an empty one stays there.
         if error is not None and self._is_new and self.done == 0:
             with suppress(PermissionError):
                 self._path.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ class BatchResults:
 
 def converted_folder(model: str | None) -> Path | None:
     """Return the folder of the MODEL of a command; None if there is none yet, or no such model."""
-    # Imported here: `tinychat --help` must not wait for it.
+    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import locate
     from tinychat.store.names import find
 

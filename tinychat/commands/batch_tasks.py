@@ -38,7 +38,7 @@ class Task:
 
 
 def read_tasks(data: bytes, request: Request) -> list[Task]:
-    """Return the tasks of a file's lines; empty lines are none.
+    """Return the tasks of a file's lines; empty lines are skipped.
 
     Parameters
     ----------

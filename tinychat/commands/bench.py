@@ -36,7 +36,7 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, wi
     """
     if model is not None and shape is not None:
         raise click.UsageError("--random needs no MODEL: leave one of them out")
-    # Imported here: `tinychat --help` must not wait for it.
+    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.bench.measure import Plan
 
     plan, options = Plan(rounds=rounds), LoadOptions(**flags)

@@ -49,7 +49,7 @@ def chat(
     """Chat with MODEL in the terminal.
 
     MODEL is a model folder, a Hugging Face checkpoint folder or repo id (converted once), or the
-    name of a stored model; without one, the demo model answers. When stdin or stdout is no
+    name of a stored model; without one, the demo model answers. When stdin or stdout is not a
     terminal, every line of stdin is a message, or a command of the chat.
     """
     if continues and resume is not None:
@@ -110,7 +110,7 @@ def _workspace(conversation: Chat, model: str | None, load: Loader, loading: Loa
 
 
 def _resume(workspace: Workspace, name: str, given: dict[str, Any]) -> list[str]:
-    """Load a conversation; what was given on the command line wins over what was saved."""
+    """Load a conversation; flags of the command line override what was saved."""
     from tinychat.chat.settings import NAMES, change_setting
 
     standing = workspace.load(name)

@@ -17,7 +17,7 @@ class CodeBlock:
     Parameters
     ----------
     thinking : bool
-        Whether the reply begins inside its think section; what is drafted there is no answer.
+        Whether the reply begins inside its think section; what is drafted there is not an answer.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ def convert(
 
     SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
     """
-    # Imported here: `tinychat --help` shall not wait for it.
+    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint
 
     with progress_bar(f"converting to {quant}") as progress:

@@ -11,8 +11,8 @@ from tinychat.terminal.safe_text import safe_text
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context to reckon with")
-@click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache to reckon with")
+@click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context to assume")
+@click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache to assume")
 def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     """Examine this machine, and MODEL if given.
 
@@ -21,7 +21,7 @@ def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     """
     if model is None and (context is not None or kv is not None):
         raise click.UsageError("--context and --kv are about a MODEL: name one, such as demo")
-    # Imported here: `tinychat --help` must not wait for it.
+    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.doctor import Findings, examine_machine, examine_model
     from tinychat.store.names import find
 

@@ -24,7 +24,7 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     TinychatError
         If there is no such model, it is damaged, or a setting is out of range.
     """
-    # Imported here: `tinychat --help` shall not wait for any of it.
+    # Imported here: it keeps `tinychat --help` fast.
     with held_signals():
         from tinychat.api import locate
         from tinychat.generate.model import load_folder

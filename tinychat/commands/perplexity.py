@@ -44,7 +44,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
     options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
     measured = load(model, options)
-    # Imported here: a file that cannot be read is told without waiting for numpy.
+    # Imported here: a file that cannot be read is reported before numpy is loaded.
     from tinychat.perplexity import measure
 
     with progress_bar(f"reading {file.name}") as progress:

@@ -77,6 +77,6 @@ def _check_argument(prompt: str) -> None:
 
 
 def say_if_no_template(model: Model) -> None:
-    """Tell on stderr that a conversation is put to a model that has no template for it."""
+    """Say on stderr that a conversation is put to a model that has no template for it."""
     if model.template.is_fallback:
         print(NO_TEMPLATE, file=sys.stderr, flush=True)

@@ -66,7 +66,7 @@ def _sample(request: Request, number: int) -> Request:
 
 def _write_text(model: Model, prompt: Prompt, requests: Sequence[Request], code_only: bool) -> None:
     """Write the replies as they come."""
-    # Imported here: `tinychat --help` must not wait for it.
+    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.terminal.rendering import Renderer
 
     # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
@@ -93,7 +93,7 @@ def _write_code(renderer: Renderer, run: Generation) -> Summary:
     for piece in run:
         renderer.text(block.add(piece.text))
         if block.closed:
-            # Nobody stopped the reply: it has given all that was asked for.
+            # The reply was not stopped: it has given all that was asked for.
             return replace(run.summary, finish_reason="stop")
     renderer.text(block.finish())
     block.check()

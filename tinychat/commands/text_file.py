@@ -17,7 +17,7 @@ def read_text(file: Path, limit: int = MAX_BYTES) -> str:
     Raises
     ------
     TextError
-        If it cannot be read, is no text in UTF-8, or has more than `limit` bytes.
+        If it cannot be read, is not text in UTF-8, or has more than `limit` bytes.
     """
     try:
         return read_stream(file, limit).decode("utf-8")

@@ -199,7 +199,7 @@ class GrammarState:
 
 
 class _Vocabulary:
-    """A vocabulary as the library reads it: the bytes of every token, and which ones are no text."""
+    """A vocabulary as the library reads it: the bytes of every token, and which ones are not text."""
 
     def __init__(self, tokens: list[bytes], special_token_ids: list[int], stop_ids: Sequence[int]) -> None:
         self.tokens = tokens

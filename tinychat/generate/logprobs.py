@@ -1,4 +1,4 @@
-"""How likely the model thought a token, and what it would rather have said."""
+"""Log-probabilities of a token and of the most likely ones in its place."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
 NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
-"""What to tell a person whose messages are put to such a model."""
+"""The notice for users whose messages go to such a model."""
 
 
 @dataclass(frozen=True)

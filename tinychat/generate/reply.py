@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "stop_string", "length", "context", "interrupted"]
-"""Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, or somebody stopped it."""
+"""Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, or it was stopped."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Summary:
 class Reply:
     """A reply that grows by one token with every row of logits.
 
-    It runs nothing itself. Whoever runs the model reads the prompt and says so by `prompt_was_read`, then gives
+    It runs nothing itself. Its driver reads the prompt and reports that by `prompt_was_read`, then gives
     each row of logits to `accept` and runs the token that was chosen, until `finish_reason` is set.
 
     Parameters

@@ -140,7 +140,7 @@ def _integer(name: str, value: object, least: int, wanted: str) -> int:
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
-    # One text alone means itself, not its letters.
+    # A single text is one stop text, not one for each letter.
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise FieldError(name, "must be a text or a list of texts")

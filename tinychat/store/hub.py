@@ -1,7 +1,7 @@
 """Checkpoints from the Hugging Face hub, or from any server at $HF_ENDPOINT that speaks its protocol.
 
 Its answers are checked: the hub's client makes paths of three headers, and writes files to them without looking. Names
-must stay in their folder, and come over connections that nobody in between can change.
+must stay in their folder, and come over connections that cannot be changed on the way.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _fetch(repo_id: str, revision: str) -> Path:
     names = _list_files(repo_id, revision)
     if "config.json" not in names:
         advice = _advice(repo_id)
-        raise HubError(f"{repo_id} has no config.json, so it is no checkpoint in the Hugging Face layout; {advice}")
+        raise HubError(f"{repo_id} has no config.json, so it is not a checkpoint in the Hugging Face layout; {advice}")
     folder = _download(repo_id, revision, ["config.json"])
     read_config(folder / "config.json")
     patterns = next((patterns for patterns in _WEIGHTS if names & set(patterns[:2])), None)
@@ -126,7 +126,7 @@ def _endpoint() -> str | None:
 
 
 def _advice(repo_id: str) -> str:
-    # What else lies there was not asked for; such repositories say so in their names.
+    # The files of the repository were not listed; GGUF repositories usually say so in their names.
     return GGUF if "gguf" in repo_id.lower() else "give the repository that it was made from"
 
 
@@ -136,7 +136,7 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
     name = one_line(repo_id)
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.HFValidationError):
-        return f"{name!r} is no repo id; expected owner/name"
+        return f"{name!r} is not a repo id; expected owner/name"
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return f"{name} is gated: accept its terms on its page, then set HF_TOKEN to a token of your account"
     if isinstance(error, errors.RevisionNotFoundError):
@@ -166,7 +166,7 @@ def checked_answers() -> Iterator[None]:
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils import _http
 
-    # Whoever uses this package may have set one of their own, for a proxy perhaps.
+    # The calling program may have set its own, for a proxy perhaps.
     previous = _http._GLOBAL_CLIENT_FACTORY
 
     def checking_client() -> Any:

@@ -63,7 +63,7 @@ def path_for(name: str) -> Path:
 
 
 def list_models() -> list[StoredModel]:
-    """List the converted models by name; folders that are none, such as unfinished ones, are left out."""
+    """List the converted models by name; other folders, such as unfinished models, are left out."""
     try:
         paths = sorted(store_folder().iterdir())
     except FileNotFoundError:

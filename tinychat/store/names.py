@@ -75,13 +75,13 @@ def resolve(model: str) -> ModelReference:
     if is_gguf(folder):
         raise StoreError(f"{folder}: {ADVICE}")
     if os.path.isdir(folder):
-        raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is no model folder")
+        raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is not a model folder")
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is a file; expected a folder, a stored name or a repo id")
     if _is_repo_id(model):
         return repository(model)
     raise StoreError(
-        f"{one_line(model)!r} is no folder, no model in the store and no repo id{suggestion(model) or SEE_MODELS}"
+        f"{one_line(model)!r} is not a folder, a model in the store or a repo id{suggestion(model) or SEE_MODELS}"
     )
 
 
@@ -91,10 +91,10 @@ def repository(repo_id: str) -> ModelReference:
     Raises
     ------
     StoreError
-        If `repo_id` is none.
+        If `repo_id` is not one.
     """
     if not _is_repo_id(repo_id):
-        raise StoreError(f"{one_line(repo_id, 60)} is no repo id: give one of the form owner/name")
+        raise StoreError(f"{one_line(repo_id, 60)} is not a repo id: give one of the form owner/name")
     return _converted_or("repository", repo_id, repo_id.replace("/", "--"))
 
 

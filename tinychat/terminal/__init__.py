@@ -1,1 +1,1 @@
-"""What a person types and sees: line editing and keys, drawing, markdown, the clipboard."""
+"""What the user types and sees: line editing and keys, drawing, markdown, the clipboard."""

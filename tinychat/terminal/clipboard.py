@@ -53,9 +53,9 @@ def write_clipboard(text: str) -> None:
 
 
 def offer_to_terminal(text: str, terminal: TextIO) -> bool:
-    """Ask the terminal to take `text` (OSC 52 of xterm): its clipboard is at hand where ours is a machine away.
+    """Ask the terminal to take `text` (OSC 52 of xterm), also from a program on another machine.
 
-    Nothing tells whether it does; return False if it surely will not.
+    Whether it does so cannot be known; return False if it certainly does not.
     """
     data = text.encode("utf-8")
     if not terminal.isatty() or len(data) > _OSC52_BYTES:

@@ -60,7 +60,7 @@ def open_output(terminal: TextIO) -> PasteMarkingOutput:
 
 
 class Keyboard(Vt100Input):
-    """Keys for prompts, and whoever types between them loses nothing.
+    """Keys for prompts, and keys typed between them are kept.
 
     While entered, the terminal neither echoes keys nor turns Enter into a line feed. Between two prompts a thread takes
     the keys, so that any number finds room; Ctrl-C still sends SIGINT, and throws none of them away.
@@ -87,7 +87,7 @@ class Keyboard(Vt100Input):
         self._before_continue = signal.signal(signal.SIGCONT, self._continue)
         termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
         self._output.mark_pastes()
-        # Typed before we came: Enter is a line feed already.
+        # Typed before this: Enter has become a line feed already.
         while text := self.stdin_reader.read():
             self.vt100_parser.feed(text.replace("\n", "\r"))
         self._waiting += super().read_keys()
@@ -180,7 +180,7 @@ class Keyboard(Vt100Input):
                 return
             if keyboard in ready:
                 keys = super().read_keys()
-                # Where the cursor was, as the last prompt asked, is of no use to the next.
+                # The terminal's answer to the last prompt's question where the cursor is: the next prompt asks again.
                 self._waiting += [key for key in keys if key.key != Keys.CPRResponse]
                 if not keys:
                     sleep(_PAUSE_SECONDS)  # a part of a character, or a terminal that is gone

@@ -28,7 +28,7 @@ from tinychat.user_folders import make_folder, trusted_state_folder
 if TYPE_CHECKING:
     from tinychat.terminal.keyboard import Keyboard
 
-# Gray is readable on dark and on light ground, and the bar shall not outshine the conversation.
+# Gray is readable on a dark and on a light background, and the bar should not stand out from the conversation.
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse #808080"})
 
 
@@ -87,7 +87,7 @@ class TerminalInput:
         self._prompt = prompt
         with self._at_prompt(prompt):
             text = self._session.prompt(default=prompt.text)
-        # Bytes that are no UTF-8 arrive as lone surrogates, which no tokenizer takes.
+        # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:

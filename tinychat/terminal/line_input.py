@@ -1,4 +1,4 @@
-"""Where the person's messages come from: a terminal with line editing, or plain lines."""
+"""Where the user's messages come from: a terminal with line editing, or plain lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InputPrompt:
     Attributes
     ----------
     text : str
-        What the person finds typed already.
+        What stands in the prompt at first.
     multiline : bool
         Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
     complete : callable
@@ -119,7 +119,7 @@ class PlainInput:
 
 
 class DumbTerminalInput(PlainInput):
-    """A prompt without line editing, for terminals that know no escape codes."""
+    """A prompt without line editing, for terminals without escape codes."""
 
     interactive = True
 

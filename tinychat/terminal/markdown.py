@@ -55,7 +55,7 @@ class _Highlighter:
 
     def _rendered(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
         begun = perf_counter()
-        # Colours of the terminal's own palette: they suit a dark ground and a light one.
+        # Colours of the terminal's own palette: readable on a dark and on a light background.
         syntax = Syntax(code, lexer, theme=_CODE_THEME, word_wrap=True, padding=(0, 2), background_color="default")
         segments = [*console.render(syntax, options)]
         self._is_slow |= lexer != _NO_LEXER and perf_counter() - begun > _SLOW_SECONDS
@@ -107,7 +107,7 @@ class BlockPainter:
 
     def lines(self, block: str, width: int) -> list[str]:
         """Return the lines of `block`, none wider than `width` columns, with escape codes for styles only."""
-        # Before the drawing, so that widths are right; once more after it, for what entities stand for.
+        # Before the drawing, so that widths are right; again after it, since entities become characters there.
         block = safe_text(block)
         # A block may render to nothing, as the definition of a link does; its text is shown then.
         return self._lines(_ChatMarkdown(block, self._highlighter), width) or self._lines(Text(block), width)
@@ -148,7 +148,7 @@ _FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
 
 
 class Blocks:
-    """The text of one reply: finished blocks are handed out once, the open one stays.
+    """The text of one reply: finished blocks are returned once, the open one stays.
 
     A block ends at a blank line before a line that is not indented, or at the end of a code fence that
     is not indented. Each line is looked at once.
@@ -201,7 +201,7 @@ class Blocks:
             return False
         marks, after = found.groups()
         if not self._fence:
-            # Backticks after backticks are code within a line, no fence.
+            # Backticks after backticks are code within a line, not a fence.
             self._fence = "" if marks[0] == "`" and "`" in after else marks
             return False
         if after or not marks.startswith(self._fence):

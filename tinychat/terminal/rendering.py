@@ -123,7 +123,7 @@ class Renderer:
             self._reply = None
 
     def summary(self, summary: Summary) -> None:
-        """Say in a dim line what the reply took; where nobody watches, only that it was cut."""
+        """Say in a dim line what the reply took; where stderr is not a terminal, only that it was cut."""
         if self._err_is_terminal:
             line = summary_line(summary, terminal_size(self._err)[0])
             self._write_err(self._styled(_DIM, line) + "\n")
@@ -131,7 +131,7 @@ class Renderer:
             self._write_err(f"{_CUTS[summary.finish_reason]}\n")
 
     def notice(self, text: str) -> None:
-        """Write a line for the person on stderr; a reply that is being drawn goes on below it."""
+        """Write a line for the user on stderr; a reply that is being drawn goes on below it."""
         self.clear_status()
         if self._reply is not None:
             self._reply.finish()
@@ -142,7 +142,7 @@ class Renderer:
         return self._can_erase and offer_to_terminal(text, self._err)
 
     def banner(self, name: str, hint: str) -> None:
-        """Say which model listens and how to leave."""
+        """Name the model, and say how to leave."""
         self._write_err(f"{self._styled(_BOLD, safe_text(name))} {self._styled(_DIM, hint)}\n")
 
     def error(self, text: str) -> None:

@@ -22,7 +22,7 @@ _INTEGER_BITS = 4096
 class Budget:
     """Bounds the time, the size of every value, and the sum of all sizes.
 
-    Whoever runs the template reports each loop step, call and new value here. Between two reports
+    The template's runner reports each loop step, call and new value here. Between two reports
     lies one operation on values within the limits, hence of bounded cost.
 
     Parameters

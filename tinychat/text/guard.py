@@ -1,11 +1,11 @@
 """Marks around text that spells a special token without being one.
 
 A chat template writes its control tokens and the user's words into one string. Before rendering,
-each spelling of a control token inside the words is wrapped in two marks; whoever encodes the
-string then tells both apart. The marks stand around the spelling, not inside, so that a template that
+each spelling of a control token inside the words is wrapped in two marks; the encoder
+of the string then tells both apart. The marks stand around the spelling, not inside, so that a template that
 looks for ``</think>`` in a message still finds it. They are Unicode noncharacters, which no real text
-holds; a forged one is removed first, and so are the two that `huggingface_tokenizer` has a use of its own for: whoever
-removed them later might join the halves of a token's spelling.
+holds; a forged one is removed first, and so are the two that `huggingface_tokenizer` has a use of its own for: removing
+them later might join the halves of a token's spelling.
 """
 
 from __future__ import annotations

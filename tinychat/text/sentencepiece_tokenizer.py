@@ -51,7 +51,7 @@ class SentencePieceTokenizer(NamedTokens):
         self._processor = processor
         self._continuing = continuing
         self._pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
-        # Models say this in practice; where one does not, Llama's habit holds.
+        # Models say this in practice; where one does not, Llama's default is taken.
         self.adds_bos = settings.add_bos_token is not False
         # A space before the first word comes from a prefix, or may come from one and is taken away again.
         self.strips_first_space = processor.normalize("a") != "a" or not processor.normalize(" a").startswith(_SPACE)
@@ -144,7 +144,7 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     Raises
     ------
     TextError
-        The file is no SentencePiece model, or its settings cannot be read.
+        The file is not a SentencePiece model, or its settings cannot be read.
     """
     from sentencepiece import SentencePieceProcessor
 
@@ -158,10 +158,10 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     except OSError as error:
         raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
     except (RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
-        raise TextError(f"{path}: no SentencePiece model; fetch the file again") from error
+        raise TextError(f"{path}: not a SentencePiece model; fetch the file again") from error
     if processor.get_piece_size() == 0:
         raise TextError(f"{path}: holds no vocabulary; fetch the file again")
     try:
         return SentencePieceTokenizer(processor, continuing, settings)
     except UnicodeDecodeError as error:
-        raise TextError(f"{path}: holds pieces that are no UTF-8; fetch the file again") from error
+        raise TextError(f"{path}: holds pieces that are not UTF-8; fetch the file again") from error

@@ -61,7 +61,7 @@ class TokenizerSettings:
         Raises
         ------
         TextError
-            One of them is no JSON object, or declares a token that is none.
+            One of them is not a JSON object, or declares a malformed token.
         """
         tokenizer_config = read_settings(folder / "tokenizer_config.json")
         config = read_settings(folder / "config.json")

@@ -29,7 +29,7 @@ def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> froz
     Raises
     ------
     TextError
-        One of the two files is no JSON object.
+        One of the two files is not a JSON object.
     """
     found = {tokenizer.eos_id, end_of_turn_id(tokenizer, template)}
     for name in ("config.json", "generation_config.json"):

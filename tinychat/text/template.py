@@ -49,7 +49,7 @@ class ChatTemplate:
     Attributes
     ----------
     is_fallback : bool
-        As given; whoever starts a chat should say so.
+        As given; a front end should say so.
     stop_strings : tuple of str
         Texts that end a reply, where no token does.
 
@@ -195,7 +195,7 @@ def _default_template(entry: object, path: Path) -> str | None:
         entry = {item["name"]: item.get("template") for item in named}
     source = entry.get("default") if isinstance(entry, dict) else None
     if not isinstance(source, str):
-        raise TextError(f'{path}: "chat_template" is no text and has none named "default"')
+        raise TextError(f'{path}: "chat_template" is not text and has none named "default"')
     return source
 
 

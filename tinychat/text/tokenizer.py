@@ -62,7 +62,7 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids; bytes that are no UTF-8 become U+FFFD, ids without a token vanish."""
+        """Text of ids; bytes that are not UTF-8 become U+FFFD, ids without a token vanish."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes:

@@ -173,7 +173,7 @@ def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    # In many small waits: while the process is stopped, no time passes.
+    # In many short waits, so that time in which the process is stopped does not count.
     for _ in range(round(seconds / _TICK_SECONDS)):
         thread.join(_TICK_SECONDS)
         if not thread.is_alive():

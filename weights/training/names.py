@@ -40,7 +40,7 @@ _NICKNAMES = "Captain Boss Champ Doc Chief Buddy Sunny Professor Skipper Ace Luc
 
 
 def new_word(rng: Random) -> str:
-    """Return a word that is no word, with a capital: replies must copy what was said, not what was learned."""
+    """Return a word that does not exist, with a capital: replies must copy what was said, not what was learned."""
     middle = rng.choice(_STARTS) + rng.choice(_VOWELS) if rng.random() < 0.5 else ""
     return (rng.choice(_STARTS) + rng.choice(_VOWELS) + middle + rng.choice(_ENDS)).capitalize()
 
