@@ -15,6 +15,8 @@ from tinychat.errors import SessionError, SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 
+_THINKING = {"show": True, "hide": False}
+
 
 def clear(loop: ChatLoop, _argument: str) -> None:
     """Forget the conversation."""
@@ -85,9 +87,6 @@ def system(loop: ChatLoop, argument: str) -> None:
         loop.chat.system = None if argument == "none" else argument
         loop.chat.on_change()
     loop.notice(f"system prompt: {loop.chat.system or 'none'}")
-
-
-_THINKING = {"show": True, "hide": False}
 
 
 def set_value(loop: ChatLoop, argument: str) -> None:

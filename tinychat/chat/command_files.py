@@ -17,6 +17,7 @@ from tinychat.text.guard import well_formed
 
 # Far beyond what a context holds, and read in an instant.
 _MAX_BYTES = 16 << 20
+_SPEAKERS = {"user": "You", "assistant": "Model"}
 
 
 def attach_file(loop: ChatLoop, argument: str) -> None:
@@ -136,9 +137,6 @@ def _read_text(path: Path) -> str:
         raise SettingError(f"{path} is not UTF-8 text: convert it first") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-_SPEAKERS = {"user": "You", "assistant": "Model"}
 
 
 def export_conversation(chat: Chat, path: Path) -> None:

@@ -13,6 +13,7 @@ from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
 
 _SHOWN_TOKENS = 200
+_CANDIDATES = 5
 
 
 def stats(loop: ChatLoop, _argument: str) -> None:
@@ -67,9 +68,6 @@ def why(loop: ChatLoop, argument: str) -> None:
 def _share(loop: ChatLoop, candidate: Candidate) -> str:
     piece = loop.chat.model.tokenizer.piece(candidate.id)
     return f"{piece!r} {100 * math.exp(candidate.logprob):.1f} %"
-
-
-_CANDIDATES = 5
 
 
 def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:

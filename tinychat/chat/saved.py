@@ -22,6 +22,9 @@ from tinychat.user_folders import make_folder, trusted_state_folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENDING = ".json"
 _MAX_BYTES = 256 << 20
+FORMAT = 1
+_ROLES = ("user", "assistant")
+_SETTING_TYPES = (int, float, str, type(None))
 
 
 class SessionStore:
@@ -170,11 +173,6 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-FORMAT = 1
-_ROLES = ("user", "assistant")
-_SETTING_TYPES = (int, float, str, type(None))
 
 
 @dataclass

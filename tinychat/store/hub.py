@@ -28,6 +28,11 @@ _WEIGHTS = (
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
 )
 _SECONDS_FOR_A_LISTING = 30.0
+ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+# The client takes the first of these that is there for the name of the file.
+_ENTITY_TAGS = ("X-Linked-Etag", "ETag")
+_COMMIT = "X-Repo-Commit"
 
 
 def fetch(repo_id: str, revision: str | None = None) -> Path:
@@ -147,13 +152,6 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
         return f"{name} is not in the cache and the hub cannot be reached; check the network and HF_ENDPOINT"
     reason = one_line(str(error)) or type(error).__name__
     return f"{name} cannot be downloaded: {reason}; run the command again to continue"
-
-
-ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-# The client takes the first of these that is there for the name of the file.
-_ENTITY_TAGS = ("X-Linked-Etag", "ETag")
-_COMMIT = "X-Repo-Commit"
 
 
 @contextmanager

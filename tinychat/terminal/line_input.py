@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tinychat.terminal.line_editor import TerminalInput
 
 PROMPT, CONTINUATION = "> ", "  "
+FENCE = '"""'
 
 
 def is_command(line: str) -> bool:
@@ -162,9 +163,6 @@ def open_input(
     from tinychat.terminal.line_editor import TerminalInput
 
     return TerminalInput(stdin, terminal, environment)
-
-
-FENCE = '"""'
 
 
 def is_open(text: str) -> bool:

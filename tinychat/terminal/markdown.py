@@ -22,6 +22,7 @@ _CODE_THEME = "ansi_dark"
 _NO_LEXER = "text"
 # Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
 _LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
+_FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
 
 
 class _LeftHeading(Heading):
@@ -142,9 +143,6 @@ def _keep_line_ends(tokens: list[Token]) -> None:
 def _without_blank_ends(lines: list[str]) -> list[str]:
     filled = [number for number, line in enumerate(lines) if line]
     return lines[filled[0] : filled[-1] + 1] if filled else []
-
-
-_FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
 
 
 class Blocks:

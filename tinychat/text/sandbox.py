@@ -16,21 +16,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
 from tinychat.errors import TextError
-from tinychat.text import template_filters, template_format
+from tinychat.text import template_functions
 from tinychat.text.budget import Budget
-from tinychat.text.template_metering import CONCAT, LOOP, NEW, meter
 
 _FILTERS = (
     "abs capitalize count d default dictsort first float groupby int items last length list lower map max "
@@ -53,6 +53,13 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 _POWER_BITS = 4096
 _LONGEST_DATE_FORMAT = 100
+LOOP = "tinychat_loop"
+"""Filter put around what a loop walks over."""
+NEW = "tinychat_new"
+"""Filter put around list, tuple and dict literals."""
+CONCAT = "tinychat_concat"
+"""Filter that replaces the operator ``~``, given the list of its operands."""
+_REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -70,9 +77,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         )
         self.budget = Budget()
         filters = {name: self.filters[name] for name in _FILTERS}
-        filters |= {"safe": str, NEW: _same, CONCAT: template_filters.concat}
-        filters |= {"center": template_format.center, "format": template_format.format_filter}
-        filters |= {name: getattr(template_filters, name) for name in ("indent", "join", "replace", "tojson", "trim")}
+        filters |= {"safe": str, NEW: _same, CONCAT: template_functions.concat}
+        filters |= {"center": template_functions.center, "format": template_functions.format_filter}
+        filters |= {name: getattr(template_functions, name) for name in ("indent", "join", "replace", "tojson", "trim")}
         self.filters = {name: self._metered(function) for name, function in filters.items()}
         self.filters[LOOP] = lambda items: self.budget.counted(items)
         self.globals = {
@@ -103,20 +110,20 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         text = getattr(value, "__self__", None)
         if not isinstance(text, str) or value.__name__ not in ("format", "format_map"):
             return None
-        function = template_format.format_braces if value.__name__ == "format" else template_format.format_map
+        function = template_functions.format_braces if value.__name__ == "format" else template_functions.format_map
         return functools.partial(function, self, text)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method, macro or global."""
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str) and __obj.__name__ == "join" and args:
-            return template_filters.join_texts(__self, owner, list(args[0]))
+            return template_functions.join_texts(__self, owner, list(args[0]))
         if isinstance(owner, str) and __obj.__name__ not in _PREFIX_METHODS:
             __self.budget.search(owner, *args, *kwargs.values())
         if isinstance(owner, str) and __obj.__name__ == "replace" and len(args) > 1:
-            __self.budget.take(template_filters.replaced_size(owner, args[0], args[1]))
+            __self.budget.take(template_functions.replaced_size(owner, args[0], args[1]))
         if isinstance(owner, str) and __obj.__name__ in _PADDING_METHODS:
-            template_format.check_width(*(arg for arg in args if isinstance(arg, int)))
+            template_functions.check_width(*(arg for arg in args if isinstance(arg, int)))
         result = super().call(__context, __obj, *args, **kwargs)
         __self.budget.measure(result)
         return result
@@ -124,7 +131,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator, once its result is known to be small enough."""
         if operator == "%" and isinstance(left, str):
-            return template_format.format_percent(self, left, right)
+            return template_functions.format_percent(self, left, right)
         if operator == "*":
             self.budget.take(_repeated_size(left, right) + _repeated_size(right, left))
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -198,3 +205,50 @@ def _strftime_now(format: str) -> str:
     if len(format) > _LONGEST_DATE_FORMAT:
         raise TextError("it uses a date format that is too long")
     return datetime.now().strftime(format)
+
+
+def meter(template: nodes.Template) -> nodes.Template:
+    """Wrap loops, literals, ``~`` and fixed text in filters that report them.
+
+    Raises
+    ------
+    jinja2.TemplateSyntaxError
+        The template loads other templates, or has a recursive loop.
+    """
+    refused = next(template.find_all(_REFUSED), None)
+    if refused is not None:
+        raise TemplateSyntaxError("other templates cannot be loaded", refused.lineno)
+    return cast(nodes.Template, _Metering().visit(template))
+
+
+class _Metering(NodeTransformer):
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        if node.recursive:
+            raise TemplateSyntaxError("recursive loops are not supported", node.lineno)
+        self.generic_visit(node)
+        node.iter = _filtered(cast(nodes.Expr, node.iter), LOOP)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), CONCAT)
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, NEW)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, NEW)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, NEW) if node.ctx == "load" else node
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
+        # Fixed text is written unseen; a constant goes through the environment's `finalize`.
+        return nodes.Const(node.data, lineno=node.lineno)
+
+
+def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
