@@ -11,9 +11,8 @@ from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.detokenizer import decode_ids
 from tinychat.text.guard import GUARD_END, GUARD_START, guard, spelling_pattern, well_formed
-from tinychat.text.named_tokens import NamedTokens
-from tinychat.text.settings import TokenizerSettings
 from tinychat.text.token_spelling import TokenSpelling
+from tinychat.text.tokenizer_settings import NamedTokens, TokenizerSettings
 from tinychat.text.tokenizers_library import (
     MAX_TOKEN_ID,
     encode,

@@ -16,8 +16,7 @@ from tinychat.files import read_small
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.detokenizer import decode_ids
 from tinychat.text.guard import guard, spelling_pattern, well_formed
-from tinychat.text.named_tokens import NamedTokens
-from tinychat.text.settings import TokenizerSettings
+from tinychat.text.tokenizer_settings import NamedTokens, TokenizerSettings
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
