@@ -156,7 +156,7 @@ def test_a_home_that_cannot_be_written_keeps_nobody_from_talking(home):
 
 
 FIRST_START = """
-from tinychat.kernels.policy import kernel
+from tinychat.kernels.jit import kernel
 
 @kernel
 def double(x):

@@ -7,8 +7,8 @@ import numba
 import numpy as np
 import reference
 
+from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import TILE_FLOATS, tokens_per_tile
-from tinychat.kernels.policy import FLAGS
 from tinychat.kernels.threads import Team, new_queue
 from tinychat.kernels.weights import (
     Float32Weight,

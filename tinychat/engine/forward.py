@@ -14,9 +14,9 @@ import numpy as np
 from tinychat.kernels.activations import quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
+from tinychat.kernels.jit import kernel, written_in
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
-from tinychat.kernels.policy import kernel, written_in
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.threads import Team, begin, note_time, release
 from tinychat.kernels.weights import layer_of

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from tinychat.kernels.dot4 import DOT_ZERO
 from tinychat.kernels.dot_tile import ROUNDER_BITS
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
-from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.simd import (
     I8,
     I32,
@@ -69,14 +69,9 @@ class Groups(NamedTuple):
     size: int  # columns of a group
 
 
+@by_type
 def groups_of(weight):
     """Return the `Groups` of a weight's input."""
-    raise TypeError("only for compiled code")
-
-
-@overload(groups_of, jit_options=FLAGS)
-def overload_groups_of(weight):
-    """Choose by the kind of weight."""
 
     def quantized(weight):
         K, groups = columns(weight), weight.scales.shape[1]
@@ -91,14 +86,9 @@ def overload_groups_of(weight):
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 
+@inlined_by_type
 def write_group(weight, x, row, groups, g, tile, place, tokens):
     """Write group `g` of `row` as token `place` of a tile of `tokens`."""
-    raise TypeError("only for compiled code")
-
-
-@overload(write_group, jit_options={**FLAGS, "forceinline": True})
-def overload_write_group(weight, x, row, groups, g, tile, place, tokens):
-    """Choose by the kind of weight."""
 
     def quantized(weight, x, row, groups, g, tile, place, tokens):
         peak = splat_f32(0.0)

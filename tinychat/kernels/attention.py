@@ -30,8 +30,8 @@ from tinychat.kernels.attention_block import (
     store_factors,
     tiles_of,
 )
+from tinychat.kernels.jit import inlined, kernel
 from tinychat.kernels.memory import load_f32, store_f32, store_one
-from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.simd import LANES, divide, exp2, fma, maximum, multiply, splat_f32, subtract
 from tinychat.kernels.threads import barrier, settle, share, stage, take
 

@@ -9,12 +9,11 @@ takes two channels or positions at once.
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from tinychat.kernels.bfloat16 import round_bf16, store_halves
+from tinychat.kernels.jit import inlined, inlined_by_type
 from tinychat.kernels.kv import CODES, KEY, PAIRS, VALUE, element_of, per_lane
 from tinychat.kernels.memory import load_f32, load_f32x64, prefetch_far, store_f32
-from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
@@ -93,37 +92,25 @@ def place_of_tile(tile, padded):
     return 2 * ITEM_ROWS + tile * padded * ROWS
 
 
+@inlined_by_type
 def as_factor(factors, x):
-    """Return numbers as rounded as `factors`, which keys or values are multiplied by, can hold them."""
-    raise TypeError("only for compiled code")
+    """Return numbers as rounded as `factors`, which keys or values are multiplied by, can hold them.
 
-
-@overload(as_factor, jit_options={**FLAGS, "forceinline": True})
-def overload_as_factor(factors, x):
-    """Choose by the type of the factors: pairs where the cache has pairs, else float32."""
+    Those are pairs where the cache has pairs, else float32.
+    """
     return (lambda factors, x: round_bf16(x)) if factors.dtype == PAIRS else lambda factors, x: x
 
 
+@inlined_by_type
 def store_factors(factors, index, x):
     """Store numbers that `as_factor` has rounded, from number `index` on."""
-    raise TypeError("only for compiled code")
-
-
-@overload(store_factors, jit_options={**FLAGS, "forceinline": True})
-def overload_store_factors(factors, index, x):
-    """Choose by the type of the factors."""
     store = store_halves if factors.dtype == PAIRS else store_f32
     return lambda factors, index, x: store(factors, index, x)
 
 
+@inlined_by_type
 def scaled(cache, kind, g, position, x):
     """Return 64 scores or weights times the scales of the keys or values of 64 positions, where they have any."""
-    raise TypeError("only for compiled code")
-
-
-@overload(scaled, jit_options={**FLAGS, "forceinline": True})
-def overload_scaled(cache, kind, g, position, x):
-    """Choose by the type of the cache."""
 
     def codes(cache, kind, g, position, x):
         first = (g * 2 + kind) * cache.scales.shape[2] + position

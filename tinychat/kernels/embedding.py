@@ -4,22 +4,16 @@ A row is a lane of the packed lines, so this reads one lane of K/8 lines: a few 
 """
 
 import numpy as np
-from numba.extending import overload
 
-from tinychat.kernels.policy import FLAGS
+from tinychat.kernels.jit import by_type
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share_of, stage
 from tinychat.kernels.weights import ZERO, Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
 
+@by_type
 def value_at(weight, n, k):
     """Return what the code of row n, column k stands for."""
-    raise TypeError("only for compiled code")
-
-
-@overload(value_at, jit_options=FLAGS)
-def overload_value_at(weight, n, k):
-    """Choose by the kind of weight."""
 
     def int4(weight, n, k):
         byte = weight.packed[n // LANES, k // 8, n % LANES, k % 4]
@@ -31,14 +25,9 @@ def overload_value_at(weight, n, k):
     return int4 if is_weight(weight, Int4Weight) else int8
 
 
+@by_type
 def expand_row(weight, n, out):
     """Write row `n` to ``out[:K]``."""
-    raise TypeError("only for compiled code")
-
-
-@overload(expand_row, jit_options=FLAGS)
-def overload_expand_row(weight, n, out):
-    """Choose by the kind of weight."""
 
     def quantized(weight, n, out):
         block, lane, groups = n // LANES, n % LANES, weight.scales.shape[1]

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from tinychat.kernels.bfloat16 import load_half, store_half
+from tinychat.kernels.jit import by_type, inlined
 from tinychat.kernels.memory import load_one, store_one
-from tinychat.kernels.policy import FLAGS, inlined
 from tinychat.kernels.simd import LANES
 
 STORAGE: dict[str, np.dtype[Any]] = {
@@ -55,14 +54,9 @@ def empty_buffers(kv: str, heads: tuple[int, ...], context: int, d: int) -> Cach
     )
 
 
+@by_type
 def per_lane(cache):
     """Return how many numbers share a lane."""
-    raise TypeError("only for compiled code")
-
-
-@overload(per_lane, jit_options=FLAGS)
-def overload_per_lane(cache):
-    """Choose by the type of the cache."""
     count = 2 if element_of(cache) == PAIRS else 1
     return lambda cache: count
 
@@ -86,14 +80,9 @@ def value_place(cache, g, position):
     return (g * values.shape[1] + position // shared) * values.shape[2] * shared + position % shared
 
 
+@by_type
 def store_number(buffer, index, x, scale):
     """Store a number, rounded to what the buffer can hold; only codes have a scale."""
-    raise TypeError("only for compiled code")
-
-
-@overload(store_number, jit_options=FLAGS)
-def overload_store_number(buffer, index, x, scale):
-    """Choose by the type of the cache."""
 
     def floats(buffer, index, x, scale):
         store_one(buffer, index, x)
@@ -112,14 +101,9 @@ def overload_store_number(buffer, index, x, scale):
     return {HALVES: halves, PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
 
 
+@by_type
 def load_number(buffer, index, scale):
     """Return a stored number."""
-    raise TypeError("only for compiled code")
-
-
-@overload(load_number, jit_options=FLAGS)
-def overload_load_number(buffer, index, scale):
-    """Choose by the type of the cache."""
 
     def floats(buffer, index, scale):
         return load_one(buffer, index)
@@ -147,14 +131,9 @@ def code_scale(x, place, d):
     return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
 
 
+@by_type
 def new_scale(cache, kind, g, position, x, place, d):
     """Return the scale to store d numbers of `x` with, noting it; 1 where there are none. kind : KEY or VALUE."""
-    raise TypeError("only for compiled code")
-
-
-@overload(new_scale, jit_options=FLAGS)
-def overload_new_scale(cache, kind, g, position, x, place, d):
-    """Choose by the type of the cache."""
 
     def codes(cache, kind, g, position, x, place, d):
         scale = code_scale(x, place, d)
@@ -164,14 +143,9 @@ def overload_new_scale(cache, kind, g, position, x, place, d):
     return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x, place, d: np.float32(1)
 
 
+@by_type
 def scale_of(cache, kind, g, position):
     """Return the scale of a key or value; 1 where there are none."""
-    raise TypeError("only for compiled code")
-
-
-@overload(scale_of, jit_options=FLAGS)
-def overload_scale_of(cache, kind, g, position):
-    """Choose by the type of the cache."""
     if element_of(cache) == CODES:
         return lambda cache, kind, g, position: cache.scales[g, kind, position]
     return lambda cache, kind, g, position: np.float32(1)

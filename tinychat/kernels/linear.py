@@ -12,12 +12,11 @@ Reference: ``tests/reference.py``.
 """
 
 import numpy as np
-from numba.extending import overload
 
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
 from tinychat.kernels.dot_tile import add_scaled, dot, seed_tile
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type, kernel, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
-from tinychat.kernels.policy import FLAGS, inlined, kernel, written_in
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.threads import THREADS, barrier, settle, stage, take
@@ -51,14 +50,12 @@ def tokens_per_tile(T):
     return len(FEW_TOKENS) if T <= len(FEW_TOKENS) else len(TOKENS)
 
 
+@inlined_by_type
 def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
-    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on."""
-    raise TypeError("only for compiled code")
+    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
 
-
-@overload(dot_group, jit_options={**FLAGS, "forceinline": True})
-def overload_dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
-    """Choose by the kind of weight; a line is 8 columns of int4 or 4 of int8."""
+    A line is 8 columns of int4 or 4 of int8.
+    """
 
     def int4(weight, sums, first, step, lines, codes, index, rows, tokens):
         table = load_table(weight.table)
@@ -82,14 +79,9 @@ def overload_dot_group(weight, sums, first, step, lines, codes, index, rows, tok
     return int4 if is_weight(weight, Int4Weight) else int8
 
 
+@inlined_by_type
 def linear_tile(weight, x, tile, block, stride, rows, tokens):
     """Return the finished tile of row blocks ``block, block + stride`` and token tile `tile`."""
-    raise TypeError("only for compiled code")
-
-
-@overload(linear_tile, jit_options={**FLAGS, "forceinline": True})
-def overload_linear_tile(weight, x, tile, block, stride, rows, tokens):
-    """Choose by the kind of weight."""
 
     def quantized(weight, x, tile, block, stride, rows, tokens):
         T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
@@ -191,14 +183,9 @@ def head(team, T, weight, s, out):
     multiply_parts(team, T, weight, s.x, out, s.tiles)
 
 
+@by_type
 def multiply_parts(team, T, weight, x, out, buffers):
-    """Apply a weight of any kind."""
-    raise TypeError("only for compiled code")
-
-
-@overload(multiply_parts, jit_options=FLAGS)
-def overload_multiply_parts(team, T, weight, x, out, buffers):
-    """Choose by the kind of weight; units of the second part are handed out when all of the first have been."""
+    """Apply a weight of any kind; units of a second part are handed out when all of the first have been."""
 
     def split(team, T, weight, x, out, buffers):
         multiply_rows(team, T, weight.frequent, x, out, FIRST, buffers, STORE)
@@ -211,14 +198,9 @@ def overload_multiply_parts(team, T, weight, x, out, buffers):
     return split if is_weight(weight, SplitWeight) else whole
 
 
+@by_type
 def out_blocks(weight):
     """Return the number of row blocks, N/16."""
-    raise TypeError("only for compiled code")
-
-
-@overload(out_blocks, jit_options=FLAGS)
-def overload_out_blocks(weight):
-    """Choose by the kind of weight."""
     if is_weight(weight, Float32Weight):
         return lambda weight: weight.values.shape[0]
     return lambda weight: weight.packed.shape[0]

@@ -7,8 +7,8 @@ below them a rate lies is what there is left to gain.
 import numpy as np
 
 from tinychat.kernels.dot_tile import ROUNDER_BITS, add_scaled, dot, seed_tile
+from tinychat.kernels.jit import kernel
 from tinychat.kernels.linear import ONE_ROW, TILE_FLOATS, TOKENS
-from tinychat.kernels.policy import kernel
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile

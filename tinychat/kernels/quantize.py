@@ -11,10 +11,10 @@ A lane is a row, as in the linears: the codes of a lane's columns are the bytes 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
+from tinychat.kernels.jit import by_type, inlined, kernel
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
-from tinychat.kernels.policy import FLAGS, inlined, kernel
 from tinychat.kernels.simd import (
     F32,
     I32X16,
@@ -83,14 +83,9 @@ def bfloat16_value(typingctx, bits):
     return types.float32(types.uint16), codegen
 
 
+@by_type
 def value_at(rows, n, k):
     """Return an element of a float32 array, or of a uint16 array that stands for bfloat16."""
-    raise TypeError("only for compiled code")
-
-
-@overload(value_at, jit_options=FLAGS)
-def overload_value_at(rows, n, k):
-    """Choose by the array's type."""
     if rows.dtype == types.uint16:
         return lambda rows, n, k: bfloat16_value(rows[n, k])
     return lambda rows, n, k: rows[n, k]

@@ -7,8 +7,8 @@ as it is, to the bit.
 
 import numpy as np
 
+from tinychat.kernels.jit import kernel
 from tinychat.kernels.kv import load_key, load_value, store_key, store_value
-from tinychat.kernels.policy import kernel
 from tinychat.kernels.rope import rotate
 from tinychat.kernels.threads import share
 from tinychat.kernels.weights import layer_of

@@ -133,7 +133,7 @@ def prepare() -> None:
     os.environ.setdefault("NUMBA_OPT", "2")
     # One of ours was set by a parent process, perhaps for other sources.
     if Path(os.environ.get("NUMBA_CACHE_DIR") or CACHE_PREFIX).name.startswith(CACHE_PREFIX):
-        # Empty stands for none: see `policy.compiled`.
+        # Empty stands for none: see `jit.compiled`.
         os.environ["NUMBA_CACHE_DIR"] = str(writable_cache_folder() or "")
     if "numba" in sys.modules:
         # Imported before us: it reads its settings again, and has compiled nothing of ours yet.

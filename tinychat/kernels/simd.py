@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic
 
-from tinychat.kernels.policy import inlined
+from tinychat.kernels.jit import inlined
 
 LANES = 16
 

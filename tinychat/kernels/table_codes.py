@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from tinychat.kernels.jit import inlined, kernel
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
-from tinychat.kernels.policy import inlined, kernel
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
 from tinychat.kernels.simd import (
     I8,

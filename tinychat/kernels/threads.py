@@ -16,8 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tinychat.kernels.jit import inlined, kernel, written_in
 from tinychat.kernels.memory import element_pointer
-from tinychat.kernels.policy import inlined, kernel, written_in
 
 # Half a millisecond: longer than threads wait for each other unless one has been taken off its core. Yielding sooner
 # hands the core to whoever else wants it, for milliseconds: beside a busy program, decode at a third of the speed.

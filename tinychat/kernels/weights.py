@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from tinychat.kernels.policy import FLAGS
+from tinychat.kernels.jit import by_type
 
 ZERO = 128
 
@@ -76,14 +75,9 @@ class FloatActivations(NamedTuple):
     values: np.ndarray
 
 
+@by_type
 def layer_of(stacked, layer):
     """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
-    raise TypeError("only for compiled code")
-
-
-@overload(layer_of, jit_options=FLAGS)
-def overload_layer_of(stacked, layer):
-    """Write out the tuple of all its arrays' elements."""
     classes = {}
 
     def element(kind, name):
@@ -96,14 +90,9 @@ def overload_layer_of(stacked, layer):
     return eval(f"lambda stacked, layer: {element(stacked, 'stacked')}", classes)
 
 
+@by_type
 def columns(weight):
     """Return K, padding included."""
-    raise TypeError("only for compiled code")
-
-
-@overload(columns, jit_options=FLAGS)
-def overload_columns(weight):
-    """Choose by the kind of weight."""
     if weight.instance_class is Int4Weight:
         return lambda weight: weight.packed.shape[1] * 8
     if weight.instance_class is Int8Weight:

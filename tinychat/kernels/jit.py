@@ -7,10 +7,12 @@ Every fma and every order of summation is written out instead.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.extending import overload
 
 from tinychat.kernels.setup import say
 
@@ -68,3 +70,23 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 kernel = compiled()
 inlined = compiled(forceinline=True)
 written_in = compiled(inline="always")
+
+
+def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator that makes `by_type` of a function, to be compiled with these options."""
+
+    def decorate(choose: Callable[..., Any]) -> Any:
+        @wraps(choose)
+        def function(*arguments: Any, **named: Any) -> Any:
+            raise TypeError(f"{choose.__name__} depends on Numba's types of its arguments: only compiled code calls it")
+
+        overload(function, jit_options=FLAGS | options)(choose)
+        return function
+
+    return decorate
+
+
+# A function that takes the Numba types of its arguments and returns what is compiled for them, of the same parameters.
+# Compiled code calls it like any other.
+by_type = chosen()
+inlined_by_type = chosen(forceinline=True)

@@ -1,20 +1,30 @@
-"""Kernels run whatever becomes of the folder that they are kept in."""
+"""Kernels run whatever becomes of the folder that they are kept in; what depends on types is chosen by them."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from kernels.kernel_inputs import compiled
+from numba import types
+
+from tinychat.kernels.jit import by_type, inlined_by_type
 
 KERNEL = """
 import os
 
 exec(os.environ.get("BEFORE", ""))
-from tinychat.kernels.policy import kernel
+from tinychat.kernels.jit import by_type, kernel
+from numba import types
+
+@by_type
+def two(x):
+    return (lambda x: 2.0) if isinstance(x, types.Float) else (lambda x: 2)
 
 @kernel
 def double(x):
-    return 2 * x
+    return two(x) * x
 
 @kernel
 def double_twice(x):
@@ -78,3 +88,44 @@ def test_no_folder_at_all(tmp_path):
     assert len(said) == 1
     assert said[0].endswith("nor in a temporary folder: nothing is kept")
     assert kept(tmp_path) == []
+
+
+@by_type
+def bits_of(array):
+    """Return the width of an array's elements."""
+    width = array.dtype.bitwidth
+    return lambda array: width
+
+
+@inlined_by_type
+def sum_of(array, start):
+    """Return a sum of whole numbers, or of the roots of floats."""
+
+    def whole(array, start):
+        return start + array.sum()
+
+    def roots(array, start):
+        return start + np.sqrt(array).sum()
+
+    return whole if isinstance(array.dtype, types.Integer) else roots
+
+
+@compiled
+def measure(array):
+    """Return both of an array."""
+    return bits_of(array), sum_of(array, 1)
+
+
+def test_types_choose_what_is_compiled():
+    assert measure(np.array([4, 9], np.int16)) == (16, 14)
+    assert measure(np.array([4, 9], np.float32)) == (32, 6)
+
+
+def test_what_types_choose_keeps_its_name_and_what_it_says():
+    assert (bits_of.__name__, bits_of.__doc__) == ("bits_of", "Return the width of an array's elements.")
+
+
+@pytest.mark.parametrize("call", [lambda: bits_of(np.zeros(1)), lambda: sum_of(array=np.zeros(1), start=0)])
+def test_what_types_choose_is_for_compiled_code_alone(call):
+    with pytest.raises(TypeError, match=r"^(bits_of|sum_of) depends on Numba's types of its arguments: only compiled"):
+        call()
