@@ -5,11 +5,10 @@ import pytest
 import reference
 from covering import covering
 from kernels.cache_inputs import HALF_ULP, KVS, fill_cache, kvs
-from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads, round_up
+from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.forward import Sizes
-from tinychat.kernels.attention import CHUNK, AttentionScratch, attend
-from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
+from tinychat.kernels.attention import ITEM_ROWS, attend, new_scratch
 
 NO_WINDOW = 2**31
 LOG2_E = np.log2(np.e)
@@ -18,18 +17,9 @@ LANES = 16
 
 def allocate(kv, G, group, d, context, threads):
     """Return scratch full of rubbish."""
-    state = ITEM_ROWS * (2 + round_up(d, LANES))
-    slots = max(threads, G * -(-group // ITEM_ROWS) * (context // CHUNK + 1))
-    factors, shared = (np.uint32, 2) if kv == "bf16" else (np.float32, 1)
-    scratch = AttentionScratch(
-        np.empty((threads, (ITEM_ROWS * d + LANES) // shared), factors),
-        np.empty((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
-        np.empty((threads, ITEM_ROWS * BLOCK // shared), factors),
-        np.empty((threads, ITEM_ROWS), np.int64),
-        np.empty((threads, state), np.float32),
-        np.empty((slots, state), np.float32),
-    )
-    for array in scratch:
+    scratch = new_scratch(kv, G * group, G, d, context, threads)
+    *arrays, totals, partials = scratch
+    for array in (*arrays, *totals, *partials):
         array.view(np.uint8)[:] = 0xFF
     return scratch
 

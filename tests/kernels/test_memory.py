@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
@@ -122,19 +124,28 @@ def test_prefetch_past_the_end_is_harmless():
     assert array.tolist() == list(range(8))
 
 
+class Pair(NamedTuple):
+    """A tuple in a tuple."""
+
+    half: np.ndarray
+    last: np.ndarray
+
+
 @compiled
 def add_one(like, places):
     """Add 1 to the numbers of the arrays that `places` tells of; return the last one of each."""
-    whole, half = arrays_at(like, places)
+    whole, pair = arrays_at(like, places)
+    for array in (pair.half, pair.last):
+        array += np.float32(1)
     whole += 1
-    half += 1
-    return whole[-1, -1, -1], half[-1]
+    return whole[-1, -1, -1], pair.half[-1], pair.last[-1]
 
 
 def test_arrays_are_found_where_they_are():
-    arrays = np.arange(24, dtype=np.int64).reshape(2, 3, 4), np.arange(5, dtype=np.float32)
-    like = np.zeros((0, 0, 0), np.int64), np.zeros(0, np.float32)
+    half, last = np.arange(5, dtype=np.float32), np.arange(9, dtype=np.float32)
+    arrays = np.arange(24, dtype=np.int64).reshape(2, 3, 4), half, last
+    like = np.zeros((0, 0, 0), np.int64), Pair(np.zeros(0, np.float32), np.zeros(0, np.float32))
     expected = [array + 1 for array in arrays]
-    assert add_one(like, places_of(arrays)) == (24, 5.0)
+    assert add_one(like, places_of((arrays[0], Pair(half, last)))) == (24, 5.0, 9.0)
     for array, wanted in zip(arrays, expected):
         np.testing.assert_array_equal(array, wanted)

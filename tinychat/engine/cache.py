@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import FieldError, SettingError
-from tinychat.kernels.attention_block import BLOCK
+from tinychat.kernels.attention import BLOCK
 from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.rewrite import rewrite

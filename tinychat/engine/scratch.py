@@ -3,9 +3,8 @@
 import numpy as np
 
 from tinychat.engine.forward import Job, Scratch
-from tinychat.kernels.attention import CHUNK, AttentionScratch
-from tinychat.kernels.attention_block import BLOCK, ITEM_ROWS
-from tinychat.kernels.kv import PER_LANE, CacheBuffers
+from tinychat.kernels.attention import AttentionScratch, new_scratch
+from tinychat.kernels.kv import CacheBuffers
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
@@ -55,22 +54,9 @@ def allocate_activations(
 
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
-    """Return attention's state: one for each thread, and one for each part of a single token's past."""
-    shared = PER_LANE.get(kv, 1)
-    factors = np.uint32 if shared > 1 else np.float32
-    d = config.head_dim
-    state = ITEM_ROWS * (2 + padded(d, LANES))
-    group = config.num_attention_heads // config.num_key_value_heads
-    items = config.num_key_value_heads * -(-group // ITEM_ROWS)
-    slots = max(threads, items * (context_size // CHUNK + 1))
-    return AttentionScratch(
-        queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
-        scores=np.zeros((threads, ITEM_ROWS * (BLOCK + 2)), np.float32),
-        weights=np.zeros((threads, ITEM_ROWS * BLOCK // shared), factors),
-        positions=np.zeros((threads, ITEM_ROWS), np.int64),
-        totals=np.zeros((threads, state), np.float32),
-        partials=np.zeros((slots, state), np.float32),
-    )
+    """Return attention's scratch for sequences of up to `context_size` tokens."""
+    heads = config.num_attention_heads, config.num_key_value_heads
+    return new_scratch(kv, *heads, config.head_dim, context_size, threads)
 
 
 def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, attention: AttentionScratch) -> Job:

@@ -10,43 +10,307 @@ their maxima, in ascending order. Blocks and chunks stand at fixed positions, so
 over the threads, merged after) and many at once (chunks one after another) sum in the same order, to the same bits.
 
 A *row* is one query head of one token. The heads that share a KV head, of consecutive tokens, are the rows of one
-*item* of work, up to 8 tiles of them, so each key and value is read once for all. The state of an item is flat
-float32: ``m`` [ITEM_ROWS], ``l`` [ITEM_ROWS], ``acc`` [tile, d/16, rows of a tile, 16].
+*item* of work, up to 8 tiles of them, so each key and value is read once for all. Of a block, scores, softmax and
+weighted values are each done for all rows before the next: rows do not wait for each other, so the processor finds
+work in one while another's chain of operations is under way. One source serves every type of cache: where keys and
+values are pairs, so are queries and weights, and a step of a product takes two channels or positions at once.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.attention_block import (
-    BLOCK,
-    ITEM_ROWS,
-    NOTHING,
-    ROWS,
-    Item,
-    as_factor,
-    attend_block,
-    place_of_tile,
-    store_factors,
-    tiles_of,
+from tinychat.kernels.bfloat16 import round_bf16, store_halves
+from tinychat.kernels.jit import inlined, inlined_by_type, kernel
+from tinychat.kernels.kv import KEY, PAIRS, PER_LANE, VALUE, per_lane, scaled
+from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.simd import (
+    LANES,
+    divide,
+    exp2,
+    exp2_up_to_127,
+    fill_outside,
+    fma,
+    keep_lanes,
+    like,
+    max_lanes,
+    maximum,
+    multiply,
+    splat_f32,
+    subtract,
+    sum_lanes,
 )
-from tinychat.kernels.jit import inlined, kernel
-from tinychat.kernels.memory import load_f32, store_f32, store_one
-from tinychat.kernels.simd import LANES, divide, exp2, fma, maximum, multiply, splat_f32, subtract
 from tinychat.kernels.threads import barrier, settle, share, stage, take
+from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, store_tokens, zero_tile
 
+BLOCK = 64
 CHUNK = 512
+# Tile shapes, as tuples whose lengths count: 4 x 4 vectors on AVX-512, 2 x 2 where there are 16 registers.
+QUERY_ROWS = (0,) * (4 if ISA == "avx512vnni" else 2)
+VECTORS = (0,) * (4 if ISA == "avx512vnni" else 2)
+ONE_VECTOR = (0,)
+ROWS = len(QUERY_ROWS)
+TILES = 8
+ITEM_ROWS = TILES * ROWS
+LOWEST = np.float32(-1e30)  # below any score
+
+
+class State(NamedTuple):
+    """What has been summed for the rows of an item, over the positions so far; of many items, one axis more in front.
+
+    Rows have room for one vector more: no two threads write to one cache line.
+    """
+
+    maxima: np.ndarray  # float32 [ITEM_ROWS + 16]: m, the largest score
+    sums: np.ndarray  # float32 [ITEM_ROWS + 16]: of 2**(score - m)
+    acc: np.ndarray  # float32 [TILES, d/16, ROWS, 16]: of 2**(score - m) v
 
 
 class AttentionScratch(NamedTuple):
     """Scratch of attention. What meets keys and values is pairs (uint32) where those are, else float32."""
 
     queries: np.ndarray  # [threads, ITEM_ROWS * d + 16]; half of it in pairs
-    scores: np.ndarray  # float32 [threads, ITEM_ROWS * (BLOCK + 2)]
-    weights: np.ndarray  # [threads, ITEM_ROWS * BLOCK]; half of it in pairs
+    scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
+    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]; half of it in pairs
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
-    totals: np.ndarray  # float32 [threads, an item's state]
-    partials: np.ndarray  # the same [slots]: one for each thread, and for each (item, chunk) of a single token
+    maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
+    sums: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
+    totals: State  # [threads]
+    partials: State  # [slots]: one for each thread, and for each (item, chunk) of a single token
+
+
+class Item(NamedTuple):
+    """Rows that are attended together, and the working memory for it."""
+
+    queries: np.ndarray  # [ITEM_ROWS, d]
+    scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK]
+    weights: np.ndarray  # [ITEM_ROWS, BLOCK]: what values are multiplied by
+    positions: np.ndarray  # int64 [ITEM_ROWS]
+    maxima: np.ndarray  # float32 [ITEM_ROWS]: the largest score up to this block
+    sums: np.ndarray  # float32 [ITEM_ROWS]: of this block's weights
+    kept: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
+    added: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that they are merged with
+    g: int  # their KV head
+    group: int  # how many query heads share it
+    row0: int  # the first of them, among
+    rows: int  # all rows of this KV head
+    window: int
+
+
+def new_state(count: int, d: int) -> State:
+    """Return the state of so many items."""
+    rows = (count, ITEM_ROWS + LANES)
+    acc = (count, TILES, -(-d // LANES), ROWS, LANES)
+    return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
+
+
+def new_scratch(kv: str, heads: int, kv_heads: int, d: int, context: int, threads: int) -> AttentionScratch:
+    """Return scratch for a cache of that type and of up to `context` positions.
+
+    A single token may have each chunk of its past to another thread.
+    """
+    shared = PER_LANE.get(kv, 1)
+    factors = np.uint32 if shared > 1 else np.float32
+    items = kv_heads * -(-heads // kv_heads // ITEM_ROWS)
+    maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    return AttentionScratch(
+        queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
+        scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
+        weights=np.zeros((threads, ITEM_ROWS, BLOCK // shared), factors),
+        positions=np.zeros((threads, ITEM_ROWS), np.int64),
+        maxima=maxima,
+        sums=sums,
+        kept=kept,
+        added=added,
+        totals=new_state(threads, d),
+        partials=new_state(max(threads, items * (context // CHUNK + 1)), d),
+    )
+
+
+@inlined
+def state_of(states, number):
+    """Return one of the states."""
+    return State(states.maxima[number], states.sums[number], states.acc[number])
+
+
+@inlined
+def item_of(scratch, thread, unit, G, group, rows, window):
+    """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
+    return Item(
+        scratch.queries[thread],
+        scratch.scores[thread],
+        scratch.weights[thread],
+        scratch.positions[thread],
+        scratch.maxima[thread],
+        scratch.sums[thread],
+        scratch.kept[thread],
+        scratch.added[thread],
+        unit % G,
+        group,
+        unit // G * ITEM_ROWS,
+        rows,
+        window,
+    )
+
+
+@inlined
+def tiles_of(item):
+    """Return how many tiles the item has."""
+    return (min(ITEM_ROWS, item.rows - item.row0) + ROWS - 1) // ROWS
+
+
+@inlined
+def seen_by(item):
+    """Return the range of positions that an item's rows see anything of."""
+    return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
+
+
+@inlined
+def span_of(item, first, last, block):
+    """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
+    low = item.positions[first] + 1 - item.window - block * BLOCK
+    high = item.positions[last] + 1 - block * BLOCK
+    return max(0, low), min(BLOCK, high)
+
+
+@inlined
+def span_of_tile(item, tile, block):
+    """Return which positions of a block a tile sees anything of."""
+    return span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
+
+
+@inlined
+def place_in(acc, tile, v):
+    """Return where vector `v` of the rows of a tile begins, as a flat element."""
+    return (tile * acc.shape[1] + v) * ROWS * LANES
+
+
+@inlined_by_type
+def as_factor(factors, x):
+    """Return numbers as rounded as `factors`, which keys or values are multiplied by, can hold them.
+
+    Those are pairs where the cache has pairs, else float32.
+    """
+    return (lambda factors, x: round_bf16(x)) if factors.dtype == PAIRS else lambda factors, x: x
+
+
+@inlined_by_type
+def store_factors(factors, index, x):
+    """Store numbers that `as_factor` has rounded, from number `index` on."""
+    store = store_halves if factors.dtype == PAIRS else store_f32
+    return lambda factors, index, x: store(factors, index, x)
+
+
+@inlined
+def score_vectors(item, keys, tile, first, v, ahead, vectors):
+    """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of the block on."""
+    steps = keys.shape[2]
+    queries, wanted = tile * ROWS * steps, first + (v + ahead) * steps * LANES
+    products = zero_tile(vectors, QUERY_ROWS)
+    for i in range(steps):
+        for w in range(len(vectors)):
+            prefetch_far(keys, wanted + (i * len(vectors) + w) * LANES)
+        key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
+        products = add_outer(products, key, item.queries, queries + i, steps)
+    store_tokens(item.scores, tile * ROWS * BLOCK + v * LANES, BLOCK, products, QUERY_ROWS)
+
+
+@inlined
+def score_tile(item, keys, tile, block, high, blocks_ahead):
+    """Write the products of a tile's queries with the first `high` keys of a block, or up to 15 more.
+
+    blocks_ahead : how many blocks further to ask memory for keys.
+    """
+    first = (item.g * keys.shape[1] + block * (BLOCK // LANES)) * keys.shape[2] * LANES
+    seen, ahead = (high + LANES - 1) // LANES, blocks_ahead * (BLOCK // LANES)
+    wide = seen - seen % len(VECTORS)
+    for v in range(0, wide, len(VECTORS)):
+        score_vectors(item, keys, tile, first, v, ahead, VECTORS)
+    for v in range(wide, seen):
+        score_vectors(item, keys, tile, first, v, ahead, ONE_VECTOR)
+
+
+@inlined
+def softmax_row(item, cache, r, block, largest):
+    """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
+    low, high = span_of(item, r, r, block)
+    partly = low > 0 or high < BLOCK
+    score = scaled(cache, KEY, item.g, block * BLOCK, load_f32x64(item.scores, r * BLOCK))
+    if partly:
+        score = fill_outside(score, low, high, LOWEST)
+    largest = max(largest, max_lanes(score))
+    weight = as_factor(item.weights, exp2_up_to_127(subtract(score, like(score, largest))))
+    factor = scaled(cache, VALUE, item.g, block * BLOCK, weight)
+    if partly:
+        weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
+    store_factors(item.weights, r * BLOCK, factor)
+    return largest, sum_lanes(weight)
+
+
+@inlined
+def softmax(item, cache, state, tiles, block):
+    """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
+    for tile in range(tiles):
+        low, high = span_of_tile(item, tile, block)
+        for r in range(tile * ROWS, (tile + 1) * ROWS):
+            largest, total = state.maxima[r], np.float32(0)
+            if low < high:
+                largest, total = softmax_row(item, cache, r, block, largest)
+            item.maxima[r], item.sums[r] = largest, total
+    for r in range(0, tiles * ROWS, LANES):
+        largest = load_f32(item.maxima, r)
+        kept = exp2(subtract(load_f32(state.maxima, r), largest))
+        store_f32(state.maxima, r, largest)
+        store_f32(state.sums, r, fma(load_f32(state.sums, r), kept, load_f32(item.sums, r)))
+        store_f32(item.kept, r, kept)
+
+
+@inlined
+def add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, vectors):
+    """Add weighted rows low..high of a block's `rows` of values to `vectors` x 16 channels of a tile, from `v` on."""
+    place, padded = place_in(acc, tile, v), values.shape[2]
+    sums = load_tile(acc, place, vectors, QUERY_ROWS)
+    sums = scale_by_token(sums, item.kept, tile * ROWS, QUERY_ROWS)
+    for s in range(low, high):
+        for w in range(len(vectors)):
+            prefetch_far(values, first + (s + ahead) * padded + (v + w) * LANES)
+        value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
+        sums = add_outer(sums, value, item.weights, tile * ROWS * rows + s, rows)
+    store_tile(acc, place, sums)
+
+
+@inlined
+def add_values(item, cache, acc, tile, block, low, high, blocks_ahead):
+    """Add the weighted values of positions low..high of a block to a tile's sums."""
+    values, shared = cache.values, per_lane(cache)
+    rows, count = BLOCK // shared, values.shape[2] // LANES
+    wide = count - count % len(VECTORS)
+    first = (item.g * values.shape[1] + block * rows) * values.shape[2]
+    low, high, ahead = low // shared, (high + shared - 1) // shared, blocks_ahead * rows
+    for v in range(0, wide, len(VECTORS)):
+        add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, VECTORS)
+    for v in range(wide, count):
+        add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, ONE_VECTOR)
+
+
+@inlined
+def attend_block(item, cache, state, block):
+    """Add one block of positions to the state of an item's rows."""
+    tiles = tiles_of(item)
+    # One token would wait for memory; of many tokens, the first tiles have fetched it for the rest.
+    is_one_token = item.rows == item.group
+    for tile in range(tiles):
+        low, high = span_of_tile(item, tile, block)
+        if low < high:
+            score_tile(item, cache.keys, tile, block, high, 1 if is_one_token and tile == 0 else 0)
+    softmax(item, cache, state, tiles, block)
+    for tile in range(tiles):
+        low, high = span_of_tile(item, tile, block)
+        if low < high:
+            add_values(item, cache, state.acc, tile, block, low, high, 1 if is_one_token and tile == 0 else 0)
 
 
 @inlined
@@ -64,25 +328,19 @@ def load_rows_of(item, qkv, positions, d):
 
 
 @inlined
-def clear(state, tiles, padded):
+def clear(state, tiles):
     """Set a state to that of no keys at all."""
     for r in range(0, ITEM_ROWS, LANES):
-        store_f32(state, r, splat_f32(NOTHING))
-        store_f32(state, ITEM_ROWS + r, splat_f32(0.0))
-    for i in range(2 * ITEM_ROWS, place_of_tile(tiles, padded), LANES):
-        store_f32(state, i, splat_f32(0.0))
-
-
-@inlined
-def seen_by(item):
-    """Return the range of positions that an item's rows see anything of."""
-    return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
+        store_f32(state.maxima, r, splat_f32(LOWEST))
+        store_f32(state.sums, r, splat_f32(0.0))
+    for i in range(0, place_in(state.acc, tiles, 0), LANES):
+        store_f32(state.acc, i, splat_f32(0.0))
 
 
 @kernel
 def attend_chunk(item, cache, state, chunk):
     """Fill the state of an item's rows with one chunk of positions."""
-    clear(state, tiles_of(item), cache.values.shape[2])
+    clear(state, tiles_of(item))
     first, last = seen_by(item)
     first, last = max(chunk * CHUNK, first), min((chunk + 1) * CHUNK, last)
     for block in range(first // BLOCK, (last + BLOCK - 1) // BLOCK):
@@ -90,57 +348,49 @@ def attend_chunk(item, cache, state, chunk):
 
 
 @inlined
-def merge(total, part, tiles, padded):
+def merge(item, total, part):
     """Add the state of a later chunk to the total: both are brought to the larger maximum."""
     for r in range(0, ITEM_ROWS, LANES):
-        old, new = load_f32(total, r), load_f32(part, r)
-        peak = maximum(old, new)
-        keep, add = exp2(subtract(old, peak)), exp2(subtract(new, peak))
-        added = multiply(load_f32(part, ITEM_ROWS + r), add)
-        store_f32(total, ITEM_ROWS + r, fma(load_f32(total, ITEM_ROWS + r), keep, added))
-        store_f32(total, r, peak)
-        # The new chunk's m has been read: its place, and l's, serve the factors of each row.
-        store_f32(part, r, keep)
-        store_f32(part, ITEM_ROWS + r, add)
-    for tile in range(tiles):
-        for i in range(place_of_tile(tile, padded), place_of_tile(tile + 1, padded), ROWS * LANES):
+        old, new = load_f32(total.maxima, r), load_f32(part.maxima, r)
+        largest = maximum(old, new)
+        kept, added = exp2(subtract(old, largest)), exp2(subtract(new, largest))
+        more = multiply(load_f32(part.sums, r), added)
+        store_f32(total.sums, r, fma(load_f32(total.sums, r), kept, more))
+        store_f32(total.maxima, r, largest)
+        store_f32(item.kept, r, kept)
+        store_f32(item.added, r, added)
+    for tile in range(tiles_of(item)):
+        for v in range(total.acc.shape[1]):
             for r in range(ROWS):
-                place, row = i + r * LANES, tile * ROWS + r
-                added = multiply(load_f32(part, place), splat_f32(part[ITEM_ROWS + row]))
-                store_f32(total, place, fma(load_f32(total, place), splat_f32(part[row]), added))
+                place, row = place_in(total.acc, tile, v) + r * LANES, tile * ROWS + r
+                more = multiply(load_f32(part.acc, place), splat_f32(item.added[row]))
+                store_f32(total.acc, place, fma(load_f32(total.acc, place), splat_f32(item.kept[row]), more))
 
 
 @inlined
-def finish(item, total, out, d, padded):
+def finish(item, total, out, d):
     """Divide by the softmax's sum and write the item's rows to out [T, H * d]."""
+    acc = total.acc
     for r in range(min(ITEM_ROWS, item.rows - item.row0)):
         row = item.row0 + r
-        weight_sum = splat_f32(total[ITEM_ROWS + r])
+        weight_sum = splat_f32(total.sums[r])
         first = row // item.group * out.shape[1] + (item.g * item.group + row % item.group) * d
-        for v in range(padded // LANES):
-            place = place_of_tile(r // ROWS, padded) + (v * ROWS + r % ROWS) * LANES
-            value = divide(load_f32(total, place), weight_sum)
+        for v in range(acc.shape[1]):
+            place = place_in(acc, r // ROWS, v) + r % ROWS * LANES
+            value = divide(load_f32(acc, place), weight_sum)
             if (v + 1) * LANES <= d:
                 store_f32(out, first + v * LANES, value)
             else:
                 # A whole vector would reach into the next head, which may be another thread's.
-                store_f32(total, place, value)
+                store_f32(acc, place, value)
                 for i in range(d - v * LANES):
-                    store_one(out, first + v * LANES + i, total[place + i])
-
-
-@inlined
-def item_of(scratch, thread, unit, G, group, rows, window):
-    """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
-    g, row0 = unit % G, unit // G * ITEM_ROWS
-    queries, scores, weights = scratch.queries[thread], scratch.scores[thread], scratch.weights[thread]
-    return Item(queries, scores, weights, scratch.positions[thread], g, group, row0, rows, window)
+                    store_one(out, first + v * LANES + i, load_one(acc, place + i))
 
 
 @inlined
 def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
-    G, padded = cache.keys.shape[0], cache.values.shape[2]
+    G = cache.keys.shape[0]
     items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
     first, last = max(0, positions[0] + 1 - window) // CHUNK, positions[0] // CHUNK + 1
     count = last - first
@@ -148,35 +398,35 @@ def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     while unit < items * count:
         item = item_of(scratch, team.thread, unit // count, G, group, group, window)
         load_rows_of(item, qkv, positions, d)
-        attend_chunk(item, cache, scratch.partials[unit], first + unit % count)
+        attend_chunk(item, cache, state_of(scratch.partials, unit), first + unit % count)
         unit = take(team)
     settle(team, items * count)
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
-    total = scratch.totals[team.thread]
+    total = state_of(scratch.totals, team.thread)
     for number in range(first_item, last_item):
         item = item_of(scratch, team.thread, number, G, group, group, window)
-        clear(total, tiles_of(item), padded)
+        clear(total, tiles_of(item))
         for unit in range(number * count, (number + 1) * count):
-            merge(total, scratch.partials[unit], tiles_of(item), padded)
-        finish(item, total, out, d, padded)
+            merge(item, total, state_of(scratch.partials, unit))
+        finish(item, total, out, d)
 
 
 @inlined
 def attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
-    G, padded, rows = cache.keys.shape[0], cache.values.shape[2], T * group
-    total, part = scratch.totals[team.thread], scratch.partials[team.thread]
+    G, rows = cache.keys.shape[0], T * group
+    total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
     items = G * ((rows + ITEM_ROWS - 1) // ITEM_ROWS)
     unit = take(team)
     while unit < items:
         item = item_of(scratch, team.thread, items - 1 - unit, G, group, rows, window)
         load_rows_of(item, qkv, positions, d)
-        clear(total, tiles_of(item), padded)
+        clear(total, tiles_of(item))
         first, last = seen_by(item)
         for chunk in range(first // CHUNK, (last + CHUNK - 1) // CHUNK):
             attend_chunk(item, cache, part, chunk)
-            merge(total, part, tiles_of(item), padded)
-        finish(item, total, out, d, padded)
+            merge(item, total, part)
+        finish(item, total, out, d)
         unit = take(team)
     settle(team, items)
 

@@ -17,9 +17,9 @@ import numpy as np
 from numba import types
 
 from tinychat.kernels.bfloat16 import load_half, store_half
-from tinychat.kernels.jit import by_type, inlined
-from tinychat.kernels.memory import load_one, store_one
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type
+from tinychat.kernels.memory import load_f32x64, load_one, store_one
+from tinychat.kernels.simd import LANES, multiply
 
 STORAGE: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(np.uint32),
@@ -149,6 +149,17 @@ def scale_of(cache, kind, g, position):
     if element_of(cache) == CODES:
         return lambda cache, kind, g, position: cache.scales[g, kind, position]
     return lambda cache, kind, g, position: np.float32(1)
+
+
+@inlined_by_type
+def scaled(cache, kind, g, position, x):
+    """Return 64 scores or weights times the scales of the keys or values of 64 positions, where they have any."""
+
+    def codes(cache, kind, g, position, x):
+        first = (g * 2 + kind) * cache.scales.shape[2] + position
+        return multiply(x, load_f32x64(cache.scales, first))
+
+    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x: x
 
 
 @inlined

@@ -4,6 +4,8 @@ Float arrays are float32, or uint16 standing for float16, which Numba does not h
 loaded and are rounded half to even when stored.
 """
 
+import itertools
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -37,28 +39,41 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
 
 
 def places_of(arrays) -> np.ndarray:
-    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64."""
-    return np.array([number for array in arrays for number in (array.ctypes.data, *array.shape)], np.int64)
+    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64.
+
+    arrays : a tuple of arrays, or of such tuples.
+    """
+    return np.array([number for part in arrays for number in place_of(part)], np.int64)
+
+
+def place_of(part) -> list[int]:
+    """Return the address and the shape of an array, or of all arrays of a tuple."""
+    if isinstance(part, np.ndarray):
+        return [part.ctypes.data, *part.shape]
+    return [number for inner in part for number in place_of(inner)]
 
 
 @intrinsic
 def arrays_at(typingctx, like, places):
-    """Return a tuple of arrays, each of the type of that in `like`, from where `places_of` found others.
+    """Return a tuple of arrays, or of such tuples, each of the type of that in `like`, from where `places_of` found it.
 
-    Whoever wrote the places keeps those alive.
+    Whoever wrote the places keeps the arrays alive.
     """
 
     def codegen(context, builder, signature, arguments):
-        numbers = arrayobj.make_array(signature.args[1])(context, builder, arguments[1]).data
-        arrays, index = [], 0
-        for kind in like.types:
-            address, *shape = (
-                builder.load(builder.gep(numbers, [ir.Constant(ir.IntType(64), index + i)]))
-                for i in range(1 + kind.ndim)
-            )
-            arrays.append(array_from(context, builder, kind, address, shape))
-            index += 1 + kind.ndim
-        return context.make_tuple(builder, like, arrays)
+        data = arrayobj.make_array(signature.args[1])(context, builder, arguments[1]).data
+        indices = itertools.count()
+
+        def next_number():
+            return builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), next(indices))]))
+
+        def build(kind):
+            if isinstance(kind, types.Array):
+                address, *shape = (next_number() for _ in range(1 + kind.ndim))
+                return array_from(context, builder, kind, address, shape)
+            return context.make_tuple(builder, kind, [build(part) for part in kind.types])
+
+        return build(like)
 
     return like(like, places), codegen
 
