@@ -23,8 +23,8 @@ METHODS = ("int4", "int8", "f32")
 EPS = np.finfo(np.float32).eps
 UNTOUCHED = np.float32(-1234.5)
 
-# How tests compile functions of their own: like a kernel, but not kept on disk.
-compiled = numba.njit(**FLAGS)
+# How tests compile functions of their own: like a kernel, but not kept on disk, and with numpy's functions.
+compiled = numba.njit(**FLAGS | {"_nrt": True})
 
 
 def round_up(size, multiple):

@@ -16,12 +16,14 @@ from tinychat.kernels.setup import ISA
 PRINT_ASSEMBLY = """
 import sys
 import numpy as np
+from numba import typeof
 from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
 from tinychat.kernels.linear import FIRST, STORE, multiply_rows
 
 weight, _ = random_weight(np.random.default_rng(0), "int4", 64, 256)
 x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
-multiply_rows(team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE)
+arguments = team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE
+multiply_rows.compile(tuple(typeof(argument) for argument in arguments))
 sys.stdout.write("".join(multiply_rows.inspect_asm().values()))
 """
 

@@ -9,7 +9,7 @@ import pytest
 from kernels.kernel_inputs import compiled
 from numba import types
 
-from tinychat.kernels.jit import by_type, inlined_by_type
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine
 
 KERNEL = """
 import os
@@ -98,34 +98,53 @@ def bits_of(array):
 
 
 @inlined_by_type
-def sum_of(array, start):
-    """Return a sum of whole numbers, or of the roots of floats."""
+def last_of(array, more):
+    """Return the last element and `more`, or for floats its root."""
 
-    def whole(array, start):
-        return start + array.sum()
+    def whole(array, more):
+        return array[-1] + more
 
-    def roots(array, start):
-        return start + np.sqrt(array).sum()
+    def root(array, more):
+        return np.sqrt(array[-1]) + more
 
-    return whole if isinstance(array.dtype, types.Integer) else roots
+    return whole if isinstance(array.dtype, types.Integer) else root
 
 
 @compiled
 def measure(array):
     """Return both of an array."""
-    return bits_of(array), sum_of(array, 1)
+    return bits_of(array), last_of(array, 1)
 
 
 def test_types_choose_what_is_compiled():
-    assert measure(np.array([4, 9], np.int16)) == (16, 14)
-    assert measure(np.array([4, 9], np.float32)) == (32, 6)
+    assert measure(np.array([4, 9], np.int16)) == (16, 10)
+    assert measure(np.array([4, 9], np.float32)) == (32, 4)
 
 
 def test_what_types_choose_keeps_its_name_and_what_it_says():
     assert (bits_of.__name__, bits_of.__doc__) == ("bits_of", "Return the width of an array's elements.")
 
 
-@pytest.mark.parametrize("call", [lambda: bits_of(np.zeros(1)), lambda: sum_of(array=np.zeros(1), start=0)])
-def test_what_types_choose_is_for_compiled_code_alone(call):
-    with pytest.raises(TypeError, match=r"^(bits_of|sum_of) depends on Numba's types of its arguments: only compiled"):
-        call()
+@inlined
+def increase(x):
+    """Return one more."""
+    return x + 1
+
+
+@subroutine
+def increase_twice(x):
+    """Return two more."""
+    return increase(increase(x))
+
+
+@compiled
+def increase_thrice(x):
+    """Return three more."""
+    return increase(increase_twice(x))
+
+
+@pytest.mark.parametrize("function", [increase, increase_twice, bits_of, last_of], ids=lambda f: f.__name__)
+def test_what_only_compiled_code_can_call_refuses_python(function):
+    assert increase_thrice(1) == 4
+    with pytest.raises(TypeError, match=rf"^{function.__name__}: only compiled code calls it$"):
+        function(1)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinychat.kernels.bfloat16 import round_bf16, store_halves
-from tinychat.kernels.jit import inlined, inlined_by_type, kernel
+from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.kv import KEY, PAIRS, PER_LANE, VALUE, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
 from tinychat.kernels.setup import ISA
@@ -218,7 +218,7 @@ def score_vectors(item, keys, tile, first, v, ahead, vectors):
     store_tokens(item.scores, tile * ROWS * BLOCK + v * LANES, BLOCK, products, QUERY_ROWS)
 
 
-@inlined
+@written_in
 def score_tile(item, keys, tile, block, high, blocks_ahead):
     """Write the products of a tile's queries with the first `high` keys of a block, or up to 15 more.
 
@@ -233,7 +233,7 @@ def score_tile(item, keys, tile, block, high, blocks_ahead):
         score_vectors(item, keys, tile, first, v, ahead, ONE_VECTOR)
 
 
-@inlined
+@written_in
 def softmax_row(item, cache, r, block, largest):
     """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
     low, high = span_of(item, r, r, block)
@@ -250,7 +250,7 @@ def softmax_row(item, cache, r, block, largest):
     return largest, sum_lanes(weight)
 
 
-@inlined
+@written_in
 def softmax(item, cache, state, tiles, block):
     """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
     for tile in range(tiles):
@@ -282,7 +282,7 @@ def add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, vecto
     store_tile(acc, place, sums)
 
 
-@inlined
+@written_in
 def add_values(item, cache, acc, tile, block, low, high, blocks_ahead):
     """Add the weighted values of positions low..high of a block to a tile's sums."""
     values, shared = cache.values, per_lane(cache)
@@ -296,7 +296,7 @@ def add_values(item, cache, acc, tile, block, low, high, blocks_ahead):
         add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, ONE_VECTOR)
 
 
-@inlined
+@written_in
 def attend_block(item, cache, state, block):
     """Add one block of positions to the state of an item's rows."""
     tiles = tiles_of(item)
@@ -337,7 +337,7 @@ def clear(state, tiles):
         store_f32(state.acc, i, splat_f32(0.0))
 
 
-@kernel
+@subroutine
 def attend_chunk(item, cache, state, chunk):
     """Fill the state of an item's rows with one chunk of positions."""
     clear(state, tiles_of(item))
@@ -387,7 +387,7 @@ def finish(item, total, out, d):
                     store_one(out, first + v * LANES + i, load_one(acc, place + i))
 
 
-@inlined
+@written_in
 def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
     G = cache.keys.shape[0]
@@ -411,7 +411,7 @@ def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
         finish(item, total, out, d)
 
 
-@inlined
+@written_in
 def attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out):
     """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
     G, rows = cache.keys.shape[0], T * group

@@ -18,7 +18,7 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import load_half, store_half
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type
-from tinychat.kernels.memory import load_f32x64, load_one, store_one
+from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
 from tinychat.kernels.simd import LANES, multiply
 
 STORAGE: dict[str, np.dtype[Any]] = {
@@ -96,7 +96,7 @@ def store_number(buffer, index, x, scale):
         store_half(buffer, index, x)
 
     def codes(buffer, index, x, scale):
-        buffer.ravel()[index] = np.int8(np.rint(x / scale)) if scale > 0 else np.int8(0)
+        store_code(buffer, index, np.int8(np.rint(x / scale)) if scale > 0 else np.int8(0))
 
     return {HALVES: halves, PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
 
@@ -112,7 +112,7 @@ def load_number(buffer, index, scale):
         return load_half(buffer, index)
 
     def codes(buffer, index, scale):
-        return np.float32(buffer.ravel()[index]) * scale
+        return np.float32(load_code(buffer, index)) * scale
 
     return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
 

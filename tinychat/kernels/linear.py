@@ -15,7 +15,7 @@ import numpy as np
 
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
 from tinychat.kernels.dot_tile import add_scaled, dot, seed_tile
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type, kernel, written_in
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
@@ -123,7 +123,7 @@ def write_tile(buffer, bias, out, offset, block, stride, tile, T, residual, rows
             store_f32(out, place, value)
 
 
-@inlined
+@written_in
 def linear_rows(weight, x, T, out, offset, buffer, residual, first, last, rows, tokens):
     """Compute row blocks ``first..last`` for all tokens."""
     for tile in range((T + len(tokens) - 1) // len(tokens)):
@@ -142,7 +142,7 @@ def unit_rows(weight, blocks, threads, rows):
     return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD * rows))) * rows
 
 
-@kernel
+@subroutine
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     """Compute whatever rows this thread gets to; see `linear`.
 

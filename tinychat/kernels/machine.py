@@ -7,7 +7,7 @@ below them a rate lies is what there is left to gain.
 import numpy as np
 
 from tinychat.kernels.dot_tile import ROUNDER_BITS, add_scaled, dot, seed_tile
-from tinychat.kernels.jit import kernel
+from tinychat.kernels.jit import allocating_kernel
 from tinychat.kernels.linear import ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.threads import share
@@ -22,7 +22,7 @@ MULTIPLY_ADDS = TILE_FLOATS * 4
 TILES_OF_X = 8
 
 
-@kernel
+@allocating_kernel
 def read_share(thread, threads, values, out):
     """Read thread `thread`'s share of `values` once: float32 [n], n a multiple of ``READ_FLOATS``.
 
@@ -36,7 +36,7 @@ def read_share(thread, threads, values, out):
     store_tile(out, thread * READ_FLOATS, total)
 
 
-@kernel
+@allocating_kernel
 def multiply_share(thread, rounds, codes, x, out):
     """Do `rounds` times the ``MULTIPLY_ADDS`` of a linear's tile, all from registers and the first-level cache.
 

@@ -160,6 +160,28 @@ def load_one(typingctx, array, index):
     return types.float32(array, types.intp), codegen
 
 
+@intrinsic
+def store_code(typingctx, codes, index, value):
+    """Store one int8 as flat element `index`."""
+
+    def codegen(context, builder, signature, arguments):
+        container, position, stored = arguments
+        builder.store(stored, element_pointer(context, builder, signature.args[0], container, position, I8), align=1)
+        return context.get_dummy_value()
+
+    return types.void(codes, types.intp, types.int8), codegen
+
+
+@intrinsic
+def load_code(typingctx, codes, index):
+    """Return flat element `index` of an array of int8."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.load(element_pointer(context, builder, signature.args[0], *arguments, I8), align=1)
+
+    return types.int8(codes, types.intp), codegen
+
+
 def prefetch_codegen(locality: int):
     """Return code that asks for the cache line of an element: 3 for all levels, 2 for all but the first."""
 

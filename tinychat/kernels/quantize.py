@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import by_type, inlined, kernel
+from tinychat.kernels.jit import allocating_kernel, by_type, inlined, kernel
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.simd import (
     F32,
@@ -197,7 +197,7 @@ def round_scales(found, scales, row_scales):
             found[g, r] = whole * row_scales[r]
 
 
-@kernel
+@allocating_kernel
 def quantize_share(thread, threads, rows, bits, ends, packed, scales, row_scales, sums):
     """Quantize thread `thread`'s share of the row blocks; add (squared error, square) to ``sums[thread]``.
 

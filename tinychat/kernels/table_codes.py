@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import inlined, kernel
+from tinychat.kernels.jit import allocating_kernel, inlined
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
 from tinychat.kernels.simd import (
@@ -92,7 +92,7 @@ def load_columns(weights, lane, x):
         store_f32(x, k * LANES, load_f32(weights, k * N + lane))
 
 
-@kernel
+@allocating_kernel
 def find_row_scales(thread, threads, weights, group_size, importance, table, borders, places, row_scales):
     """Write for each row the largest of its groups' best scales, by 127.
 
@@ -110,7 +110,7 @@ def find_row_scales(thread, threads, weights, group_size, importance, table, bor
         store_f32(row_scales, block * LANES, multiply(peak, splat_f32(1 / LARGEST_SCALE)))
 
 
-@kernel
+@allocating_kernel
 def code_columns(
     thread,
     threads,

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import inlined, kernel, written_in
+from tinychat.kernels.jit import inlined, subroutine, written_in
 from tinychat.kernels.memory import element_pointer
 
 # Half a millisecond: longer than threads wait for each other unless one has been taken off its core. Yielding sooner
@@ -160,7 +160,7 @@ def settle(team, units):
     team.queue[STATES + team.thread * LINE + SETTLED] += units + team.queue[THREADS]
 
 
-@kernel
+@subroutine
 def barrier(queue, thread):
     """Wait until all threads of the job have arrived here; what they wrote before is visible after.
 
@@ -199,7 +199,7 @@ def wait_for_others(queue, passed):
             before = now
 
 
-@inlined
+@written_in
 def post(queue, threads):
     """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
     for thread in range(1, threads):
@@ -215,7 +215,7 @@ def post(queue, threads):
     return True
 
 
-@inlined
+@written_in
 def await_job(queue, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
@@ -241,7 +241,7 @@ def await_job(queue, thread):
     return True
 
 
-@kernel
+@subroutine
 def begin(queue, thread, threads):
     """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one to do."""
     if thread < 0:
@@ -258,7 +258,7 @@ def note_time(team):
         clocks[place], clocks[0] = nanoseconds(), place + 1
 
 
-@kernel
+@subroutine
 def end_stage(team):
     """Wait until all threads have done their part of a stage, and note the time."""
     barrier(team.queue, team.thread)
@@ -270,7 +270,7 @@ def stage(function):
 
     What is compiled already stays as it is. The two calls are written into the caller.
     """
-    body = function if hasattr(function, "py_func") else kernel(function)
+    body = function if hasattr(function, "py_func") else subroutine(function)
     code = body.py_func.__code__
     parameters = ", ".join(code.co_varnames[: code.co_argcount])
     source = f"def {code.co_name}({parameters}):\n    body({parameters})\n    end_stage(team)\n"
@@ -280,7 +280,7 @@ def stage(function):
     return written_in(names[code.co_name])
 
 
-@kernel
+@subroutine
 def release(queue):
     """Let the workers that are still in the job park again: it is done."""
     for thread in range(1, queue[THREADS]):
