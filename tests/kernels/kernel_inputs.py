@@ -9,7 +9,7 @@ import reference
 
 from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import TILE_FLOATS, tokens_per_tile
-from tinychat.kernels.threads import Team, new_queue
+from tinychat.kernels.team import Team, new_queue
 from tinychat.kernels.weights import (
     Float32Weight,
     FloatActivations,
@@ -82,14 +82,15 @@ def empty_activations(method, T, K, group_size=32):
 
 
 def decode(x, T, K, group_size=32):
-    """Return what activations hold: codes int [T, K], scales [T, groups], seeds [T, groups]."""
+    """Return what activations hold: codes int [T, K], scales [T, groups], corrections [T, groups]."""
     tokens = tokens_of(T)
     tiles, groups = round_up(T, tokens) // tokens, K // group_size
     codes = x.codes.reshape(tiles, K // 4, tokens, 4).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
-    scales, seeds = (
-        array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T] for array in (x.scales, x.seeds)
+    scales, corrections = (
+        array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T]
+        for array in (x.scales, x.corrections)
     )
-    return codes.astype(np.int64), scales, seeds
+    return codes.astype(np.int64), scales, corrections
 
 
 def decode_floats(x, T, K):

@@ -18,7 +18,7 @@ from kernels.kernel_inputs import (
     team_of,
 )
 
-from tinychat.kernels.activations import quantize_plain
+from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.weights import SplitWeight
 

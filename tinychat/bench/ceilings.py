@@ -8,14 +8,14 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
-from tinychat.kernels.machine import (
+from tinychat.kernels.ceilings import (
     MULTIPLY_ADDS,
     READ_FLOATS,
     TILES_OF_X,
     multiply_share,
     read_share,
 )
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 
 # Far beyond any cache, so that every byte comes from memory.
 BUFFER_BYTES = 512 << 20

@@ -66,8 +66,8 @@ class KVCache:
     def common_prefix(self, ids: Sequence[int]) -> int:
         """Return how many leading ids are those in the cache."""
         count = 0
-        for held, wanted in zip(self.ids, ids):
-            if held != wanted:
+        for stored, wanted in zip(self.ids, ids):
+            if stored != wanted:
                 break
             count += 1
         return count

@@ -14,8 +14,8 @@ from tinychat.engine.forward import Sizes, take_part
 from tinychat.engine.parameters import bind_parameters
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence
-from tinychat.engine.team import Team
 from tinychat.engine.thread_count import ThreadCount
+from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
 from tinychat.kernels.kv import empty_buffers
@@ -80,7 +80,7 @@ class Engine:
             attention,
             self._job,
         )
-        self._team = Team(take_part, ThreadCount(fewest_threads, threads), arguments)
+        self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), arguments)
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence without tokens.
@@ -132,7 +132,7 @@ class Engine:
             job.cos_sin[:T] = self._cos_sin(start, start + T, sequence_length)
             job.caches[0] = cache.places
             job.attention[:] = self._attention_for(cache.context_size).places
-            self._team.run(T)
+            self._workers.run(T)
             logits = job.logits[:outputs, : self.vocab_size].copy()
         cache.append(ids, sequence_length)
         return logits
@@ -152,11 +152,11 @@ class Engine:
 
     def compile(self) -> None:
         """Compile the forward pass, or load it from the kernel cache."""
-        self._team.compile()
+        self._workers.compile()
 
     def call_arguments(self) -> tuple[Any, ...]:
         """Return arguments of the compiled function, for their types."""
-        return self._team.call_arguments()
+        return self._workers.call_arguments()
 
     def _check(self, ids: SequenceOf[int], outputs: int) -> None:
         """Refuse what compiled code, which looks nothing up, would read beyond its arrays for."""

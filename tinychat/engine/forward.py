@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.activations import quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
+from tinychat.kernels.inputs import quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.jit import kernel, written_in
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
 from tinychat.kernels.rope import rope_append
-from tinychat.kernels.threads import Team, begin, note_time, release
+from tinychat.kernels.team import Team, begin, note_time, release
 from tinychat.kernels.weights import layer_of
 
 
@@ -81,7 +81,7 @@ class Job(NamedTuple):
     sequences: np.ndarray  # int64 [C]: which of the caches is the row's; today all rows of a job have the same
     caches: np.ndarray  # int64 [1, places of the buffers of one cache]
     attention: np.ndarray  # int64 [places of attention's scratch]
-    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.threads.note_time`)
+    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
     cos_sin: np.ndarray  # float32 [C, the largest rotary_dim]
     logits: np.ndarray  # float32 [C, V padded to 16]
 
@@ -109,7 +109,7 @@ def forward(team, p, sizes, cache, s, attention, job):
 
 @kernel
 def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attention, job):
-    """Do a share of the job that thread 0 posts: see `tinychat.engine.team`.
+    """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
     Of `cache` and `attention` only the types count. The job says where the arrays are: a thread looks that up when the
     job has begun, and uses it only while the others wait for it, so it never meets those of another job. The call to

@@ -34,7 +34,7 @@ class Cores:
     Attributes
     ----------
     core_wait : float or None
-        Seconds that the team's threads have waited for a core so far.
+        Seconds that the workers have waited for a core so far.
     free : int or None
         Cores that nobody uses.
     """

@@ -41,7 +41,7 @@ from tinychat.kernels.simd import (
     subtract,
     sum_lanes,
 )
-from tinychat.kernels.threads import barrier, settle, share, stage, take
+from tinychat.kernels.team import barrier, settle, share, stage, take
 from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, store_tokens, zero_tile
 
 BLOCK = 64

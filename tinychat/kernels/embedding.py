@@ -7,7 +7,7 @@ import numpy as np
 
 from tinychat.kernels.jit import by_type
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.threads import share_of, stage
+from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weights import ZERO, Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
 

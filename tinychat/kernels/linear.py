@@ -14,12 +14,12 @@ Reference: ``tests/reference.py``.
 import numpy as np
 
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
-from tinychat.kernels.dot_tile import add_scaled, dot, seed_tile
+from tinychat.kernels.dot import add_scaled, dot, start_tile
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
-from tinychat.kernels.threads import THREADS, barrier, settle, stage, take
+from tinychat.kernels.team import THREADS, barrier, settle, stage, take
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
 from tinychat.kernels.weights import Float32Weight, Int4Weight, SplitWeight, columns, is_weight
 
@@ -90,7 +90,7 @@ def linear_tile(weight, x, tile, block, stride, rows, tokens):
         total = zero_tile(rows, tokens)
         for g in range(groups):
             position = tile * groups + g
-            sums = seed_tile(x.seeds, position * T, rows, tokens)
+            sums = start_tile(x.corrections, position * T, rows, tokens)
             first = (block * row_lines + g * lines) * 64
             sums = dot_group(weight, sums, first, step, lines, x.codes, position * group_bytes, rows, tokens)
             scales = load_rows(weight.scales, (block * groups + g) * LANES, scale_step, rows)

@@ -36,7 +36,7 @@ from tinychat.kernels.simd import (
     sum_lanes,
     to_i32,
 )
-from tinychat.kernels.threads import share
+from tinychat.kernels.team import share
 from tinychat.kernels.weights import ZERO
 
 # Code c stands for c - 8.

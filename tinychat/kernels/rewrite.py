@@ -10,7 +10,7 @@ import numpy as np
 from tinychat.kernels.jit import kernel
 from tinychat.kernels.kv import load_key, load_value, store_key, store_value
 from tinychat.kernels.rope import rotate
-from tinychat.kernels.threads import share
+from tinychat.kernels.team import share
 from tinychat.kernels.weights import layer_of
 
 

@@ -12,12 +12,12 @@ powers of two. Keys and values go to the front buffers of the cache (`kernels.kv
 
 import numpy as np
 
-from tinychat.kernels.activations import inverse_rms
+from tinychat.kernels.inputs import inverse_rms
 from tinychat.kernels.jit import inlined
 from tinychat.kernels.kv import store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
-from tinychat.kernels.threads import share_of, stage
+from tinychat.kernels.team import share_of, stage
 
 
 @inlined

@@ -34,7 +34,7 @@ from tinychat.kernels.simd import (
     splat_f32,
     subtract,
 )
-from tinychat.kernels.threads import share
+from tinychat.kernels.team import share
 
 # The 16 values of llama.cpp's IQ4_NL: denser near zero, as weights are.
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)

@@ -60,13 +60,13 @@ class SplitWeight(NamedTuple):
 class QuantizedActivations(NamedTuple):
     """The input of a quantized linear; T tokens in tiles of `tokens`, K in the weight's groups.
 
-    codes int8 [T/tokens, K/4, tokens, 4]; scales float32 and seeds int32 [T/tokens, groups, tokens]: where the sums of
-    a group begin (`activations`).
+    codes int8 [T/tokens, K/4, tokens, 4]; scales float32 and corrections int32 [T/tokens, groups, tokens]: the
+    sums of a group begin at them, for the zero point of the weight's codes (`kernels.inputs`).
     """
 
     codes: np.ndarray
     scales: np.ndarray
-    seeds: np.ndarray
+    corrections: np.ndarray
 
 
 class FloatActivations(NamedTuple):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from tinychat.kernels.dot4 import DOT_ZERO
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
-from tinychat.kernels.machine import (
+from tinychat.kernels.ceilings import (
     MULTIPLY_ADDS,
     READ_FLOATS,
     TILES_OF_X,
     multiply_share,
     read_share,
 )
+from tinychat.kernels.dot import DOT_ZERO
+from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

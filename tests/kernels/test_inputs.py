@@ -16,8 +16,8 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.engine.forward import Sizes
-from tinychat.kernels.activations import quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.dot4 import DOT_ZERO
+from tinychat.kernels.dot import DOT_ZERO
+from tinychat.kernels.inputs import quantize_gated, quantize_normed, quantize_plain
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -30,7 +30,7 @@ sizes = pytest.mark.parametrize(("size", "K", "group_size"), SIZES)
 quantized = pytest.mark.parametrize("method", ["int4", "int8"])
 
 
-def seeds_of(sums):
+def corrections_of(sums):
     """Return where products with codes of these sums begin: without the zero of the weights, as bits of a float."""
     return np.float32(1.5 * 2**23).view(np.int32) - (128 - DOT_ZERO) * sums
 
@@ -63,7 +63,7 @@ def assert_activations(method, x, expected, T, K, group_size, relative, absolute
     if method == "f32":
         assert_within(decode_floats(x, T, K), expected, error)
         return
-    codes, scales, seeds = decode(x, T, K, group_size)
+    codes, scales, corrections = decode(x, T, K, group_size)
     width = group_size
     peaks = np.abs(expected).reshape(T, -1, width).max(axis=2)
     peak_errors = error.reshape(T, -1, width).max(axis=2)
@@ -77,7 +77,7 @@ def assert_activations(method, x, expected, T, K, group_size, relative, absolute
     assert_within(codes, units, 0.5 + doubt + 4 * EPS * np.abs(units))
     assert np.abs(codes).max() <= 127
     sums = codes.reshape(T, -1, group_size).sum(axis=2)
-    np.testing.assert_array_equal(seeds, seeds_of(sums))
+    np.testing.assert_array_equal(corrections, corrections_of(sums))
 
 
 @methods
@@ -148,11 +148,11 @@ def test_tiny_and_huge_rows_stay_themselves(method, magnitude):
     values = np.full((2, 64), magnitude, np.float32)
     values[1] *= -1
     x = write(quantize_plain, method, 2, 64, 32, values)
-    codes, scales, seeds = decode(x, 2, 64)
+    codes, scales, corrections = decode(x, 2, 64)
     # Where 127 / max|x| overflows the row counts as zero: its products are below 1e-36 anyway.
     got = codes * np.repeat(scales.astype(np.float64), 32, axis=1)
     assert_within(got, values.astype(np.float64), 1e-6 * magnitude + 3e-37)
-    np.testing.assert_array_equal(seeds, seeds_of(codes.reshape(2, 2, 32).sum(axis=2)))
+    np.testing.assert_array_equal(corrections, corrections_of(codes.reshape(2, 2, 32).sum(axis=2)))
 
 
 @quantized

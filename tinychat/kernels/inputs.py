@@ -1,8 +1,8 @@
 """What goes into a linear: rows of floats, quantized where the weight is.
 
 Symmetric int8, one scale for each token and group of columns, the weight's: ``scale = max|x| / 127`` and
-``code = round(x / scale)``. Where sums of products with these codes begin, their seed, is ``-zero * sum(codes)``, which
-takes the weight codes' zero out of them, above `ROUNDER_BITS`: so sums come out as floats.
+``code = round(x / scale)``. Sums of products with these codes begin at a correction for the weight codes' zero point,
+``-zero * sum(codes)``, above `ROUNDER_BITS`: so sums come out as floats.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.dot4 import DOT_ZERO
-from tinychat.kernels.dot_tile import ROUNDER_BITS
+from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
@@ -38,7 +37,7 @@ from tinychat.kernels.simd import (
     sum_lanes_i32,
     to_i32,
 )
-from tinychat.kernels.threads import share_of, stage
+from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, is_weight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
@@ -103,7 +102,7 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
             store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
         position = (tile * groups.count + g) * tokens + place
         x.scales[position] = largest / np.float32(127)
-        x.seeds[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_lanes_i32(total)
+        x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_lanes_i32(total)
 
     def float32(weight, x, row, groups, g, tile, place, tokens):
         for k in range(g * LANES, (g + 1) * LANES):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled, on_threads
 
-from tinychat.kernels.threads import Team, barrier, new_queue, share, stage
+from tinychat.kernels.team import Team, barrier, new_queue, share, stage
 
 
 @compiled

@@ -1,9 +1,9 @@
-"""A team of threads that run one compiled function together, again and again.
+"""Threads that run one compiled function together, again and again.
 
 The caller's thread is number 0 and takes part itself. It is never interrupted between telling the others to begin and
 beginning: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 
-How many threads a job takes is decided for each anew (`model.thread_count`).
+How many threads a job takes is decided for each anew (`engine.thread_count`).
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 from tinychat.engine.cores import core_wait, free_cores
 from tinychat.engine.thread_count import Cores, ThreadCount
-from tinychat.kernels.threads import PATIENCE, RECALL, WAITED, new_queue
+from tinychat.kernels.team import PATIENCE, RECALL, WAITED, new_queue
 
 TakePart = Callable[..., bool]
 """``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
@@ -25,8 +25,8 @@ and returns False without having begun if one of them sleeps; any other does its
 WAKING = 0.05
 
 
-class Workers:
-    """What the worker threads know; holds no reference to the team, so that a forgotten team ends them."""
+class WorkerThreads:
+    """What the worker threads know; holds no reference to `Workers`, so that forgotten ones end."""
 
     def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
         self.take_part = take_part
@@ -65,7 +65,7 @@ class Workers:
         self.wake_first(self.count.most)
 
 
-class Team:
+class Workers:
     """Threads for `take_part`, whose arguments are the same for every job.
 
     Parameters
@@ -79,7 +79,7 @@ class Team:
     """
 
     def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
-        self._workers = Workers(take_part, count, arguments)
+        self._threads = WorkerThreads(take_part, count, arguments)
         self._lock = threading.Lock()
         self._process: int | None = None
 
@@ -88,7 +88,7 @@ class Team:
         with self._lock:
             if self._process != os.getpid():
                 self._start()
-            pace, queue = self._workers.count.pace(tokens), self._workers.queue
+            pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
             queue[PATIENCE] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
@@ -98,11 +98,11 @@ class Team:
             pace.note(tokens, ended - started, waited, self._ask_cores)
 
     def _ask_cores(self) -> Cores:
-        return Cores(core_wait([threading.get_native_id(), *self._workers.native_ids]), free_cores())
+        return Cores(core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
         """Run a job on `wanted` threads, or on the fewest there may be if others take long to wake; say if all did."""
-        workers, threads, deadline = self._workers, wanted, time.monotonic() + WAKING
+        workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
         while not workers.take_part(*self.call_arguments(0, threads)):
             if time.monotonic() > deadline:
                 threads = min(threads, workers.count.fewest)
@@ -112,20 +112,20 @@ class Team:
 
     def _start(self) -> None:
         """Start workers, new ones: a fork copies no threads, and a start that Ctrl-C broke off leaves some of them."""
-        old = self._workers
-        workers = Workers(old.take_part, old.count, old.arguments)
+        old = self._threads
+        workers = WorkerThreads(old.take_part, old.count, old.arguments)
         weakref.finalize(self, workers.close)
         try:
             workers.start()
         except BaseException:
             workers.close()
             raise
-        self._workers, self._process = workers, os.getpid()
+        self._threads, self._process = workers, os.getpid()
 
     def compile(self) -> None:
         """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
-        self._workers.take_part(*self.call_arguments(-1))
+        self._threads.take_part(*self.call_arguments(-1))
 
     def call_arguments(self, thread: int = 0, threads: int = 1) -> tuple[Any, ...]:
         """Return what `take_part` is called with."""
-        return (thread, threads, self._workers.queue, *self._workers.arguments)
+        return (thread, threads, self._threads.queue, *self._threads.arguments)

@@ -6,18 +6,18 @@ from kernels.kernel_inputs import compiled
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels import dot4
+from tinychat.kernels import dot
 from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import I32X16, U8X64
 
 # Ways, and the code that each takes for 0.
-WAYS = {"generic": [(dot4.dot4_generic, 0)]}
-WAYS["avx2"] = [*WAYS["generic"], (dot4.dot4_signs, 128)]
-WAYS["avx512vnni"] = [*WAYS["avx2"], (dot4.dot4_vnni, 0)]
+WAYS = {"generic": [(dot.dot4_generic, 0)]}
+WAYS["avx2"] = [*WAYS["generic"], (dot.dot4_signs, 128)]
+WAYS["avx512vnni"] = [*WAYS["avx2"], (dot.dot4_vnni, 0)]
 
 ways = pytest.mark.parametrize(
-    ("emit", "zero"), [*WAYS[ISA], (dot4.dot4, dot4.DOT_ZERO)], ids=lambda v: getattr(v, "__name__", f"zero {v}")
+    ("emit", "zero"), [*WAYS[ISA], (dot.dot4, dot.DOT_ZERO)], ids=lambda v: getattr(v, "__name__", f"zero {v}")
 )
 
 

@@ -1,4 +1,4 @@
-"""A team of threads: every job is done by all, whoever sleeps is woken, and nobody is left behind."""
+"""Worker threads: every job is done by all, whoever sleeps is woken, and nobody is left behind."""
 
 import gc
 import os
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
-from tinychat.engine.team import Team
 from tinychat.engine.thread_count import ThreadCount
-from tinychat.kernels.threads import (
+from tinychat.engine.workers import Workers
+from tinychat.kernels.team import (
     LINE,
     PARKED,
     PATIENCE,
@@ -37,12 +37,12 @@ def count_jobs(thread, threads, queue, counts):
     return False
 
 
-def team_of(threads):
+def workers_of(threads):
     counts = np.zeros(threads, np.int64)
-    return Team(count_jobs, ThreadCount(threads, threads), (counts,)), counts
+    return Workers(count_jobs, ThreadCount(threads, threads), (counts,)), counts
 
 
-def workers():
+def worker_threads():
     return {thread for thread in threading.enumerate() if thread.name.startswith("tinychat-")}
 
 
@@ -63,9 +63,9 @@ def park(queue):
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_every_thread_does_its_part_of_every_job(threads):
-    team, counts = team_of(threads)
+    workers, counts = workers_of(threads)
     for jobs in range(1, 301):
-        team.run()
+        workers.run()
         assert (counts == jobs).all()
 
 
@@ -87,14 +87,14 @@ def meet_often(thread, threads, queue, rounds, counts):
 def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
     counts = np.zeros(200, np.int64)
     count = ThreadCount(1, threads)
-    team = Team(meet_often, count, (np.zeros(200), counts))
-    queue = team._workers.queue
-    team.run()
+    workers = Workers(meet_often, count, (np.zeros(200), counts))
+    queue = workers._threads.queue
+    workers.run()
     for _ in range(20):
         counts[:] = 0
-        queue = team._workers.queue
+        queue = workers._threads.queue
         queue[PATIENCE] = -1  # every wait is too long
-        workers_awake = team._begin(threads)
+        workers_awake = workers._begin(threads)
         # One thread fewer from each barrier on, down to one; each that is left does its part.
         began = threads if workers_awake else 1
         np.testing.assert_array_equal(counts, np.maximum(began - 1 - np.arange(200), 1))
@@ -103,41 +103,41 @@ def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
 
 def test_threads_that_were_let_go_come_back():
     counts = np.zeros(4, np.int64)
-    team = Team(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
-    team.run()
-    queue = team._workers.queue
+    workers = Workers(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
+    workers.run()
+    queue = workers._threads.queue
     queue[PATIENCE] = -1
-    team._begin(3)
+    workers._begin(3)
     wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
     queue[PATIENCE] = 10**12
     counts[:] = 0
-    wait_until(lambda: team._begin(3))
+    wait_until(lambda: workers._begin(3))
     np.testing.assert_array_equal(counts[-4:] >= 3, True)
 
 
 def test_compiling_runs_nothing_and_starts_no_thread():
     gc.collect()
-    before = workers()
-    team, counts = team_of(3)
-    team.compile()
+    before = worker_threads()
+    workers, counts = workers_of(3)
+    workers.compile()
     assert not counts.any()
-    assert workers() == before
+    assert worker_threads() == before
 
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_sleeping_workers_are_woken(threads):
-    team, counts = team_of(threads)
-    team.run()
+    workers, counts = workers_of(threads)
+    workers.run()
     for jobs in range(2, 6):
-        park(team._workers.queue)
-        team.run()
+        park(workers._threads.queue)
+        workers.run()
         assert (counts == jobs).all()
 
 
-def test_a_start_that_is_interrupted_leaves_no_half_team(monkeypatch):
+def test_a_start_that_is_interrupted_leaves_no_half_started_workers(monkeypatch):
     gc.collect()
-    before = workers()
-    team, counts = team_of(3)
+    before = worker_threads()
+    workers, counts = workers_of(3)
     start = threading.Thread.start
 
     def interrupted(thread):
@@ -148,41 +148,41 @@ def test_a_start_that_is_interrupted_leaves_no_half_team(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            team.run()
-    wait_until(lambda: not workers() - before)
-    team.run()
+            workers.run()
+    wait_until(lambda: not worker_threads() - before)
+    workers.run()
     assert counts.tolist() == [1, 1, 1]
-    assert len(workers() - before) == 2
+    assert len(worker_threads() - before) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_workers_of_its_own():
-    team, counts = team_of(2)
-    team.run()
+    workers, counts = workers_of(2)
+    workers.run()
     child = os.fork()
     if child == 0:
-        team.run()
+        workers.run()
         os._exit(0 if counts.tolist() == [2, 2] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    team.run()
+    workers.run()
     assert counts.tolist() == [2, 2]
 
 
-def test_a_forgotten_team_ends_its_threads():
+def test_forgotten_workers_end():
     gc.collect()
-    before = workers()
-    team, _ = team_of(4)
-    team.run()
-    assert len(workers() - before) == 3
-    del team
+    before = worker_threads()
+    workers, _ = workers_of(4)
+    workers.run()
+    assert len(worker_threads() - before) == 3
+    del workers
     gc.collect()
-    wait_until(lambda: not workers() - before)
+    wait_until(lambda: not worker_threads() - before)
 
 
 def test_callers_take_turns():
-    team, counts = team_of(2)
-    callers = [threading.Thread(target=lambda: [team.run() for _ in range(50)]) for _ in range(3)]
+    workers, counts = workers_of(2)
+    callers = [threading.Thread(target=lambda: [workers.run() for _ in range(50)]) for _ in range(3)]
     for caller in callers:
         caller.start()
     for caller in callers:

@@ -6,11 +6,11 @@ below them a rate lies is what there is left to gain.
 
 import numpy as np
 
-from tinychat.kernels.dot_tile import ROUNDER_BITS, add_scaled, dot, seed_tile
+from tinychat.kernels.dot import ROUNDER_BITS, add_scaled, dot, start_tile
 from tinychat.kernels.jit import allocating_kernel
 from tinychat.kernels.linear import ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.threads import share
+from tinychat.kernels.team import share
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
 
 # Neighbouring lines read at once, each into a sum of its own. On a Zen 4 core 4 read 35 GB/s, like 1 and 8, prefetched
@@ -44,8 +44,8 @@ def multiply_share(thread, rounds, codes, x, out):
     out : float32 [threads, TILE_FLOATS], the sums.
     """
     # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
-    seeds, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)
-    sums = seed_tile(seeds, 0, ONE_ROW, TOKENS)
+    starts, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)
+    sums = start_tile(starts, 0, ONE_ROW, TOKENS)
     lines = load_lines(codes, 0, 64, ONE_ROW)
     for i in range(rounds):
         sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))

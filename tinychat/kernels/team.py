@@ -39,7 +39,7 @@ PASSED = 4 * LINE  # barriers that all have reached
 WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
 STATES = 6 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled, jobs posted to it
 SERVED, SETTLED, POSTED = 1, 2, 3
-AWAKE, PARKED, HELD = 0, 1, 2
+AWAKE, PARKED, CLAIMED = 0, 1, 2
 NO_TICKET = 2**62
 
 
@@ -203,9 +203,9 @@ def wait_for_others(queue, passed):
 def post(queue, threads):
     """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
     for thread in range(1, threads):
-        if not exchange(queue, STATES + thread * LINE, AWAKE, HELD):
-            for held in range(1, thread):
-                exchange(queue, STATES + held * LINE, HELD, AWAKE)
+        if not exchange(queue, STATES + thread * LINE, AWAKE, CLAIMED):
+            for claimed in range(1, thread):
+                exchange(queue, STATES + claimed * LINE, CLAIMED, AWAKE)
             return False
     queue[THREADS], queue[TICKETS], queue[WAITED] = threads, 0, 0
     for thread in range(threads):
@@ -219,12 +219,12 @@ def post(queue, threads):
 def await_job(queue, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
-    A worker that is held has not yet served the job that was posted, or the caller is about to post it. One that a
-    job has let go is held as well, and parks: it must not take from others the core that it was too slow on.
+    A worker that is claimed has not yet served the job that was posted, or the caller is about to post it. One that a
+    job has let go is claimed as well, and parks: it must not take from others the core that it was too slow on.
     """
     state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
     posted = STATES + thread * LINE + POSTED
-    if thread >= queue[THREADS] and exchange(queue, state, HELD, PARKED):
+    if thread >= queue[THREADS] and exchange(queue, state, CLAIMED, PARKED):
         return False
     exchange(queue, state, PARKED, AWAKE)
     waits = 0
@@ -284,4 +284,4 @@ def stage(function):
 def release(queue):
     """Let the workers that are still in the job park again: it is done."""
     for thread in range(1, queue[THREADS]):
-        exchange(queue, STATES + thread * LINE, HELD, AWAKE)
+        exchange(queue, STATES + thread * LINE, CLAIMED, AWAKE)
