@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TRIED_NUMBA = ["0", "68"]
 # Functions that one engine compiles; only the progress bar's length hangs on it.
-COMPILED_FUNCTIONS = 45
+COMPILED_FUNCTIONS = 100
 
 
 class CompilationCounter(Listener):  # type: ignore[misc]

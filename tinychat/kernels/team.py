@@ -266,7 +266,7 @@ def end_stage(team):
 
 
 def stage(function):
-    """Compile a stage of the forward pass: a kernel whose first parameter is a `Team`, and the barrier after it.
+    """Compile a stage of the forward pass: a subroutine whose first parameter is a `Team`, and the barrier after it.
 
     What is compiled already stays as it is. The two calls are written into the caller.
     """
