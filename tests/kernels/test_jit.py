@@ -7,16 +7,18 @@ import sys
 import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
-from numba import types
+from numba import njit, types
+from numba.core.errors import NumbaError
 
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine
+from tinychat.kernels.jit import FLAGS, by_type, inlined, inlined_by_type, subroutine
 
 KERNEL = """
 import os
 
 exec(os.environ.get("BEFORE", ""))
 from tinychat.kernels.jit import by_type, kernel
-from numba import types
+from numba import njit, types
+from numba.core.errors import NumbaError
 
 @by_type
 def two(x):
@@ -148,3 +150,13 @@ def test_what_only_compiled_code_can_call_refuses_python(function):
     assert increase_thrice(1) == 4
     with pytest.raises(TypeError, match=rf"^{function.__name__}: only compiled code calls it$"):
         function(1)
+
+
+def allocate(x):
+    return np.full(3, x).sum()
+
+
+def test_a_kernel_cannot_allocate():
+    with pytest.raises(NumbaError, match="No implementation of function"):
+        njit(**FLAGS)(allocate)(1.0)
+    assert compiled(allocate)(1.0) == 3
