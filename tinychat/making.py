@@ -27,8 +27,8 @@ LEAST_BITS, MOST_BITS = 4.25, 8.25
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
 TEXTS, FEWER_TEXTS = 12, 6
-# What int8 needs of them.
-INT8_TEXTS = 2
+# Tokens of the certificate's text that the columns of int8 activations are measured by.
+INT8_TOKENS = 1024
 # Largest calibration file: far more than is looked at.
 CALIBRATION_BYTES = 512 << 20
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -102,9 +102,11 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     texts: list[list[int]] = []
     held: list[int] = []
     if recipe.looks_at_texts:
-        usual = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
-        count = usual if recipe.quant == "int4" else INT8_TEXTS
-        texts, held = _texts(folder, target, recipe, count, phases)
+        if recipe.quant == "int8":
+            texts = _texts_for_int8(folder, recipe)
+        else:
+            count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+            texts, held = _texts(folder, target, recipe, count, phases)
 
     def examine(made: Path) -> dict[str, object]:
         return _certificate(folder, made, held, phases.part(0.15))
@@ -185,6 +187,15 @@ def weight_count(config: ModelConfig) -> int:
     from tinychat.models.architectures import linears
 
     return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
+
+
+def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
+    """Return a text that shows how large the columns of activations are: any will do, so nothing is written for it."""
+    from tinychat.certificate import TEXT
+    from tinychat.text.tokenizer import load_tokenizer
+
+    text = TEXT if recipe.calibration is None else _read(recipe.calibration)
+    return [load_tokenizer(folder).encode(text)[:INT8_TOKENS]]
 
 
 def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
