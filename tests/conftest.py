@@ -43,6 +43,8 @@ def private_home(homes, monkeypatch):
     home = next(homes)
     home.mkdir(mode=0o700)
     monkeypatch.setenv("TINYCHAT_HOME", str(home))
+    # Whatever is installed beside the tests.
+    monkeypatch.setenv("TINYCHAT_MODEL", "demo")
 
 
 @pytest.fixture(autouse=True, scope="session")

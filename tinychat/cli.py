@@ -210,7 +210,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 )
 @click.pass_context
 def command_line(context: click.Context) -> None:
-    """Chat with a language model on your CPU; without a command, with the demo model."""
+    """Chat with a language model on your CPU; without a command, with the usual model."""
     if context.invoked_subcommand is None:
         context.invoke(chat)
 

@@ -80,6 +80,19 @@ class Recipe:
         return self.quant != "f32" and self.method != "plain"
 
 
+def usual_recipe(folder: Path) -> Recipe:
+    """Return how a checkpoint is converted where nobody says how.
+
+    The numbers of a GGUF file are rounded already. Eight bits keep a small one as it is, and take seconds.
+    """
+    from tinychat.checkpoint.gguf import is_gguf
+    from tinychat.models.architectures import read_config
+
+    if is_gguf(folder) and weight_count(read_config(folder / "config.json")) < SMALL:
+        return Recipe("int8", check=False)
+    return Recipe()
+
+
 def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
 

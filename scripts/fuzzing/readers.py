@@ -17,6 +17,7 @@ import numpy as np
 
 from tinychat.chat.saved import from_json, to_json
 from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
@@ -211,6 +212,42 @@ def pytorch_file() -> bytes:
     return file.getvalue()
 
 
+@cache
+def gguf_file(kind: str) -> bytes:
+    """Return a model in GGUF with a vocabulary of this kind, its matrices in blocks."""
+    import gguf
+
+    vocabulary = {"gpt2": ["<s>", "</s>", "a", "b", "ab", "c"], "llama": ["<unk>", "<s>", "</s>", "\u2581", "a", "b"]}
+    tokens = vocabulary[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        writer = gguf.GGUFWriter(Path(folder) / "model.gguf", "llama")
+        writer.add_context_length(64)
+        writer.add_embedding_length(32)
+        writer.add_block_count(1)
+        writer.add_feed_forward_length(32)
+        writer.add_head_count(2)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_tokenizer_model(kind)
+        writer.add_token_list(tokens)
+        writer.add_token_types([2 if token == "<unk>" else 3 if token[0] == "<" else 1 for token in tokens])
+        writer.add_token_scores([-float(i) for i in range(len(tokens))])
+        writer.add_token_merges(["a b"])
+        writer.add_bos_token_id(tokens.index("<s>"))
+        writer.add_eos_token_id(tokens.index("</s>"))
+        writer.add_chat_template("{% for m in messages %}{{ m.content }}</s>{% endfor %}")
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+            blocks = np.zeros((32, 18), np.uint8)
+            writer.add_tensor(f"blk.0.{name}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+        for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+            writer.add_tensor(f"{name}.weight", np.ones(32, np.float32))
+        writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float16))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return (Path(folder) / "model.gguf").read_bytes()
+
+
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
     specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
@@ -252,6 +289,12 @@ def _read_checkpoint(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     for name in checkpoint.tensors.names():
         checkpoint.tensors.read(name)
+
+
+def _read_gguf(folder: Path) -> None:
+    with unpacked(folder / "model.gguf") as checkpoint:
+        _read_checkpoint(checkpoint)
+        read_tokenizer(checkpoint)
 
 
 def _read_store(folder: Path) -> None:
@@ -312,6 +355,7 @@ def readers() -> tuple[Reader, ...]:
                lambda folder: _read_all(SafetensorsFile(folder / "model.safetensors"))),
         Reader("pytorch", "pytorch_model.bin", (archive,),
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
+        Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),

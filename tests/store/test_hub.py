@@ -207,7 +207,7 @@ def test_repositories_that_are_no_checkpoints(hub):
     hub.repositories["owner/other"] = {"config.json": CONFIG_FILE, "model.gguf": b"x"}
     check_one_line("owner/other", r"owner/other has no weights.*expected one of model\.safetensors")
     hub.repositories["owner/other-GGUF"] = {"model.gguf": b"x"}
-    check_one_line("owner/other-GGUF", "GGUF files are not supported: give the Hugging Face checkpoint")
+    check_one_line("owner/other-GGUF", "download its GGUF file and give the path of that")
 
 
 def test_no_network(hub, monkeypatch):

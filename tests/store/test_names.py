@@ -80,9 +80,7 @@ def test_resolve_stored_name_in_the_shadow_of_a_plain_folder(tmp_path, monkeypat
     [
         ("", "holds neither"),
         ("empty", "holds neither tinychat.json nor config.json"),
-        ("model.bin", "is a file"),
-        ("ggufs/model.Q8_0.GGUF", "GGUF: GGUF files are not supported"),
-        ("ggufs", "ggufs: GGUF files are not supported"),
+        ("model.bin", "is not a GGUF file"),
         ("nothing", "is not a folder, a model in the store or a repo id"),
         ("smal", "did you mean 'small'"),
         ("../nothing", "or a repo id"),
@@ -100,13 +98,23 @@ def test_resolve_says_what_is_wrong(model, reason, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     add_model("small")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "ggufs").mkdir()
-    for name in ("model.bin", "ggufs/model.Q8_0.GGUF"):
-        (tmp_path / name).write_text("x")
+    (tmp_path / "model.bin").write_text("x")
     with pytest.raises(StoreError, match=reason) as caught:
         resolve(model)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
+
+
+def test_gguf_files_are_checkpoints(tmp_path):
+    (tmp_path / "ggufs").mkdir()
+    file = tmp_path / "ggufs" / "Some Model.Q8_0.GGUF"
+    file.write_text("x")
+    reference = resolve(str(file))
+    assert (reference.kind, reference.source) == ("checkpoint", str(file))
+    assert reference.path.name.startswith("Some-Model.Q8_0-")
+    assert resolve(str(tmp_path / "ggufs")).kind == "checkpoint"
+    file.write_text("another")
+    assert resolve(str(file)).path != reference.path, "a file that was changed is converted again"
 
 
 def test_home_is_expanded(monkeypatch, tmp_path):

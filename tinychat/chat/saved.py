@@ -182,7 +182,7 @@ class SavedSession:
     Attributes
     ----------
     model : str or None
-        The MODEL that it was begun with, None for the demo model.
+        The MODEL that it was begun with, None for the usual model.
     system : str or None
         The system prompt.
     messages : list of Message

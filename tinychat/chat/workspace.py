@@ -31,7 +31,7 @@ class Workspace:
     store : SessionStore, optional
         Where conversations are saved; by default below the user's state folder.
     model : str, optional
-        The MODEL that the conversation was begun with, None for the demo model.
+        The MODEL that the conversation was begun with, None for the usual model.
     open_model : callable, optional
         Loads the model of a name.
     model_names : callable, optional

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.checkpoint.gguf import ADVICE, is_gguf
+from tinychat.checkpoint.gguf import is_gguf
+from tinychat.checkpoint.gguf_checkpoint import gguf_in, open_gguf_tensors
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import read_config
@@ -48,12 +49,13 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     UnsupportedModelError
         If the architecture is not implemented.
     """
-    if is_gguf(folder) and not _has_weights(folder):
-        raise CheckpointError(f"{folder}: {ADVICE}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
-    return Checkpoint(folder, read_config(folder / "config.json"), open_tensors(folder))
+    config = read_config(folder / "config.json")
+    if _has_weights(folder) or not is_gguf(folder):
+        return Checkpoint(folder, config, open_tensors(folder))
+    return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 
 
 def _refuse_links_out(folder: Path) -> None:

@@ -17,6 +17,7 @@ DTYPES = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "uint8": np.dtype("<u1"),
 }
 
 

@@ -12,6 +12,7 @@ import click
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags, request_flags, take, take_request
+from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
     from tinychat.chat.conversation import Chat
@@ -48,8 +49,9 @@ def chat(
 ) -> None:
     """Chat with MODEL in the terminal.
 
-    MODEL is a model folder, a Hugging Face checkpoint folder or repo id (converted once), or the
-    name of a stored model; without one, the demo model answers. When stdin or stdout is not a
+    MODEL is a model folder, a GGUF file, a Hugging Face checkpoint folder or repo id (converted
+    once), or the name of a stored model; without one, $TINYCHAT_MODEL, SmolLM2-135M-Instruct if
+    it is there, or the small demo model answers. When stdin or stdout is not a
     terminal, every line of stdin is a message, or a command of the chat.
     """
     if continues and resume is not None:
@@ -78,6 +80,8 @@ def chat(
             for line in _resume(workspace, name, given):
                 repl.notice(line)
             repl.prefill(workspace.take_pending())
+        if lines.interactive and model is None and (hint := advice()):
+            repl.notice(hint)
         if lines.interactive or name is not None:
             workspace.autosave()
         repl.run()

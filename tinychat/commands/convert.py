@@ -62,7 +62,7 @@ def convert(
 ) -> None:
     """Make a model folder of a checkpoint.
 
-    SRC is a checkpoint folder or a Hugging Face repo id; the model folder DST must not exist.
+    SRC is a checkpoint folder, a GGUF file or a Hugging Face repo id; the model folder DST must not exist.
     """
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint

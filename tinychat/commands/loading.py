@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
 Loader = Callable[[str | None, LoadOptions], "Model"]
-"""Makes the model that the command line names, None being the demo model."""
+"""Makes the model that the command line names, None being the usual one."""
 
 
 def load_model(model: str | None, options: LoadOptions) -> Model:
@@ -28,8 +28,9 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     with held_signals():
         from tinychat.api import locate
         from tinychat.generate.model import load_folder
+        from tinychat.store.usual import usual_model
 
-    with progress_bar(f"converting {model} to int4 (once)") as converting:
+    with progress_bar(f"converting {model or usual_model()} (once)") as converting:
         folder = locate(model, converting)
     with progress_bar("compiling kernels for this CPU (once)") as compiling:
         return load_folder(folder, context=options.context, threads=options.threads, kv=options.kv, progress=compiling)

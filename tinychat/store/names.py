@@ -1,4 +1,4 @@
-"""What the MODEL of a command stands for: a folder, a name of the store, a repository, or the bundled demo model."""
+"""What the MODEL of a command stands for: a folder, a GGUF file, a name of the store, or a repository."""
 
 import os
 import re
@@ -7,16 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from tinychat.checkpoint.gguf import ADVICE, is_gguf
+from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, path_for, suggestion
+from tinychat.store.usual import DEMO, USUAL, usual_file
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # Beside the package in a source tree, inside it when installed from a wheel.
 _PACKAGE = Path(__file__).parents[1]
-_DEMO = "demo"
-_DEMO_FOLDERS = (_PACKAGE / "weights" / _DEMO, _PACKAGE.parent / "weights" / _DEMO)
+_DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class ModelReference:
     Attributes
     ----------
     kind : str
-        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder
-        still to be converted; "repository", one still to be downloaded and converted.
+        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
+        GGUF file still to be converted; "repository", one still to be downloaded and converted.
     source : str
         The folder, or for a repository its id.
     path : Path
@@ -40,7 +40,9 @@ class ModelReference:
 
 
 def find(model: str) -> ModelReference:
-    """Find out what a MODEL argument is: as `resolve` does, "demo" being the demo model where nothing else is.
+    """Find out what a MODEL argument is: as `resolve` does, and two names more, where nothing else has them.
+
+    "demo" is the bundled model, "smollm2-135m" the one of the Python package that holds it.
 
     Raises
     ------
@@ -50,14 +52,19 @@ def find(model: str) -> ModelReference:
     try:
         return resolve(model)
     except StoreError:
-        if model != _DEMO:
+        if model == DEMO:
+            folder = demo_model()
+            return ModelReference("folder", str(folder), folder)
+        if model != USUAL:
             raise
-        folder = demo_model()
-        return ModelReference("folder", str(folder), folder)
+    file = usual_file()
+    if file is None:
+        raise StoreError(f"{USUAL} is not on this machine: get it with `tinychat pull {USUAL}`")
+    return ModelReference("checkpoint", str(file), path_for(USUAL))
 
 
 def resolve(model: str) -> ModelReference:
-    """Find out what a MODEL argument is: folders first, then names of the store, then repo ids.
+    """Find out what a MODEL argument is: files and folders first, then names of the store, then repo ids.
 
     Raises
     ------
@@ -69,15 +76,15 @@ def resolve(model: str) -> ModelReference:
     if holds(folder, MANIFEST):
         return ModelReference("folder", str(folder), folder)
     if holds(folder, "config.json"):
-        return _converted_or("checkpoint", str(folder), _name_of_folder(folder))
+        return _converted_or("checkpoint", str(folder), _name_of(folder))
     if is_name(model) and holds(path_for(model), MANIFEST):
         return ModelReference("stored", model, path_for(model))
     if is_gguf(folder):
-        raise StoreError(f"{folder}: {ADVICE}")
+        return _converted_or("checkpoint", str(folder), _name_of(folder))
     if os.path.isdir(folder):
         raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is not a model folder")
     if os.path.exists(folder):
-        raise StoreError(f"{one_line(model)} is a file; expected a folder, a stored name or a repo id")
+        raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
     if _is_repo_id(model):
         return repository(model)
     raise StoreError(
@@ -122,14 +129,15 @@ def _converted_or(kind: Literal["checkpoint", "repository"], source: str, name: 
     return ModelReference("stored" if holds(path, MANIFEST) else kind, source, path)
 
 
-def _name_of_folder(folder: Path) -> str:
-    """Name a conversion by folder and location, since many checkpoints lie in folders of the same name.
+def _name_of(checkpoint: Path) -> str:
+    """Name a conversion by name and location, since many checkpoints lie in folders of the same name.
 
     Sizes and time stamps of its files take part, so that a checkpoint that was changed is converted again.
     """
-    place = folder.resolve()
-    files = sorted((file.name, file.stat()) for file in place.iterdir() if file.is_file())
+    place = checkpoint.resolve()
+    parts = [place] if place.is_file() else place.iterdir()
+    files = sorted((file.name, file.stat()) for file in parts if file.is_file())
     stamps = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
     digest = sha256(f"{place}{stamps}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", place.name).strip("._-")[:100]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"(?i)\.gguf$", "", place.name)).strip("._-")[:100]
     return f"{stem or 'checkpoint'}-{digest}"

@@ -1,0 +1,332 @@
+"""GGUF files: every type of tensor, every family, both kinds of tokenizer, and what is damaged."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import families
+import gguf
+import gguf_files
+import numpy as np
+import pytest
+
+import tinychat
+from tinychat import api
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.gguf import GgufFile, is_gguf, open_gguf
+from tinychat.checkpoint.gguf_checkpoint import unpacked
+from tinychat.conversion.convert import expected_tensors
+from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
+from tinychat.models.architectures import parse_config
+from tinychat.text.template import load_template
+from tinychat.text.tokenizer import load_tokenizer
+
+LLAMA_TOKENIZER = Path(__file__).parents[3] / "shared" / "data" / "llama2-tokenizer.model"
+BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4")
+VARIANTS = ("llama2-gqa", "smollm2", "mistral", "qwen2-tied", "qwen3", "llama-all-biases", "phi3-longrope", "phi4-mini")
+VARIANTS += ("smollm3",)
+
+
+@pytest.fixture
+def small(tmp_path):
+    return gguf_files.write_variant(families.BY_NAME["smollm2"], tmp_path / "small.gguf")
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_of_every_type_are_read_row_by_row(kind, tmp_path, rng):
+    number = gguf.GGMLQuantizationType[kind]
+    block, size = gguf.GGML_QUANT_SIZES[number]
+    data = rng.integers(0, 256, (7, 3 * size), np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "blocks.gguf", "llama")
+    writer.add_tensor("weight", data, raw_dtype=number)
+    gguf_files.write(writer)
+    file = GgufFile(tmp_path / "blocks.gguf")
+    assert file.tensors["weight"].shape == (7, 3 * block)
+    # Any bits are a scale, also those of no number.
+    with np.errstate(all="ignore"):
+        expected = gguf.quants.dequantize(data, number)
+        np.testing.assert_array_equal(file.read("weight", 2, 6), expected[2:6])
+        assert file.read("weight", 0, 7).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_plain_numbers_are_mapped(dtype, tmp_path, rng):
+    values = rng.standard_normal((5, 9)).astype(dtype)
+    writer = gguf.GGUFWriter(tmp_path / "plain.gguf", "llama")
+    writer.add_tensor("weight", values)
+    writer.add_tensor("vector", values[0])
+    gguf_files.write(writer)
+    file = GgufFile(tmp_path / "plain.gguf")
+    np.testing.assert_array_equal(file.read("weight", 1, 4), values[1:4])
+    np.testing.assert_array_equal(file.read("vector", 0, 9), values[0])
+    assert file.read("weight", 0, 5).dtype == dtype
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
+    variant = families.BY_NAME[name]
+    with unpacked(gguf_files.write_variant(variant, tmp_path / "model.gguf")) as folder:
+        checkpoint = open_checkpoint(folder)
+        config, weights = parse_config(variant.config, name), families.make_weights(variant)
+        # Mistral is a Llama there, and SmolLM3 leaves out every fourth rotation, whatever its configuration says.
+        told_apart = {"mistral": {"architecture"}, "smollm3": {"rotary_dims"}}.get(name, set())
+        fields = {"architecture", "head_dim", "num_key_value_heads", "rotary_dims", "tie_word_embeddings"}
+        for field in fields - told_apart | {"sliding_windows"}:
+            assert getattr(checkpoint.config, field) == getattr(config, field), field
+        assert checkpoint.config.rms_norm_eps == pytest.approx(config.rms_norm_eps, rel=1e-6)
+        assert (checkpoint.config.qkv_bias, checkpoint.config.mlp_bias) == (config.qkv_bias, config.mlp_bias)
+        for tensor, shape in expected_tensors(checkpoint):
+            found = checkpoint.tensors.read(tensor)
+            assert found.shape == shape
+            np.testing.assert_array_equal(found, weights[tensor].astype(np.float32), err_msg=tensor)
+            np.testing.assert_array_equal(checkpoint.tensors.read(tensor, 1, shape[0] - 1), found[1:-1])
+
+
+@pytest.mark.parametrize("name", ["llama2-gqa", "phi4-mini"])
+def test_a_converted_file_predicts_what_its_checkpoint_does(name, tmp_path):
+    variant = families.BY_NAME[name]
+    file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
+    models = []
+    for source in (file, families.write_checkpoint(variant, tmp_path / "checkpoint")):
+        made = tinychat.convert(source, tmp_path / f"{source.stem}-f32", quant="f32")
+        models.append(tinychat.load(made, context=families.CONTEXT_SIZE))
+    ids = families.make_ids(variant)
+    found, expected = (model.logits(ids) for model in models)
+    # Numbers such as the norm's epsilon are float32 in the file.
+    assert np.abs(found - expected).max() < 1e-4 * expected.std()
+    assert models[0].encode("a b") == models[1].encode("a b")
+
+
+def test_a_file_is_converted_once_where_a_model_is_named(small):
+    folder = api.locate(str(small))
+    assert folder.name.startswith("small-")
+    assert json.loads((folder / "tinychat.json").read_text())["quantization"]["method"] == "int8"
+    assert api.locate(str(small)) == folder
+    assert api.locate(str(small.parent)) == api.locate(str(small.parent))
+
+
+def test_llama_3_factors_are_those_of_its_tensor(tmp_path):
+    factors = np.linspace(1, 8, 12, dtype=np.float32)
+    file = gguf_files.write_variant(families.BY_NAME["llama2-gqa"], tmp_path / "model.gguf", rope_freqs=factors)
+    with unpacked(file) as folder:
+        scaling = open_checkpoint(folder).config.rope_scaling
+    assert scaling.short_factor == scaling.long_factor == tuple(factors.astype(float))
+    assert scaling.attention_factor == 1
+
+
+def split(path, parts):
+    """Cut a file into parts as llama.cpp names them; the first has the metadata."""
+    whole = GgufFile(path)
+    names = sorted(whole.tensors)
+    for part in range(parts):
+        writer = gguf.GGUFWriter(path.with_name(f"cut-{part + 1:05d}-of-{parts:05d}.gguf"), "llama")
+        if part == 0:
+            for key, value in whole.metadata.items():
+                if key != "general.architecture":
+                    kind = gguf.GGUFValueType.ARRAY if isinstance(value, list) else gguf.GGUFValueType.get_type(value)
+                    writer.add_key_value(key, value, kind)
+        writer.add_uint16("split.count", parts)
+        for name in names[part::parts]:
+            writer.add_tensor(name, np.array(whole.read(name, 0, whole.tensors[name].shape[0])))
+        gguf_files.write(writer)
+    return path.with_name(f"cut-00001-of-{parts:05d}.gguf")
+
+
+def test_split_files_are_one_model(tmp_path):
+    first = split(gguf_files.write_variant(families.BY_NAME["smollm2"], tmp_path / "one.gguf"), 3)
+    weights = families.make_weights(families.BY_NAME["smollm2"])
+    assert len(open_gguf(first)) == 3
+    with unpacked(first) as folder:
+        checkpoint = open_checkpoint(folder)
+        for tensor, _ in expected_tensors(checkpoint):
+            np.testing.assert_array_equal(checkpoint.tensors.read(tensor), weights[tensor].astype(np.float32))
+    first.with_name("cut-00002-of-00003.gguf").unlink()
+    with pytest.raises(CheckpointError, match=r"cut-00002-of-00003\.gguf is missing"):
+        open_gguf(first)
+
+
+def write_vocabulary(path, model, tokens, kinds, **arrays):
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in {
+        "context_length": 64,
+        "embedding_length": 32,
+        "block_count": 1,
+        "feed_forward_length": 32,
+    }.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model(model)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    for key, value in arrays.items():
+        name = f"tokenizer.{key}" if key == "chat_template" else f"tokenizer.ggml.{key}"
+        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float32))
+    gguf_files.write(writer)
+    return path
+
+
+HARD = [
+    "Hello, world!",
+    "  two spaces, then one ",
+    "naïve 日本語 🎉👩‍👩‍👧 עברית",
+    "def f(x):\n\treturn x ** 2\r\n\n\n",
+    "don't I'LL 1234567 3.14",
+    "<s>[INST] no token </s>",
+    "\u3000ideographic",
+]
+
+
+def test_a_sentencepiece_vocabulary_gives_the_ids_of_its_own_file(tmp_path):
+    if not LLAMA_TOKENIZER.exists():
+        pytest.skip(f"{LLAMA_TOKENIZER} is not there")
+    from sentencepiece import SentencePieceProcessor
+
+    own = SentencePieceProcessor(model_file=str(LLAMA_TOKENIZER))
+    ids = range(own.get_piece_size())
+    kinds = [2 if own.is_unknown(i) else 3 if own.is_control(i) else 6 if own.is_byte(i) else 1 for i in ids]
+    file = write_vocabulary(
+        tmp_path / "llama.gguf",
+        "llama",
+        [own.id_to_piece(i) for i in ids],
+        kinds,
+        scores=[float(own.get_score(i)) for i in ids],
+        bos_token_id=1,
+        eos_token_id=2,
+        unknown_token_id=0,
+    )
+    shutil.copy(LLAMA_TOKENIZER, tmp_path / "tokenizer.model")
+    (tmp_path / "tokenizer_config.json").write_text('{"legacy": false, "tokenizer_class": "LlamaTokenizer"}')
+    expected = load_tokenizer(tmp_path)
+    with unpacked(file) as folder:
+        found = load_tokenizer(folder)
+    assert [found.encode(text) for text in HARD] == [expected.encode(text) for text in HARD]
+    assert (found.bos_id, found.eos_id, found.special_ids) == (1, 2, expected.special_ids)
+
+
+PATTERNS = {
+    "gpt-2": ["don", "'t", "␣12345", "␣x", "\n\n"],
+    "smollm": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "llama-bpe": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
+    "qwen2": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "gpt-4o": ["don't", "␣", "123", "45", "␣x", "\n\n"],
+    "tekken": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+}
+
+
+@pytest.mark.parametrize("pre", PATTERNS)
+def test_text_is_cut_as_the_named_pre_tokenizer_does(pre, tmp_path):
+    """Every run of letters, digits or signs can be merged into one token: what is left apart was cut."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = ["Ġ12345", "Ġx", "don't", "ĊĊ"]
+    tokens, merges = ["<s>", *alphabet], []
+    for word in words:
+        for end in range(2, len(word) + 1):
+            merge = f"{word[: end - 1]} {word[end - 1]}"
+            if merge not in merges:
+                merges.append(merge)
+                tokens.append(word[:end])
+    for extra in ("12", "123", "45", "'t"):
+        merges.append(f"{extra[:-1]} {extra[-1]}")
+        tokens.append(extra)
+    file = write_vocabulary(
+        tmp_path / "bpe.gguf", "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0
+    )
+    with unpacked(file) as folder:
+        tokenizer = load_tokenizer(folder)
+        found = [tokenizer.piece(i) for i in tokenizer.encode("don't 12345 x\n\n", add_bos=False)]
+    readable = [piece.replace("Ġ", "␣").replace("Ċ", "\n") for piece in found]
+    assert readable == PATTERNS[pre]
+    assert tokenizer.adds_bos == (pre in ("llama-bpe", "tekken"))
+
+
+def test_template_and_ends_of_a_turn_are_kept(tmp_path):
+    letters = gguf_files.byte_level_tokens(259)[0][3:]
+    file = write_vocabulary(
+        tmp_path / "chat.gguf",
+        "gpt2",
+        ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<end>", *letters, "ab"],
+        [3, 3, 3, 3] + [1] * (len(letters) + 1),
+        merges=["a b"],
+        eos_token_id=3,
+        eot_token_id=1,
+        chat_template="{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}",
+    )
+    with unpacked(file) as folder:
+        generation = json.loads((folder / "generation_config.json").read_text())
+        tokenizer = load_tokenizer(folder)
+        ids = load_template(folder, tokenizer).render_ids([{"role": "user", "content": "ab<end>"}], False)
+    assert generation["eos_token_id"] == [3, 1, 2]
+    assert tokenizer.special_ids == {0, 1, 2, 3}
+    assert [tokenizer.piece(i) for i in ids] == ["<|im_start|>", "ab", *"<end>", "<|im_end|>"]
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.001, 0.01, 0.1, 0.5, 0.999])
+def test_a_file_that_ends_early_is_refused(share, small, tmp_path):
+    whole = small.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(CheckpointError, match=r"cut\.gguf (ends within|counts more|cannot be read)"):
+        open_gguf(cut)
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "reason"),
+    [
+        (0, b"GGML", "does not begin with GGUF"),
+        (4, struct.pack("<I", 1), "version 1"),
+        (8, struct.pack("<Q", 1 << 60), "counts more than it holds"),
+        (16, struct.pack("<Q", 1 << 60), "counts more than it holds"),
+        (24, struct.pack("<Q", 1 << 62), "counts more than it holds"),
+    ],
+)
+def test_damaged_headers_are_refused_at_once(position, value, reason, small):
+    data = bytearray(small.read_bytes())
+    data[position : position + len(value)] = value
+    small.write_bytes(data)
+    with pytest.raises(CheckpointError, match=reason):
+        open_gguf(small)
+
+
+def test_every_changed_byte_of_a_header_is_refused_or_read(small, rng):
+    data = small.read_bytes()
+    header = 6000
+    for position in rng.integers(24, header, 150):
+        changed = bytearray(data)
+        changed[position] ^= int(rng.integers(1, 256))
+        small.write_bytes(changed)
+        try:
+            with unpacked(small) as folder:
+                open_checkpoint(folder)
+                load_tokenizer(folder)
+        except (CheckpointError, UnsupportedModelError, TextError) as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("general.architecture", "gemma", "architecture 'gemma' is not supported"),
+        ("llama.expert_count", 8, "mixture of experts"),
+        ("tokenizer.ggml.model", "bert", "kind 'bert' is not supported"),
+        ("tokenizer.ggml.pre", "nobody-knows", "'nobody-knows' is not supported"),
+    ],
+)
+def test_what_is_not_supported_is_named(key, value, reason, small):
+    file = open_gguf(small)[0]
+    file.metadata[key] = value
+    from tinychat.checkpoint.gguf_checkpoint import text_files
+
+    with pytest.raises(UnsupportedModelError, match=reason):
+        text_files([file])
+
+
+def test_a_folder_with_several_models_asks_for_one(small):
+    shutil.copy(small, small.with_name("other.gguf"))
+    assert is_gguf(small.parent)
+    with pytest.raises(CheckpointError, match=r"several GGUF files \(other\.gguf, small\.gguf\)"):
+        api.locate(str(small.parent))

