@@ -2,6 +2,7 @@ import os
 import shutil
 
 import families
+import gguf_files
 import pytest
 
 from tinychat import machine
@@ -97,6 +98,15 @@ def test_what_is_wrong_with_a_model(name, message, folder, capsys):
     assert code == 1
     assert message in lines["problem"]
     assert err == "error: 1 problem(s) found: see above\n"
+
+
+def test_a_gguf_file(tmp_path, capsys):
+    file = gguf_files.write_variant(VARIANT, tmp_path / "model.gguf")
+    assert main(["doctor", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert f"{file} (checkpoint)" in out
+    assert "int8" in out, "a small one is kept in eight bits"
+    assert "problem" not in out
 
 
 def test_an_incomplete_checkpoint(checkpoint, tmp_path, capsys):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tinychat.checkpoint.gguf import is_gguf
+from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
 from tinychat.store.local import MANIFEST, make_store, path_for
@@ -112,7 +111,7 @@ def convert(
         If there is no such checkpoint, or it is damaged or not supported.
     """
     source, target = os.fspath(src), _target(os.fspath(dst))
-    with opened(checkpoint_folder(source)) as folder:
+    with folder_of(checkpoint_folder(source)) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
         from tinychat.making import Recipe, make
@@ -205,30 +204,12 @@ def _converted(reference: ModelReference, progress: Callable[[int, int], None] |
 
 def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
     source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
-    with opened(source) as folder:
+    with folder_of(source) as folder:
         check_checkpoint(folder)
         # Imported here: only a conversion needs Numba.
         from tinychat.making import make, usual_recipe
 
         make(folder, reference.path, usual_recipe(folder), progress, reference.source)
-
-
-@contextmanager
-def opened(checkpoint: Path) -> Iterator[Path]:
-    """Give the folder of a checkpoint, one made for the time being where it is a GGUF file.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If that is damaged, or of an architecture or a tokenizer that is not implemented.
-    """
-    if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
-        yield checkpoint
-        return
-    from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
-
-    with unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)) as folder:
-        yield folder
 
 
 def _target(path: str) -> Path:

@@ -105,14 +105,17 @@ def _examine_store(findings: Findings) -> None:
     findings.add("store", f"{store_folder()} ({len(models)} models, {_size(size)})")
 
 
-def _examine_checkpoint(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
+def _examine_checkpoint(findings: Findings, source: Path, context: int | None, kv: str | None) -> None:
     from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.checkpoint.gguf import folder_of
     from tinychat.conversion.convert import check_tensors
+    from tinychat.making import stored, usual_recipe
 
-    checkpoint = open_checkpoint(folder)
-    check_tensors(checkpoint)
-    findings.check(lambda: _examine_text(findings, folder))
-    _add_sizes(findings, checkpoint.config, Quantization("int4", 32), context, kv)
+    with folder_of(source) as folder:
+        checkpoint = open_checkpoint(folder)
+        check_tensors(checkpoint)
+        findings.check(lambda: _examine_text(findings, folder))
+        _add_sizes(findings, checkpoint.config, stored(checkpoint.config, usual_recipe(folder)), context, kv)
 
 
 def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:

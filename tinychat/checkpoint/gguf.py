@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,25 @@ def is_gguf(path: Path) -> bool:
 def _begins_as_gguf(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
+
+
+@contextmanager
+def folder_of(checkpoint: Path) -> Iterator[Path]:
+    """Give the folder of a checkpoint, one made for the time being where it is a GGUF file or a folder of one.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError
+        If that is damaged, or of an architecture or a tokenizer that is not implemented.
+    """
+    if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
+        yield checkpoint
+        return
+    # Imported here: it builds on this file.
+    from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
+
+    with unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)) as folder:
+        yield folder
 
 
 class GgufFile:
