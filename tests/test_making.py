@@ -51,12 +51,12 @@ def test_own_words_are_the_same_each_time_and_fill_their_room(int8):
 
 def test_a_file_is_cut_into_even_runs(int8):
     text = "Once upon a time there was a little dog. " * 400
-    texts = words_of(int8, text, 5)
+    texts = words_of(int8, int8.context_size, text, 5)
     assert len(texts) == 5
     assert {len(ids) for ids in texts} == {min(TEXT_TOKENS, int8.context_size)}
     assert all(ids[0] == int8.encode("")[0] for ids in texts)
     with pytest.raises(SettingError, match="tokens: give"):
-        words_of(int8, "No.", 5)
+        words_of(int8, int8.context_size, "No.", 5)
 
 
 def test_the_certificate_is_what_perplexity_measures(default, tmp_path):
@@ -124,6 +124,17 @@ def test_a_calibration_file_is_read(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "text.txt"]
     file.write_text("The cat sat on the mat and looked at the moon. " * 50)
     tinychat.convert(checkpoint, tmp_path / "model", calibration=file, check=False)
+
+
+def test_int8_wants_a_file_that_says_something_and_shows_its_whole_progress(tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
+    file, seen = tmp_path / "text.txt", []
+    file.write_text("")
+    with pytest.raises(SettingError, match=r"^the calibration text has 0 tokens: give some thousands"):
+        tinychat.convert(checkpoint, tmp_path / "model", "int8", calibration=file)
+    tinychat.convert(checkpoint, tmp_path / "model", "int8", 32, lambda done, total: seen.append(done), check=True)
+    assert max(seen) == 1000
+    assert seen == sorted(seen)
 
 
 @pytest.mark.parametrize(("field", "value"), [("method", "awq"), ("bits", "3")])

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
+
+
+class Encoder(Protocol):
+    """A model or a tokenizer."""
+
+    def encode(self, text: str, add_bos: bool = True) -> list[int]: ...  # noqa: D102
+
 
 Progress = Callable[[int, int], None]
 """Called with (tokens written, tokens in all)."""
@@ -44,8 +52,8 @@ def own_words(model: Model, texts: int, progress: Progress | None = None) -> lis
     return written
 
 
-def words_of(model: Model, text: str, texts: int) -> list[list[int]]:
-    """Cut a text into up to `texts` runs of tokens, spread evenly over it.
+def words_of(model: Encoder, room: int, text: str, texts: int) -> list[list[int]]:
+    """Cut a text into up to `texts` runs of tokens, as many as `room` each, spread evenly over it.
 
     Raises
     ------
@@ -56,7 +64,7 @@ def words_of(model: Model, text: str, texts: int) -> list[list[int]]:
     if len(ids) < _FEWEST:
         raise SettingError(f"the calibration text has {len(ids)} tokens: give some thousands")
     prefix = model.encode("")
-    length = min(TEXT_TOKENS, model.context_size) - len(prefix)
+    length = min(TEXT_TOKENS, room) - len(prefix)
     starts = range(0, len(ids), length)
     step = max(1, len(starts) // texts)
     chosen = [ids[start : start + length] for start in starts[::step]][:texts]

@@ -27,8 +27,8 @@ LEAST_BITS, MOST_BITS = 4.25, 8.25
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
 TEXTS, FEWER_TEXTS = 12, 6
-# Tokens of the certificate's text that the columns of int8 activations are measured by.
-INT8_TOKENS = 1024
+# Texts that the columns of int8 activations are measured by: those of a file, else the certificate's.
+INT8_TEXTS, INT8_TOKENS = 2, 1024
 # Largest calibration file: far more than is looked at.
 CALIBRATION_BYTES = 512 << 20
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -114,12 +114,12 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     checks = recipe.check and recipe.quant != "f32"
     texts: list[list[int]] = []
     held: list[int] = []
-    if recipe.looks_at_texts:
-        if recipe.quant == "int8":
-            texts = _texts_for_int8(folder, recipe)
-        else:
-            count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
-            texts, held = _texts(folder, target, recipe, count, phases)
+    lets_write = recipe.looks_at_texts and recipe.quant == "int4"
+    if lets_write:
+        count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+        texts, held = _texts(folder, target, recipe, count, phases)
+    elif recipe.looks_at_texts:
+        texts = _texts_for_int8(folder, recipe)
 
     def examine(made: Path) -> dict[str, object]:
         return _certificate(folder, made, held, phases.part(0.15))
@@ -128,7 +128,7 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
         folder,
         target,
         quantization,
-        phases.part(0.4 if recipe.looks_at_texts else 0.85 if checks else 1.0, ends=not checks),
+        phases.part(0.4 if lets_write else 0.85 if checks else 1.0, ends=not checks),
         source,
         method=recipe.method,
         texts=texts,
@@ -203,12 +203,16 @@ def weight_count(config: ModelConfig) -> int:
 
 
 def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
-    """Return a text that shows how large the columns of activations are: any will do, so nothing is written for it."""
+    """Return texts that show how large the columns of activations are: any will do, so nothing is written for it."""
+    from tinychat.calibration import words_of
     from tinychat.certificate import TEXT
     from tinychat.text.tokenizer import load_tokenizer
 
-    text = TEXT if recipe.calibration is None else _read(recipe.calibration)
-    return [load_tokenizer(folder).encode(text)[:INT8_TOKENS]]
+    tokenizer = load_tokenizer(folder)
+    if recipe.calibration is not None:
+        return words_of(tokenizer, INT8_TOKENS, _read(recipe.calibration), INT8_TEXTS)
+    ids = tokenizer.encode(TEXT)[:INT8_TOKENS]
+    return [ids] if ids else []
 
 
 def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
@@ -224,7 +228,7 @@ def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phase
             *texts, held = own_words(model, count + 1, share)
             return texts, held
         (held,) = own_words(model, 1, share)
-        return words_of(model, _read(recipe.calibration), count), held
+        return words_of(model, model.context_size, _read(recipe.calibration), count), held
 
 
 def _certificate(folder: Path, made: Path, held: Sequence[int], progress: Progress | None) -> dict[str, object]:
