@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
-from tinychat.store.local import MANIFEST, make_store, path_for
-from tinychat.store.names import ModelReference, find, repository, resolve
+from tinychat.store.local import MANIFEST, make_store
+from tinychat.store.names import ModelReference, converted_or, find, repository, resolve
 from tinychat.store.usual import REPOSITORY, USUAL, usual_model, usual_package
 from tinychat.user_folders import expanded
 
@@ -26,7 +26,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     ----------
     model : str, optional
         A model folder, a Hugging Face checkpoint folder or repo id, a GGUF file, or a name in the store; None for
-        the usual model: see `tinychat.store.names.usual_model`.
+        the usual model: see `tinychat.store.usual.usual_model`.
     progress : callable, optional
         Called with (done, total) while a checkpoint is converted into the store.
 
@@ -54,13 +54,11 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """
     if name != USUAL:
         return _converted(repository(name), progress)
-    place = path_for(USUAL)
-    kind: Literal["stored", "repository"] = "stored" if os.path.isfile(place / MANIFEST) else "repository"
     try:
-        return _converted(ModelReference(kind, REPOSITORY, place), progress)
+        return _converted(converted_or("repository", REPOSITORY, USUAL), progress)
     except HubError as error:
         with usual_package(error) as file:
-            return _converted(ModelReference("checkpoint", str(file), place), progress)
+            return _converted(converted_or("checkpoint", str(file), USUAL), progress)
 
 
 def convert(

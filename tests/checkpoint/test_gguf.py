@@ -14,8 +14,9 @@ import pytest
 import tinychat
 from tinychat import api
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.checkpoint.gguf import GgufFile, is_gguf, open_gguf
+from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import unpacked
+from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.conversion.convert import expected_tensors
 from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
 from tinychat.models.architectures import parse_config

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.gguf import ENDING, GgufFile, open_gguf
+from tinychat.checkpoint.gguf import ENDING
+from tinychat.checkpoint.gguf_file import PART, GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensors
@@ -94,7 +95,7 @@ def gguf_in(folder: Path) -> Path:
         If there are several models, or none.
     """
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING)
-    first = [path for path in found if not path.stem[-15:-8].startswith("-0") or path.stem[-14:-9] == "00001"]
+    first = [path for path in found if (part := PART.fullmatch(path.stem)) is None or int(part[2]) == 1]
     models = [path for path in first if not path.name.startswith("mmproj")]
     if len(models) > 1:
         names = ", ".join(one_line(path.name, 60) for path in models[:4])

@@ -60,7 +60,7 @@ def find(model: str) -> ModelReference:
     file = usual_file()
     if file is None:
         raise StoreError(f"{USUAL} is not on this machine: get it with `tinychat pull {USUAL}`")
-    return ModelReference("checkpoint", str(file), path_for(USUAL))
+    return converted_or("checkpoint", str(file), USUAL)
 
 
 def resolve(model: str) -> ModelReference:
@@ -76,11 +76,11 @@ def resolve(model: str) -> ModelReference:
     if holds(folder, MANIFEST):
         return ModelReference("folder", str(folder), folder)
     if holds(folder, "config.json"):
-        return _converted_or("checkpoint", str(folder), _name_of(folder))
+        return converted_or("checkpoint", str(folder), _name_of(folder))
     if is_name(model) and holds(path_for(model), MANIFEST):
         return ModelReference("stored", model, path_for(model))
     if is_gguf(folder):
-        return _converted_or("checkpoint", str(folder), _name_of(folder))
+        return converted_or("checkpoint", str(folder), _name_of(folder))
     if os.path.isdir(folder):
         raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is not a model folder")
     if os.path.exists(folder):
@@ -102,7 +102,7 @@ def repository(repo_id: str) -> ModelReference:
     """
     if not _is_repo_id(repo_id):
         raise StoreError(f"{one_line(repo_id, 60)} is not a repo id: give one of the form owner/name")
-    return _converted_or("repository", repo_id, repo_id.replace("/", "--"))
+    return converted_or("repository", repo_id, repo_id.replace("/", "--"))
 
 
 def demo_model() -> Path:
@@ -123,7 +123,7 @@ def _is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None and ".." not in text
 
 
-def _converted_or(kind: Literal["checkpoint", "repository"], source: str, name: str) -> ModelReference:
+def converted_or(kind: Literal["checkpoint", "repository"], source: str, name: str) -> ModelReference:
     """Point to the conversion in the store where there is one already."""
     path = path_for(name)
     return ModelReference("stored" if holds(path, MANIFEST) else kind, source, path)
