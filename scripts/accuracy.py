@@ -23,6 +23,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import tinychat
+from tinychat.checkpoint.gguf_checkpoint import halves_order, rotated_heads, tensor_names
+from tinychat.models.architectures import read_config
 from tinychat.perplexity import measure
 
 QUESTIONS = (
@@ -70,28 +72,22 @@ def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> int:
     int
         Bytes of its weights, those that only lengthen rows left out.
     """
-    from comparison.gguf_file import IN_LAYERS, OUTSIDE_LAYERS
     from gguf import GGUFReader, dequantize
 
-    names = {theirs: ours for ours, theirs in (OUTSIDE_LAYERS | IN_LAYERS).items()}
-    config = json.loads((checkpoint / "config.json").read_text())
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    config = read_config(checkpoint / "config.json")
+    names = {theirs: ours for ours, theirs in tensor_names(config).items()}
     tensors, size = {}, 0.0
     for tensor in GGUFReader(file).tensors:
-        stem, _, suffix = tensor.name.rpartition(".")
-        layer, name = (f"model.layers.{stem.split('.')[1]}.", stem.split(".")[2]) if "blk." in stem else ("", stem)
-        if name not in names:
+        if tensor.name not in names:
             continue
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         if values.ndim > 1:
-            columns = config["intermediate_size" if name == "ffn_down" else "hidden_size"]
+            columns = config.intermediate_size if "ffn_down" in tensor.name else config.hidden_size
             size += tensor.n_bytes * columns / values.shape[1]
             values = values[:, :columns]
-        if name in heads:
-            # llama.cpp pairs channel 2i with 2i + 1, Hugging Face i with i + d/2.
-            n, width = heads[name], values.shape[1]
-            values = values.reshape(n, -1, 2, width).swapaxes(1, 2).reshape(-1, width)
-        tensors[f"{layer}{names[name]}.{suffix}"] = np.ascontiguousarray(values)
+        if heads := rotated_heads(tensor.name, config):
+            values = values[halves_order(len(values), heads)]
+        tensors[names[tensor.name]] = np.ascontiguousarray(values)
     shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("*.safetensors*", "*.bin*"))
     save_file(tensors, target / "model.safetensors")
     return round(size)

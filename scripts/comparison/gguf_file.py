@@ -18,43 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from tinychat.checkpoint.gguf_checkpoint import tensor_names
 from tinychat.errors import TinychatError, UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import inverse_frequencies
 
 ARCHITECTURE = "llama"
-OUTSIDE_LAYERS = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-}
-IN_LAYERS = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
 STORED_AS = {
     "float32": gguf.GGMLQuantizationType.F32,
     "float16": gguf.GGMLQuantizationType.F16,
     "bfloat16": gguf.GGMLQuantizationType.BF16,
 }
-
-
-def tensor_names(config: ModelConfig) -> dict[str, str]:
-    """Return GGUF's name of each weight that the checkpoint must have."""
-    names = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in OUTSIDE_LAYERS.items()}
-    if config.tie_word_embeddings:
-        del names["lm_head.weight"]
-    for layer in range(config.num_hidden_layers):
-        for theirs, ours in IN_LAYERS.items():
-            names[f"model.layers.{layer}.{theirs}.weight"] = f"blk.{layer}.{ours}.weight"
-    return names
 
 
 def interleave_heads(rows: NDArray[np.generic], heads: int) -> NDArray[np.generic]:

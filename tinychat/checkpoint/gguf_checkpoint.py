@@ -18,7 +18,7 @@ from tinychat.checkpoint.gguf import ENDING
 from tinychat.checkpoint.gguf_file import PART, GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensors
+from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import linears, norms
@@ -33,6 +33,7 @@ ARCHITECTURES = {
 }
 # Those whose queries and keys are rotated in neighbouring pairs.
 NEIGHBOURS = ("llama", "smollm3")
+LAYER = "model.layers.{}."
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -240,6 +241,25 @@ def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
+def tensor_names(config: ModelConfig) -> dict[str, str]:
+    """Return GGUF's name of each tensor that a checkpoint must have, its weights and biases."""
+    names: dict[str, str] = {}
+    kinds = [(part, linear.layers, linear.bias) for linear in linears(config) for part in linear.sources]
+    kinds += [(norm.source, norm.layers, False) for norm in norms(config)]
+    for source, layers, has_bias in kinds:
+        theirs = ("" if layers is None else "blk.{}.") + NAMES[source.removeprefix(LAYER)]
+        for layer in range(layers or 1):
+            for suffix in ("weight", "bias") if has_bias else ("weight",):
+                names[f"{source.format(layer)}.{suffix}"] = f"{theirs.format(layer)}.{suffix}"
+    return names
+
+
+def rotated_heads(name: str, config: ModelConfig) -> int:
+    """Return in how many heads a tensor's rows are rotated, by its name in GGUF; 0 for all but queries and keys."""
+    kind = name.split(".")[-2]
+    return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(kind, 0)
+
+
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     """Open the tensors of a GGUF file, by the checkpoint's names.
 
@@ -249,25 +269,13 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         If the file is damaged, or the rows of a tensor do not make whole heads.
     """
     files = open_gguf(file)
-    neighbours = files[0].metadata.get("general.architecture") in NEIGHBOURS
-    names: dict[str, str] = {}
+    names = tensor_names(config)
     heads: dict[str, int] = {}
-    for source, layers in [(part, linear.layers) for linear in linears(config) for part in linear.sources] + [
-        (norm.source, norm.layers) for norm in norms(config)
-    ]:
-        stem = source.removeprefix("model.layers.{}.")
-        inside = "blk.{}." if layers is not None else ""
-        for layer in range(layers or 1):
-            for kind in ("weight", "bias"):
-                name = f"{source.format(layer)}.{kind}"
-                names[name] = f"{inside.format(layer)}{NAMES[stem]}.{kind}"
-                if neighbours and stem in ("self_attn.q_proj", "self_attn.k_proj"):
-                    heads[name] = (
-                        config.num_attention_heads if stem == "self_attn.q_proj" else config.num_key_value_heads
-                    )
+    if files[0].metadata.get("general.architecture") in NEIGHBOURS:
+        heads = {name: count for name, theirs in names.items() if (count := rotated_heads(theirs, config))}
     parts = [GgufTensors(each, names, heads) for each in files]
-    found = {name: part for part in parts for name in part.names()}
+    found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
     for name, count in heads.items():
         if name in found and found[name].shape(name)[0] % (2 * count):
             raise CheckpointError(f"{file}: {name} has rows that do not make {count} heads: download the file again")
-    return Tensors(folder, dict(found))
+    return Tensors(folder, found)
