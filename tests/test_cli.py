@@ -309,12 +309,16 @@ def test_closing_stdout_early_is_no_error():
 
 
 def test_models_lists_the_store_and_rm_empties_it(console):
-    assert console.run("models") == (0, "", "the store is empty: tinychat pull REPO_ID fills it\n")
+    assert console.run("models") == (
+        0,
+        "",
+        "the store is empty: tinychat pull NAME fills it; see `tinychat models --available`\n",
+    )
     add_stored_model("story", source="owner/story")
     add_stored_model("b")
     code, out, err = console.run("models")
     assert (code, err) == (0, "")
-    assert out == "b      int4        4 MB            owner/name\nstory  int4        4 MB            owner/story\n"
+    assert out == "b      int4  4 MB    owner/name\nstory  int4  4 MB    owner/story\n"
     assert console.run("rm", "story", "b") == (0, "", "removed story\nremoved b\n")
     assert list(store_folder().iterdir()) == []
 

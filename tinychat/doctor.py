@@ -10,15 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tinychat.errors import TinychatError
+from tinychat.estimates import PROGRAM_BYTES
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.local import certificate_lines, list_models, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
-
-# Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
-_PROGRAM_BYTES = 300 << 20
 
 
 @dataclass
@@ -151,7 +149,7 @@ def _add_sizes(
     kv = kv or usual_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
     cache = context * KVCache(config, 1, kv).bytes_per_position
-    needed = weights + cache + _PROGRAM_BYTES
+    needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     findings.add("weights", f"{_size(weights)} in {quantization.method}")
     usual = "" if asked else " unless --context says otherwise"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import ConversionError, SettingError
+from tinychat.estimates import SMALL, usual_bits
 from tinychat.files import read_stream
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ TEXTS, FEWER_TEXTS = 12, 6
 INT8_TEXTS, INT8_TOKENS = 2, 1024
 # Largest calibration file: far more than is looked at.
 CALIBRATION_BYTES = 512 << 20
-# Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
-SMALL = 500_000_000
-SMALL_BITS, LARGE_BITS = 4.95, 4.5
 
 
 @dataclass(frozen=True)
@@ -170,8 +168,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     if recipe.quant != "int4" or recipe.method == "plain":
         return plain
     weights = weight_count(config)
-    usual = SMALL_BITS if weights < SMALL else LARGE_BITS
-    limit = (usual if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
+    limit = (usual_bits(weights) if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
 
     def fits(quantization: Quantization) -> bool:
         return sum(spec.bytes for spec in tensor_specs(config, quantization).values()) <= limit

@@ -193,5 +193,5 @@ def model(loop: ChatLoop, argument: str) -> None:
 
 
 def complete_model(loop: ChatLoop, _argument: str) -> Iterable[str]:
-    """Complete the name of a stored model."""
+    """Complete the name of a model, stored or of the catalog."""
     return loop.workspace.model_names()

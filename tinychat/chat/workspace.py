@@ -35,7 +35,7 @@ class Workspace:
     open_model : callable, optional
         Loads the model of a name.
     model_names : callable, optional
-        Lists the stored models, for completion.
+        Lists names that `open_model` takes, for completion.
     clock : callable, optional
         Seconds that only grow.
 

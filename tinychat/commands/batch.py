@@ -13,7 +13,15 @@ from tinychat.commands.batch_results import BatchResults, converted_folder, mode
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, TemplateFlags, load_flags, request_flags, take, take_request
+from tinychat.commands.options import (
+    LoadOptions,
+    TemplateFlags,
+    load_flags,
+    model_argument,
+    request_flags,
+    take,
+    take_request,
+)
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
@@ -30,7 +38,7 @@ _MAX_BATCH_BYTES = 512 << 20
 
 @click.command()
 @click.argument("source", metavar="IN.jsonl", type=click.Path(path_type=Path))
-@click.argument("model", required=False)
+@model_argument()
 @click.option(
     "-o",
     "--output",

@@ -14,13 +14,13 @@ from typing import Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags
+from tinychat.commands.options import LoadOptions, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.models.shapes import SHAPES, config_of
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument()
 @click.option("--random", "shape", type=click.Choice(list(SHAPES)), help="Measure random weights of this shape")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measure this often; medians count"

@@ -11,7 +11,7 @@ import click
 
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags, request_flags, take, take_request
+from tinychat.commands.options import LoadOptions, load_flags, model_argument, request_flags, take, take_request
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument()
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
 @click.option("--plain", is_flag=True, help="Show replies as the text that they are, not drawn as markdown")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
@@ -103,13 +103,13 @@ def _model_of(name: str | None) -> str | None:
 
 def _workspace(conversation: Chat, model: str | None, load: Loader, loading: LoadOptions) -> Workspace:
     from tinychat.chat.workspace import Workspace
-    from tinychat.store.local import list_models
+    from tinychat.store.names import known_names
 
     return Workspace(
         conversation,
         model=model,
         open_model=lambda name: load(name, loading),
-        model_names=lambda: [stored.name for stored in list_models()],
+        model_names=known_names,
     )
 
 

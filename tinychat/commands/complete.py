@@ -10,14 +10,22 @@ import click
 
 from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, TemplateFlags, load_flags, request_flags, take, take_request
+from tinychat.commands.options import (
+    LoadOptions,
+    TemplateFlags,
+    load_flags,
+    model_argument,
+    request_flags,
+    take,
+    take_request,
+)
 from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.generate.prompt import is_message, text_prompt
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument()
 @click.argument("source", required=False, type=click.Choice(["-"]), metavar="[-]")
 @click.option("-p", "--prompt", metavar="TEXT", help="The prompt; files and stdin come before it")
 @click.option(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from tinychat.commands.options import KV_TYPES
+from tinychat.commands.options import KV_TYPES, model_argument
 from tinychat.errors import TinychatError
 from tinychat.terminal.safe_text import safe_text
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument()
 @click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context to assume")
 @click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache to assume")
 def doctor(model: str | None, context: int | None, kv: str | None) -> None:

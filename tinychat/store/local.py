@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -83,7 +83,8 @@ def remove(name: str) -> None:
     """
     path = path_for(name)
     if not path.is_dir():
-        raise StoreError(f"the store holds no model {name!r}{suggestion(name) or SEE_MODELS}")
+        stored = [model.name for model in list_models()]
+        raise StoreError(f"the store holds no model {name!r}{nearest(name, stored) or SEE_MODELS}")
     try:
         if path.is_symlink():
             path.unlink()
@@ -184,7 +185,7 @@ def _as_text(value: object) -> str:
     return one_line(value) if isinstance(value, str) else ""
 
 
-def suggestion(name: str) -> str:
-    """Return what to add to an error about a name that no model has: the nearest one, if one is near."""
-    close = get_close_matches(name, [model.name for model in list_models()], n=1)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return what to add to an error about a name that no model has: the nearest of `names`, if one is near."""
+    close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -10,7 +10,8 @@ from typing import Literal
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
-from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, path_for, suggestion
+from tinychat.store.catalog import CATALOG
+from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, list_models, nearest, path_for
 from tinychat.store.usual import DEMO, USUAL, usual_file
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -40,9 +41,10 @@ class ModelReference:
 
 
 def find(model: str) -> ModelReference:
-    """Find out what a MODEL argument is: as `resolve` does, and two names more, where nothing else has them.
+    """Find out what a MODEL argument is: as `resolve` does, and some names more, where nothing else has them.
 
-    "demo" is the bundled model, "smollm2-135m" the one of the Python package that holds it.
+    "demo" is the bundled model, "smollm2-135m" the one of the Python package that holds it, and the catalog's names
+    are repositories.
 
     Raises
     ------
@@ -55,12 +57,31 @@ def find(model: str) -> ModelReference:
         if model == DEMO:
             folder = demo_model()
             return ModelReference("folder", str(folder), folder)
-        if model != USUAL:
+        if model == USUAL:
+            return _usual()
+        if model not in CATALOG:
             raise
+    return catalogued(model)
+
+
+def _usual() -> ModelReference:
     file = usual_file()
     if file is None:
         raise StoreError(f"{USUAL} is not on this machine: get it with `tinychat pull {USUAL}`")
     return converted_or("checkpoint", str(file), USUAL)
+
+
+def catalogued(name: str) -> ModelReference:
+    """Point to the repository of a name of the catalog, or to its conversion, under either name, in the store."""
+    repo_id = CATALOG[name].repository
+    by_id = repository(repo_id)
+    return by_id if by_id.kind == "stored" else converted_or("repository", repo_id, name)
+
+
+def known_names() -> list[str]:
+    """List what can be named without a path: the models of the store, then those of the catalog that are supported."""
+    stored = [model.name for model in list_models()]
+    return stored + [name for name, entry in CATALOG.items() if entry.is_supported and name not in stored]
 
 
 def resolve(model: str) -> ModelReference:
@@ -87,9 +108,8 @@ def resolve(model: str) -> ModelReference:
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
     if _is_repo_id(model):
         return repository(model)
-    raise StoreError(
-        f"{one_line(model)!r} is not a folder, a model in the store or a repo id{suggestion(model) or SEE_MODELS}"
-    )
+    advice = nearest(model, known_names()) or SEE_MODELS
+    raise StoreError(f"{one_line(model)!r} is not a folder, a model in the store or a repo id{advice}")
 
 
 def repository(repo_id: str) -> ModelReference:

@@ -1,0 +1,149 @@
+"""The catalog's shapes against the formulas that real configurations go through, and its names wherever MODEL is."""
+
+import pytest
+from console import Console
+
+from tinychat import estimates
+from tinychat.engine.cache import KVCache
+from tinychat.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
+from tinychat.making import Recipe, stored, weight_count
+from tinychat.models.architectures import FAMILIES, parse_config
+from tinychat.models.layout import tensor_specs
+from tinychat.models.shapes import config_of
+from tinychat.store.catalog import CATALOG
+from tinychat.store.local import store_folder
+from tinychat.store.names import catalogued, find, known_names
+from tinychat.store.usual import REPOSITORY, USUAL
+
+# Those of Llama's build: a few keys say everything.
+DENSE = [
+    entry
+    for entry in CATALOG.values()
+    if entry.architecture in [f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")]
+]
+
+
+def config_values(entry):
+    shape = entry.shape
+    return {
+        "architectures": [entry.architecture],
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.mlp,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab,
+        "tie_word_embeddings": shape.tied,
+        "max_position_embeddings": entry.context,
+    }
+
+
+@pytest.mark.parametrize("entry", DENSE, ids=lambda entry: entry.name)
+def test_a_shape_has_the_weights_of_its_configuration(entry):
+    config = parse_config(config_values(entry), entry.name)
+    assert entry.shape.weights == weight_count(config)
+    made = sum(spec.bytes for spec in tensor_specs(config, stored(config, Recipe())).values())
+    assert made == pytest.approx(disk_bytes(entry), rel=0.06)
+    context = min(entry.context, 8192)
+    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
+    assert cache == context * KVCache(config, 1, "bf16").bytes_per_position
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b"])
+def test_shapes_that_are_known_elsewhere_are_the_same(name):
+    assert CATALOG[name].shape.weights == weight_count(parse_config(config_of(name), name))
+
+
+def test_the_weights_of_mixtures_are_those_that_they_are_named_for():
+    shape = CATALOG["qwen3-30b-a3b"].shape
+    assert (round(shape.weights / 1e9, 1), round(shape.weights_per_token / 1e9, 1)) == (30.5, 3.0)
+    assert round(CATALOG["gpt-oss-20b"].shape.weights / 1e9, 1) == 20.9
+
+
+def test_what_is_supported_is_what_the_families_say(monkeypatch):
+    entry = CATALOG["gpt-oss-20b"]
+    assert entry.is_supported == (entry.architecture in FAMILIES)
+    monkeypatch.setattr("tinychat.store.catalog.FAMILIES", {entry.architecture: None})
+    assert [name for name, each in CATALOG.items() if each.is_supported] == ["gpt-oss-20b"]
+
+
+def test_rates_follow_the_bytes_that_a_token_reads():
+    small, large, tied = (CATALOG[name] for name in ("smollm2-135m", "llama3.1-8b", "qwen3-8b"))
+    # The README's measured rates, on a machine that read 38.6 GB/s.
+    assert tokens_per_second(small, 38.6) == pytest.approx(306, rel=0.1)
+    assert tokens_per_second(CATALOG["tinyllama-1.1b"], 38.6) == pytest.approx(54, rel=0.1)
+    assert tokens_per_second(large, 20) < 2 * tokens_per_second(large, 10)
+    # An embedding of its own is not read.
+    assert tied.shape.weights - tied.shape.weights_per_token == tied.shape.vocab * tied.shape.hidden
+
+
+def test_the_memory_of_this_machine_is_measured():
+    assert 0.1 < memory_bandwidth(8 << 20) < 10_000
+
+
+def add_model(name):
+    (store_folder() / name).mkdir(parents=True)
+    (store_folder() / name / "tinychat.json").write_text("{}")
+
+
+def test_a_short_name_is_a_repository_until_it_is_converted():
+    reference = find("qwen3-0.6b")
+    assert (reference.kind, reference.source) == ("repository", "Qwen/Qwen3-0.6B")
+    assert reference.path.name == "qwen3-0.6b"
+    add_model("Qwen--Qwen3-0.6B")
+    assert catalogued("qwen3-0.6b").path.name == "Qwen--Qwen3-0.6B"
+    add_model("qwen3-0.6b")
+    assert find("qwen3-0.6b").path.name == "qwen3-0.6b"
+    assert CATALOG[USUAL].repository == REPOSITORY
+
+
+def test_a_name_that_is_nearly_one_of_the_catalog_is_suggested():
+    with pytest.raises(Exception, match=r"did you mean 'qwen3-0\.6b'"):
+        find("qwen3-0.6")
+
+
+def test_names_that_can_be_completed():
+    add_model("mine")
+    names = known_names()
+    assert names[0] == "mine"
+    assert "qwen3-0.6b" in names
+    assert all(name == "mine" or CATALOG[name].is_supported for name in names)
+
+
+@pytest.fixture
+def console(monkeypatch, capsys):
+    return Console(None, monkeypatch, capsys)
+
+
+@pytest.fixture
+def bandwidth(monkeypatch):
+    monkeypatch.setattr(estimates, "memory_bandwidth", lambda: 10.0)
+
+
+@pytest.mark.usefixtures("bandwidth")
+def test_the_table(console, monkeypatch):
+    monkeypatch.setattr("tinychat.machine.available_memory_bytes", lambda: 4 << 30)
+    monkeypatch.setattr("tinychat.store.catalog.FAMILIES", {"LlamaForCausalLM": None, "Qwen3ForCausalLM": None})
+    add_model("qwen3-0.6b")
+    code, out, err = console.run("models", "--available")
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert code == 0
+    assert lines.keys() == {"NAME", *CATALOG}
+    assert "Qwen/Qwen3-0.6B" in lines["qwen3-0.6b"]
+    assert "~27 tok/s, stored" in lines["qwen3-0.6b"]
+    assert "Apache-2.0" in lines["qwen3-0.6b"]
+    assert "not supported yet: GptOssForCausalLM" in lines["gpt-oss-20b"]
+    assert "needs more memory than is free" in lines["llama3.1-8b"]
+    assert err.startswith("estimates for int4, with 10.0 GB/s")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("tinychat pull qwen3-0", "qwen3-0.6b"), ("tinychat chat my-o", "my-own")]
+)
+def test_a_shell_completes_names(words, expected, console, monkeypatch):
+    add_model("my-own")
+    for name, value in {"_TINYCHAT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"}.items():
+        monkeypatch.setenv(name, value)
+    code, out, _ = console.run()
+    assert (code, out) == (0, f"plain,{expected}\n")
