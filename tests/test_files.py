@@ -8,10 +8,9 @@ import families
 import pytest
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.commands.text_file import read_text
 from tinychat.conversion.convert import convert
 from tinychat.errors import TextError, TinychatError
-from tinychat.files import open_regular, read_small, read_stream
+from tinychat.files import open_regular, read_small, read_stream, read_text
 from tinychat.models.folder import open_model_folder
 
 KINDS = {

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tinychat
-from tinychat.calibration import TEXT_TOKENS, own_words, words_of
+from tinychat.calibration import TEXT_TOKENS, cut_texts, write_texts
 from tinychat.certificate import examine
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.source import Source
-from tinychat.errors import SettingError
+from tinychat.errors import SettingError, TextError
 from tinychat.making import Phases, Recipe, stored, weight_count
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization, tensor_specs
@@ -41,8 +41,8 @@ def default(tmp_path_factory):
 
 
 def test_own_words_are_the_same_each_time_and_fill_their_room(int8):
-    texts = own_words(int8, 4)
-    assert texts == own_words(int8, 4)
+    texts = write_texts(int8, 4)
+    assert texts == write_texts(int8, 4)
     length = min(TEXT_TOKENS, int8.context_size)
     assert all(1 < len(ids) <= length for ids in texts)
     assert any(len(ids) == length for ids in texts)
@@ -51,12 +51,12 @@ def test_own_words_are_the_same_each_time_and_fill_their_room(int8):
 
 def test_a_file_is_cut_into_even_runs(int8):
     text = "Once upon a time there was a little dog. " * 400
-    texts = words_of(int8, int8.context_size, text, 5)
+    texts = cut_texts(int8, int8.context_size, text, 5)
     assert len(texts) == 5
     assert {len(ids) for ids in texts} == {min(TEXT_TOKENS, int8.context_size)}
     assert all(ids[0] == int8.encode("")[0] for ids in texts)
     with pytest.raises(SettingError, match="tokens: give"):
-        words_of(int8, int8.context_size, "No.", 5)
+        cut_texts(int8, int8.context_size, "No.", 5)
 
 
 def test_the_certificate_is_what_perplexity_measures(default, tmp_path):
@@ -64,7 +64,7 @@ def test_the_certificate_is_what_perplexity_measures(default, tmp_path):
     assert certificate["texts"].keys() == {"text", "own words"}
     exact = tinychat.load(tinychat.convert(STORIES, tmp_path / "f32", "f32"))
     model = tinychat.load(default)
-    ids = own_words(tinychat.load(tinychat.convert(STORIES, tmp_path / "int8", "int8", check=False)), 1)[0]
+    ids = write_texts(tinychat.load(tinychat.convert(STORIES, tmp_path / "int8", "int8", check=False)), 1)[0]
     found = examine(Source(open_checkpoint(STORIES)), model, ids)["own words"]
     p, q = (m.logits(ids)[:-1].astype(np.float64) for m in (model, exact))
     p, q = (z - np.log(np.exp(z).sum(axis=1, keepdims=True)) for z in (p, q))
@@ -116,10 +116,10 @@ def test_every_family_looks_at_its_own_words(name, tmp_path):
 def test_a_calibration_file_is_read(tmp_path):
     checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
     file = tmp_path / "text.txt"
-    with pytest.raises(SettingError, match=r"text\.txt cannot be read"):
+    with pytest.raises(TextError, match=r"text\.txt cannot be read"):
         tinychat.convert(checkpoint, tmp_path / "model", calibration=file)
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SettingError, match="UTF-8"):
+    with pytest.raises(TextError, match="UTF-8"):
         tinychat.convert(checkpoint, tmp_path / "model", calibration=file)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "text.txt"]
     file.write_text("The cat sat on the mat and looked at the moon. " * 50)

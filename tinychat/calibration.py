@@ -1,7 +1,7 @@
-"""Texts to look at a model with: its own words, or a file's.
+"""Calibration texts: written by the model itself, or cut from a file.
 
-A model that is asked to write gives text of the kind that it will meet: half of it through its chat template, the
-person's turn too, half of it freely, from a token drawn at random. No data has to be there.
+A model that writes gives text of the kind that it will meet, and needs no data: every other text is a conversation in
+its chat template, whose question it writes too; the others begin with a token drawn at random.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Progress = Callable[[int, int], None]
 
 TEXT_TOKENS = 320
 QUESTION_TOKENS = 64
-# Context of a model that writes or is compared: room for the certificate's text too.
+# Context of the model that writes these texts, and that the certificate measures: its text fits too.
 MODEL_CONTEXT = 1024
-# Fewest tokens of a text that says anything of the inputs.
+# Shorter texts say too little about the inputs.
 _FEWEST = 8
 
 
-def own_words(model: Model, texts: int, progress: Progress | None = None) -> list[list[int]]:
-    """Let a model write texts of up to `TEXT_TOKENS` tokens: the same ones each time.
+def write_texts(model: Model, texts: int, progress: Progress | None = None) -> list[list[int]]:
+    """Let a model write texts of up to `TEXT_TOKENS` tokens; it writes the same ones each time.
 
     Returns
     -------
@@ -52,13 +52,13 @@ def own_words(model: Model, texts: int, progress: Progress | None = None) -> lis
     return written
 
 
-def words_of(model: Encoder, room: int, text: str, texts: int) -> list[list[int]]:
-    """Cut a text into up to `texts` runs of tokens, as many as `room` each, spread evenly over it.
+def cut_texts(model: Encoder, room: int, text: str, texts: int) -> list[list[int]]:
+    """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each.
 
     Raises
     ------
     SettingError
-        If it is too short to say anything.
+        If the text is too short.
     """
     ids = model.encode(text, add_bos=False)
     if len(ids) < _FEWEST:
@@ -72,7 +72,7 @@ def words_of(model: Encoder, room: int, text: str, texts: int) -> list[list[int]
 
 
 def _opening(model: Model) -> list[int]:
-    """Return what the chat template puts before a person's first words; nothing if that cannot be told."""
+    """Return what the chat template puts before the user's first words; nothing if there is no usable template."""
     try:
         first, second = (model.render_ids([{"role": "user", "content": word}], False) for word in ("A", "then 7"))
     except TextError:
@@ -82,7 +82,7 @@ def _opening(model: Model) -> list[int]:
 
 
 def _conversation(model: Model, opening: Sequence[int], length: int, seed: int) -> list[int] | None:
-    """Let the model ask a question and answer it; None if it asks nothing."""
+    """Let the model write a question and answer it; None if it writes none."""
     if len(opening) + QUESTION_TOKENS >= length:
         return None
     question = _continued(model, opening, QUESTION_TOKENS, seed)
@@ -99,7 +99,7 @@ def _conversation(model: Model, opening: Sequence[int], length: int, seed: int) 
 
 
 def _free(model: Model, length: int, seed: int) -> list[int]:
-    """Let the model go on from a token drawn at random, past ends of texts too."""
+    """Let the model continue a token drawn at random, also past the end of a text."""
     vocabulary = model.vocab_size
     prompt = [*model.encode(""), random.Random(seed).randrange(vocabulary)]
     return prompt + _continued(model, prompt, length - len(prompt), seed, ignore_eos=True)

@@ -1,22 +1,21 @@
-"""What a conversion costs in quality: the model folder's predictions beside those of its checkpoint in float32."""
+"""What a conversion costs in quality: a model folder's predictions compared with its checkpoint's in float32."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tinychat.conversion.cores import on_each
 from tinychat.conversion.source import Floats, Source, last_inputs, run_layer
 from tinychat.errors import TextError
 from tinychat.generate.model import Model
-from tinychat.kernels.setup import available_cores
 from tinychat.perplexity import Totals, log_softmax
 
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers in all)."""
 
-# Rows of the checkpoint's logits that are computed at a time, and that a thread compares.
+# Rows of logits: computed from the checkpoint at a time, and compared by one thread at a time.
 _BLOCK_ROWS, _ROWS = 256, 32
 
 TEXT = """\
@@ -64,16 +63,16 @@ butter. Do not stir more than you must, or the mash will turn to glue.
 def examine(
     source: Source, model: Model, own_words: Sequence[int], progress: Progress | None = None
 ) -> dict[str, dict[str, float]]:
-    """Compare a converted model with its checkpoint on the text above, and on one that it wrote itself.
+    """Compare a converted model with its checkpoint on `TEXT`, and on a text that the model wrote itself.
 
     Parameters
     ----------
     source : Source
         The checkpoint.
     model : Model
-        What was made of it.
+        The converted model.
     own_words : sequence of int
-        Token ids of the second text; none leaves it out.
+        Token ids of the second text; left out if empty.
     progress : callable, optional
 
     Returns
@@ -95,7 +94,7 @@ def _text_ids(model: Model) -> list[int]:
 
 
 def _last_inputs(source: Source, texts: Sequence[Sequence[int]], progress: Progress | None) -> list[Floats]:
-    """Return what the checkpoint's output matrix reads for each token of each text."""
+    """Return the inputs of the checkpoint's output matrix, [T, D] for each text."""
     layers = source.config.num_hidden_layers
     cuts = [0, *np.cumsum([len(ids) for ids in texts])]
     hidden = source.embed([token for ids in texts for token in ids])
@@ -120,12 +119,11 @@ def _compared(source: Source, model: Model, ids: Sequence[int], inputs: Floats) 
         counted.compare(log_p, log_softmax(expected[part]), wanted[part])
         return counted
 
-    with ThreadPoolExecutor(available_cores()) as pool:
-        for first in range(0, len(targets), _BLOCK_ROWS):
-            block = slice(first, first + _BLOCK_ROWS)
-            found, wanted, expected = logits[block], targets[block], source.outputs(inputs[:-1][block])
-            for counted in pool.map(compare, range(0, len(wanted), _ROWS)):
-                total.include(counted)
+    for first in range(0, len(targets), _BLOCK_ROWS):
+        block = slice(first, first + _BLOCK_ROWS)
+        found, wanted, expected = logits[block], targets[block], source.outputs(inputs[:-1][block])
+        for counted in on_each(compare, range(0, len(wanted), _ROWS)):
+            total.include(counted)
     report = total.report(model.context_size, 0, 1, compared=True)
     assert report.against is not None
     return {

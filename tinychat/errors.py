@@ -7,7 +7,7 @@
     |- ModelFolderError         a converted model folder is missing, damaged or too new
     |- HubError                 the hub cannot be reached or does not have the repository
     |- StoreError               the local store has no such model, or cannot be written
-    |- TextError                tokenizer or chat template cannot be used
+    |- TextError                a text, a tokenizer or a chat template cannot be used
     |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
     `- SettingError             an argument or environment variable is out of range
@@ -48,7 +48,7 @@ class StoreError(TinychatError):
 
 
 class TextError(TinychatError):
-    """A tokenizer or chat template is missing, damaged, or failed."""
+    """A text file, a tokenizer or a chat template is missing, damaged, or failed."""
 
 
 class SessionError(TinychatError):

@@ -8,6 +8,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from tinychat.errors import TextError
+
+# Half a gigabyte of text is more than any context, and a week of perplexity.
+MAX_TEXT_BYTES = 512 << 20
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -57,6 +61,22 @@ def read_stream(path: Path, limit: int) -> bytes:
     """
     with open(path, "rb") as file:
         return _read_up_to(file, path, limit)
+
+
+def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
+    """Return the text of a file, pipe or device that a person named.
+
+    Raises
+    ------
+    TextError
+        It cannot be read, is not text in UTF-8, or holds more than `limit` bytes.
+    """
+    try:
+        return read_stream(path, limit).decode("utf-8")
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
+    except ValueError:
+        raise TextError(f"{path} is not a text in UTF-8: convert it first") from None
 
 
 def _read_up_to(file: BinaryIO, path: Path, limit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""From a checkpoint to a model folder: the model's own words first, then its codes, then its certificate."""
+"""From a checkpoint to a model folder: calibration texts first, then the conversion, then its certificate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import ConversionError, SettingError
 from tinychat.estimates import SMALL, usual_bits
-from tinychat.files import read_stream
+from tinychat.files import read_text
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -24,14 +24,12 @@ Progress = Callable[[int, int], None]
 
 METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
-# Kinds of linears to keep in int8 where there is room, after the output matrix.
+# Linears that are kept in int8 where there is room, in this order, after the output matrix.
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
-# Texts that a model writes of itself, if it is small and if it is not; one more is kept for the certificate.
+# Calibration texts that a small model writes, and a larger one; one more is written for the certificate.
 TEXTS, FEWER_TEXTS = 12, 6
-# Texts that the columns of int8 activations are measured by: those of a file, else the certificate's.
+# Texts, and tokens of each, by which int8 activations are smoothed: those of a file, else the certificate's text.
 INT8_TEXTS, INT8_TOKENS = 2, 1024
-# Largest calibration file: far more than is looked at.
-CALIBRATION_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,15 @@ class Recipe:
     group_size : int
         Columns that share one scale.
     method : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: see `tinychat.conversion.convert.write_model_folder`. All but "plain" even out
-        the activations of int8 weights.
+        How four-bit codes are chosen: see `tinychat.conversion.convert.write_model_folder`. All but "plain" smooth the
+        activations of int8 weights.
     bits : str
-        Most bits of a weight on average, from 4.25 on as far as groups of 32 go, or "auto". What four-bit codes leave
-        of them goes into int8.
+        Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
+        is used to keep some weights in int8.
     calibration : Path, optional
-        A text to look at the model with; its own words when None.
+        A text file to calibrate with; the model writes texts of its own when None.
     check : bool
-        Measure the certificate.
+        Whether to measure the certificate.
     """
 
     quant: str = "int4"
@@ -73,15 +71,15 @@ class Recipe:
             raise SettingError(f"bits {self.bits!r} are out of range: give {LEAST_BITS} to {MOST_BITS}, or auto")
 
     @property
-    def looks_at_texts(self) -> bool:
-        """Whether the result depends on texts."""
+    def uses_texts(self) -> bool:
+        """Whether the result depends on calibration texts."""
         return self.quant != "f32" and self.method != "plain"
 
 
 def usual_recipe(folder: Path) -> Recipe:
-    """Return how a checkpoint is converted where nobody says how.
+    """Return how a checkpoint is converted by default.
 
-    The numbers of a GGUF file are rounded already. Eight bits keep a small one as it is, and take seconds.
+    The weights of a GGUF file are quantized already. For a small one, eight bits hardly change them and take seconds.
     """
     from tinychat.checkpoint.gguf import is_gguf
     from tinychat.models.architectures import read_config
@@ -111,22 +109,22 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     phases = Phases(progress)
     checks = recipe.check and recipe.quant != "f32"
     texts: list[list[int]] = []
-    held: list[int] = []
-    lets_write = recipe.looks_at_texts and recipe.quant == "int4"
-    if lets_write:
+    held_out: list[int] = []
+    writes_texts = recipe.uses_texts and recipe.quant == "int4"
+    if writes_texts:
         count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
-        texts, held = _texts(folder, target, recipe, count, phases)
-    elif recipe.looks_at_texts:
+        texts, held_out = _texts(folder, target, recipe, count, phases)
+    elif recipe.uses_texts:
         texts = _texts_for_int8(folder, recipe)
 
     def examine(made: Path) -> dict[str, object]:
-        return _certificate(folder, made, held, phases.part(0.15))
+        return _certificate(folder, made, held_out, phases.part(0.15))
 
     return conversion.write_model_folder(
         folder,
         target,
         quantization,
-        phases.part(0.4 if lets_write else 0.85 if checks else 1.0, ends=not checks),
+        phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
         method=recipe.method,
         texts=texts,
@@ -135,14 +133,14 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
 
 
 class Phases:
-    """One progress of several parts, each of which takes a share of the whole."""
+    """The progress of several parts as one, in which each part takes a share of the whole."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._begun = 0.0
 
     def part(self, share: float, ends: bool = False) -> Progress | None:
-        """Return the progress of the next part, which takes `share`, or all that is left."""
+        """Return the progress of the next part, which takes `share`; all that is left if it ends the whole."""
         if self._progress is None:
             return None
         first, last = self._begun, 1.0 if ends else min(1.0, self._begun + share)
@@ -156,11 +154,11 @@ class Phases:
 
 
 def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
-    """Return how a model's weights are stored so that it keeps to the recipe's bits.
+    """Return the quantization with which a model keeps to the recipe's bits.
 
-    Predictions suffer most from errors of the output matrix, which is the embedding where the two are tied: of a tied
-    one, as many of the most frequent tokens' rows as fit are kept in int8; then whole kinds of linears, in the order of
-    what a byte of them gains.
+    Predictions suffer most from errors of the output matrix, which is the embedding where the two are tied. It is kept
+    in int8 if it fits, and then the other linears that fit, in the order of what a byte of them gains; of a tied one
+    that does not fit, as many rows as do, those of the most frequent tokens.
     """
     from tinychat.models.layout import LANES, Quantization, tensor_specs
 
@@ -182,7 +180,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
         return Quantization("int4", recipe.group_size, int8)
     if not config.tie_word_embeddings:
         return Quantization("int4", recipe.group_size)
-    # The most rows that fit, by halving.
+    # The most rows that fit, by bisection.
     low, high = 0, config.vocab_size // LANES
     while low + 1 < high:
         middle = (low + high) // 2
@@ -193,28 +191,28 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
 
 
 def weight_count(config: ModelConfig) -> int:
-    """Return how many weights a model has, those of its norms left out."""
+    """Return how many weights a model's linear layers have."""
     from tinychat.models.architectures import linears
 
     return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
 
 
 def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
-    """Return texts that show how large the columns of activations are: any will do, so nothing is written for it."""
-    from tinychat.calibration import words_of
+    """Return texts that show how large the columns of activations are: any text will do for that."""
+    from tinychat.calibration import cut_texts
     from tinychat.certificate import TEXT
     from tinychat.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     if recipe.calibration is not None:
-        return words_of(tokenizer, INT8_TOKENS, _read(recipe.calibration), INT8_TEXTS)
+        return cut_texts(tokenizer, INT8_TOKENS, read_text(recipe.calibration), INT8_TEXTS)
     ids = tokenizer.encode(TEXT)[:INT8_TOKENS]
     return [ids] if ids else []
 
 
 def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
-    """Return texts to look at a model with, and one that is kept for its certificate: token ids."""
-    from tinychat.calibration import own_words, words_of
+    """Return token ids: the calibration texts, and one text held out for the certificate."""
+    from tinychat.calibration import cut_texts, write_texts
     from tinychat.conversion import convert as conversion
 
     with _beside(target) as aside:
@@ -222,24 +220,24 @@ def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phase
         model = _load(aside / "int8")
         share = phases.part(0.4)
         if recipe.calibration is None:
-            *texts, held = own_words(model, count + 1, share)
-            return texts, held
-        (held,) = own_words(model, 1, share)
-        return words_of(model, model.context_size, _read(recipe.calibration), count), held
+            *texts, held_out = write_texts(model, count + 1, share)
+            return texts, held_out
+        (held_out,) = write_texts(model, 1, share)
+        return cut_texts(model, model.context_size, read_text(recipe.calibration), count), held_out
 
 
-def _certificate(folder: Path, made: Path, held: Sequence[int], progress: Progress | None) -> dict[str, object]:
-    from tinychat.calibration import own_words
+def _certificate(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
+    from tinychat.calibration import write_texts
     from tinychat.certificate import examine
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.source import Source
     from tinychat.models.folder import WEIGHTS
 
     model = _load(made)
-    held = held or own_words(model, 1)[0]
+    held_out = held_out or write_texts(model, 1)[0]
     checkpoint = open_checkpoint(folder)
     certificate: dict[str, object] = {
-        "texts": examine(Source(checkpoint), model, held, progress),
+        "texts": examine(Source(checkpoint), model, held_out, progress),
         "bits_per_weight": round(8 * (made / WEIGHTS).stat().st_size / weight_count(checkpoint.config), 3),
     }
     return certificate
@@ -254,18 +252,9 @@ def _load(folder: Path) -> Model:
     return load_folder(folder, context=min(MODEL_CONTEXT, trained))
 
 
-def _read(file: Path) -> str:
-    try:
-        return read_stream(file, CALIBRATION_BYTES).decode("utf-8")
-    except UnicodeDecodeError:
-        raise SettingError(f"{file} is no text in UTF-8: give a text file for calibration") from None
-    except OSError as error:
-        raise SettingError(f"{file} cannot be read ({error.strerror or error}): give a text file") from None
-
-
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """Give a temporary folder on the disk of `target`, under a name that a later conversion clears away."""
+    """Give a temporary folder beside `target`, with a name by which a later conversion would remove it."""
     from tinychat.conversion.convert import aside_prefix
 
     try:

@@ -116,7 +116,7 @@ def test_threads_write_the_same_bits(rng, monkeypatch):
     weights = transposed(rng.standard_normal((100, 96)).astype(np.float32), 96)
     moments = second_moments(correlated_inputs(rng), 96)
     one = Coder().code_with_feedback(weights, moments)
-    monkeypatch.setattr("tinychat.conversion.linear_codes.available_cores", lambda: 5)
+    monkeypatch.setattr("tinychat.conversion.cores.THREADS", 5)
     five = Coder().code_with_feedback(weights, moments)
     for a, b in zip(one, five):
         assert a.tobytes() == b.tobytes()

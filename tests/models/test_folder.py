@@ -79,9 +79,9 @@ def test_a_missing_file_is_named(name, folder):
 
 
 def test_a_folder_that_is_none(tmp_path):
-    assert_refused(tmp_path / "nowhere", "no model folder")
+    assert_refused(tmp_path / "nowhere", "is not a model folder")
     (tmp_path / "file").write_text("")
-    assert_refused(tmp_path / "file", "no model folder")
+    assert_refused(tmp_path / "file", "is not a model folder")
 
 
 @pytest.mark.parametrize("name", ["tinychat.json", "config.json"])
@@ -161,13 +161,13 @@ def test_weights_of_another_model_are_refused(changes, folder):
 def test_a_truncated_weight_file_is_refused(keep, folder):
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:keep])
-    assert_refused(folder, rf"{len(data[:keep])} bytes where {len(data)} are due")
+    assert_refused(folder, rf"{len(data[:keep])} bytes instead of {len(data)}")
 
 
 def test_a_weight_file_that_goes_on_is_refused(folder):
     with (folder / "model.safetensors").open("ab") as stream:
         stream.write(b"\0")
-    assert_refused(folder, "bytes where")
+    assert_refused(folder, "bytes instead of")
 
 
 @pytest.mark.parametrize("place", [0, 5, 20, 300])

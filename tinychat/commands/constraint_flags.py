@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tinychat.commands.options import with_options
-from tinychat.commands.text_file import read_text
+from tinychat.files import read_text
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar

@@ -13,7 +13,7 @@ import click
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import LoadOptions, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
-from tinychat.commands.text_file import read_text
+from tinychat.files import read_text
 
 if TYPE_CHECKING:
     from tinychat.perplexity import Report

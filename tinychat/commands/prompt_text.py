@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.commands.text_file import read_text
 from tinychat.errors import SettingError
+from tinychat.files import read_text
 from tinychat.generate.prompt import NO_TEMPLATE
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""Four-bit codes for a whole decoder, layer by layer, each linear under the inputs that it really gets.
+"""Four-bit codes for a whole decoder, layer by layer; each linear sees the inputs that the quantized layers give it.
 
-The calibration texts run through the layers in float32, twice: as the checkpoint computes, and with all linears so far
-as they were quantized. With error feedback a linear is aimed at what the checkpoint's would give, for the inputs that
-it really gets: for inputs x of the checkpoint and y of the quantized model, W becomes ``W + W E[(x - y) y'] H**-1``,
-H being ``E[y y']``; where outputs are added to the residual stream, they are asked to make up for its error too.
+The calibration texts run through the layers in float32, twice: with the checkpoint's linears, and with the quantized
+ones. With error feedback, a linear is to give the checkpoint's outputs for the quantized model's inputs: for inputs x
+of the checkpoint and y of the quantized model, W becomes ``W + W E[(x - y) y'] H**-1`` with H = ``E[y y']``. Linears
+whose outputs are added to the residual stream also correct its error so far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,16 +23,17 @@ from tinychat.models.tensors import Linear as LinearLayout
 
 # Rows of an embedding or an output matrix that are coded at a time.
 SLAB_ROWS = 8192
-# Tokens that tell how far a linear's outputs are off.
+# Tokens on which the error of a linear's outputs is measured.
 ERROR_TOKENS = 256
-# What a correction adds to each entry of the inputs' second moments' diagonal, as a share of it and of the mean.
+# Ridge of the least squares: added to the diagonal of the inputs' second moments, as a share of each entry and of their
+# mean.
 CORRECTION_SHRINKAGE = 0.2
 Packed = tuple[str, int, dict[str, Array]]
 """A linear's name, its layer (0 outside the layers), and its arrays as `kernels.weights` names them."""
 
 
 class Calibrated:
-    """Quantizes a checkpoint's linears under the inputs that some texts give them.
+    """Quantizes a checkpoint's linears for the inputs that some texts give them.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Calibrated:
         For the linears that are not stored in four bits.
     quantization : Quantization
     feedback : bool
-        Code with error feedback (GPTQ); else each column by its importance alone.
+        Whether codes are chosen with error feedback (GPTQ); else by the importance of each column.
     texts : sequence of sequences of int
         Token ids.
 
@@ -71,7 +72,7 @@ class Calibrated:
         self._cuts = [0, *accumulate(len(text) for text in texts)]
 
     def linears(self) -> Iterator[Packed]:
-        """Yield every linear of the model as it is quantized."""
+        """Yield every linear of the model once it is quantized."""
         config = self._source.config
         hidden = true_hidden = self._source.embed(self._ids)
         for layer in range(config.num_hidden_layers):
@@ -88,7 +89,7 @@ class Calibrated:
                 yield linear.name, 0, self._table(linear, inputs if gives_outputs else None)
 
     def _recording(self, layer: int, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
-        """Return the checkpoint's own linears, which note their inputs and residual stream in `true`."""
+        """Return the checkpoint's own linears, which also store their inputs and residual stream in `true`."""
         run = self._source.linear(layer)
 
         def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
@@ -98,17 +99,17 @@ class Calibrated:
         return linear
 
     def _quantizing(self, layer: int, made: list[Packed], true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
-        """Return linears that quantize before they give their outputs, and note their arrays in `made`."""
+        """Return linears that are quantized before they give their outputs; they append their arrays to `made`."""
 
         def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
             bias = self._source.bias(name, layer)
             if self._quantization.method_of(name) == "int4":
                 weight = self._source.weight(name, layer)
                 moments = self._moments(name, inputs)
-                aim = transposed(weight, len(moments))
+                target = transposed(weight, len(moments))
                 if name in true:
-                    aim = corrected(aim, moments, inputs, residual, *true.pop(name))
-                coded = self._code(aim, moments)
+                    target = corrected(target, moments, inputs, residual, *true.pop(name))
+                coded = self._code(target, moments)
                 values = coded.values()[: weight.shape[1], : len(weight)]
                 self.output_errors[name, layer] = output_error(weight.T, values, inputs)
                 arrays = arrays_of(coded)
@@ -149,11 +150,10 @@ class Calibrated:
         return self._coder.code(weights, importance_of(moments))
 
     def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
-        """Return the arrays of an embedding or output matrix; its inputs are None where it only gives rows."""
+        """Return the arrays of an embedding or output matrix; `inputs` is None where rows are only looked up."""
         if self._quantization.method_of(linear.name) != "int4":
             return self._packed(linear.name, 0)
         K = padded(linear.columns, self._quantization.column_multiple)
-        # An embedding that gives rows only has no inputs to weigh its columns by.
         moments = None if inputs is None else self._moments(linear.name, inputs)
         parts = []
         for rows in self._source.slabs(linear, SLAB_ROWS):
@@ -183,27 +183,27 @@ def corrected(
     true_inputs: Floats,
     true_residual: Floats | None,
 ) -> Floats:
-    """Return the weights [K, N] whose outputs on `inputs` are nearest to what the checkpoint would give there.
+    """Return the weights [K, N] whose outputs on `inputs` are nearest, in least squares, to the wanted ones.
 
-    They are those of `weights` on `true_inputs`, plus what the residual stream lacks by now. The diagonal of `moments`
-    is enlarged, as texts tell only roughly how columns go together: that pulls the result towards `weights`.
+    Wanted are the outputs of `weights` on `true_inputs`, plus the error of the residual stream so far. A ridge
+    (`CORRECTION_SHRINKAGE`) keeps the result near `weights`: the texts give the moments between columns only roughly.
     """
     K, N = inputs.shape[1], weights.shape[1]
     difference = true_inputs - inputs
     change = np.zeros_like(weights)
     if residual is None and N > K:
-        # What is asked for depends on the inputs alone, which are fewer than the outputs.
+        # The correction follows from the inputs alone, which are fewer than the outputs.
         change[:K] = fitted(moments, inputs, difference) @ weights[:K]
     else:
-        lacking: Floats = np.matmul(difference, weights[:K])
+        missing: Floats = np.matmul(difference, weights[:K])
         if residual is not None and true_residual is not None:
-            lacking[:, : residual.shape[1]] += true_residual - residual
-        change[:K] = fitted(moments, inputs, lacking)
+            missing[:, : residual.shape[1]] += true_residual - residual
+        change[:K] = fitted(moments, inputs, missing)
     return weights + change
 
 
 def fitted(moments: Floats, inputs: Floats, wanted: Floats) -> Floats:
-    """Return the matrix [K, M] by which inputs [T, K] come nearest to `wanted` [T, M], pulled towards zero."""
+    """Return the matrix [K, M] that takes inputs [T, K] nearest to `wanted` [T, M]: least squares with a ridge."""
     tokens, K = inputs.shape
     squares = np.diag(moments)[:K]
     added = CORRECTION_SHRINKAGE * (squares + np.diag(moments).mean()) + np.float32(1e-12)
@@ -222,7 +222,7 @@ def fitted(moments: Floats, inputs: Floats, wanted: Floats) -> Floats:
 
 
 def importance_of(moments: Floats) -> Floats:
-    """Return each column's mean square; a hundredth of the mean for what the texts hardly use."""
+    """Return each column's mean square, plus a hundredth of their mean for columns that the texts hardly use."""
     squares = np.diag(moments)
     return np.asarray(squares + 0.01 * squares.mean() + 1e-12, np.float32)
 
@@ -236,7 +236,7 @@ def transposed(weight: Floats, columns: int) -> Floats:
 
 
 def output_error(weights: NDArray[np.float32], values: Floats, inputs: Floats) -> float:
-    """Return the root of the mean square of the outputs' error by that of the outputs, on some of the inputs."""
-    looked_at = inputs[:: -(-len(inputs) // ERROR_TOKENS)]
-    size = np.linalg.norm(looked_at @ weights)
-    return float(np.linalg.norm(looked_at @ (weights - values)) / size) if size > 0 else 0.0
+    """Return the relative root-mean-square error of the outputs, on up to `ERROR_TOKENS` of the inputs."""
+    sample = inputs[:: -(-len(inputs) // ERROR_TOKENS)]
+    size = np.linalg.norm(sample @ weights)
+    return float(np.linalg.norm(sample @ (weights - values)) / size) if size > 0 else 0.0

@@ -34,7 +34,7 @@ _STALE_SECONDS = 24 * 3600.0
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 Examine = Callable[[Path], Mapping[str, object]]
-"""Called with the finished folder before it gets its name; returns what to note down as its certificate."""
+"""Called with the finished folder before it gets its name; returns the certificate to record in it."""
 CODINGS = ("plain", "importance", "gptq")
 # Linears that a certificate names as those with the largest errors.
 WORST = 4
@@ -60,7 +60,7 @@ def convert(
     progress : callable, optional
         Called with (bytes done, bytes in all).
     source : str, optional
-        What to note down as the model's origin; the checkpoint folder's name when omitted.
+        What to record as the model's origin; the checkpoint folder's name when omitted.
 
     Returns
     -------
@@ -88,16 +88,18 @@ def write_model_folder(
     texts: Sequence[Sequence[int]] = (),
     examine: Examine | None = None,
 ) -> Path:
-    """Do the same for weights stored in any way there is, and codes chosen in any way.
+    """Convert as `convert` does, with any quantization, and with codes chosen by any method.
 
     Parameters
     ----------
+    src, dst, quantization, progress, source
+        See `convert`.
     method : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: each weight by itself; each column by the mean square of its inputs; with each
-        column's error passed on to the columns after it.
+        How four-bit codes are chosen: each weight by itself; weighted by the mean square of each column's inputs; with
+        each column's error passed on to the columns after it.
     texts : sequence of sequences of int
-        Token ids, whose inputs "importance" and "gptq" look at; those of int8 weights are evened out by them
-        (`conversion.smoothing`).
+        Token ids. The inputs that they give are what "importance" and "gptq" go by; for int8 weights, they are what
+        activations are smoothed by (`conversion.smoothing`).
     examine : callable, optional
         See `Examine`.
 
@@ -110,11 +112,11 @@ def write_model_folder(
     if method not in CODINGS:
         raise SettingError(f"method {method!r} is unknown: choose one of {', '.join(CODINGS)}")
     if calibrated and not texts:
-        raise SettingError(f"method {method!r} needs texts to look at")
+        raise SettingError(f"method {method!r} needs calibration texts")
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
-    evened_out = quantization.method == "int8" and bool(texts)
-    if evened_out:
+    is_smoothed = quantization.method == "int8" and bool(texts)
+    if is_smoothed:
         checkpoint = smoothed(checkpoint, texts)
     with written_aside(Path(dst)) as folder:
         how = (method, texts) if calibrated else None
@@ -127,7 +129,7 @@ def write_model_folder(
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
-        if evened_out:
+        if is_smoothed:
             description["smoothed"] = True
         if calibrated:
             description["coding"] = method
@@ -144,7 +146,7 @@ def _write_description(folder: Path, description: dict[str, object]) -> None:
 
 
 def read_text_file(file: Path) -> bytes:
-    """Return what a file of the checkpoint holds.
+    """Return the content of a file of the checkpoint.
 
     Raises
     ------
@@ -158,7 +160,7 @@ def read_text_file(file: Path) -> bytes:
 
 @contextmanager
 def written_aside(dst: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `dst` that becomes `dst` at the end, or vanishes if anything fails."""
+    """Give a temporary folder beside `dst` that becomes `dst` at the end, or is removed if anything fails."""
     if dst.exists() or dst.is_symlink():
         raise ConversionError(f"{dst} exists already: remove it, or choose another target")
     try:
@@ -173,7 +175,7 @@ def written_aside(dst: Path) -> Iterator[Path]:
         os.replace(aside, dst)
     except OSError as error:
         if dst.exists():
-            raise ConversionError(f"{dst} exists by now: another program made it in the meantime") from None
+            raise ConversionError(f"{dst} exists now: another program has made it in the meantime") from None
         reason = error.strerror or error
         raise ConversionError(
             f"{dst} cannot be written ({reason}): free some space, or choose another target"
@@ -183,17 +185,17 @@ def written_aside(dst: Path) -> Iterator[Path]:
 
 
 def aside_prefix(dst: Path) -> str:
-    """Return how the temporary folders of a target begin: in a way that no person would name a folder."""
+    """Return how the names of a target's temporary folders begin: no person would name a folder so."""
     return f".{dst.name}.converting-"
 
 
 def remove_stale_asides(dst: Path) -> None:
-    """Remove what conversions to `dst` left when they were killed: temporary folders untouched for a day."""
+    """Remove what killed conversions to `dst` left: temporary folders in which nothing was written for a day."""
     prefix, limit = aside_prefix(dst), time.time() - _STALE_SECONDS
     try:
         folders = [*dst.parent.iterdir()]
     except OSError:
-        # A folder that may be written, but not listed.
+        # Such a folder can be written to, but not listed.
         return
     for folder in folders:
         if folder.name.startswith(prefix) and not folder.is_symlink() and _touched(folder) < limit:
@@ -217,7 +219,8 @@ def write_weights(
 ) -> dict[str, float]:
     """Write the weight file; return the relative root-mean-square error of each quantized linear.
 
-    `calibrated` is how four-bit codes are chosen, and the texts for it: the errors are then those of the outputs.
+    `calibrated` is the method that chooses four-bit codes, and its texts: the errors are then those of the outputs, not
+    of the weights.
     """
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
@@ -250,7 +253,7 @@ def write_weights(
 
 
 def _packed(checkpoint: Checkpoint, packer: Packer, errors: dict[str, float]) -> Iterator[Packed]:
-    """Yield every linear, each weight quantized by itself; note the weights' errors."""
+    """Yield every linear, each weight quantized by itself; store the weights' errors in `errors`."""
     for linear in stored_linears(checkpoint.config, packer.quantization):
         for layer in range(linear.layers or 1):
             yield linear.name, layer, packer.pack(checkpoint.tensors, linear, layer)
@@ -261,7 +264,7 @@ def _packed(checkpoint: Checkpoint, packer: Packer, errors: dict[str, float]) ->
 def _calibrated(
     checkpoint: Checkpoint, packer: Packer, errors: dict[str, float], method: str, texts: Sequence[Sequence[int]]
 ) -> Iterator[Packed]:
-    """Yield every linear, quantized under the inputs that the texts give it; note the outputs' errors."""
+    """Yield every linear, quantized for the inputs that the texts give it; store the outputs' errors in `errors`."""
     quantizer = Calibrated(checkpoint, packer, packer.quantization, method == "gptq", texts)
     yield from quantizer.linears()
     worst = sorted(quantizer.output_errors.items(), key=lambda item: -item[1])
@@ -303,7 +306,7 @@ def expected_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, .
 
 
 def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> NDArray[np.float32]:
-    """Return the gains of one stack of norms, float32 [layers, size padded with zeros].
+    """Return the gains of all norms of one kind, float32 [layers, size padded with zeros].
 
     Raises
     ------

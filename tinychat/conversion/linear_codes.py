@@ -1,21 +1,20 @@
 """One linear's weights as four-bit codes: plain, by importance, or with error feedback."""
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.conversion.cores import run_shares
 from tinychat.conversion.positive_definite import cholesky
-from tinychat.kernels.setup import available_cores
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.table_codes import PLACES, TABLE, code_columns, find_row_scales
 
 Floats = NDArray[np.float32]
-# Columns that are coded before their errors are passed on, by one matrix product: first to those that follow among as
-# many as `WIDE_COLUMNS`, then to all others.
+# Columns that are coded before one matrix product passes their errors on: first to those that follow within a block of
+# `WIDE_COLUMNS`, and after such a block to all that follow it.
 FEEDBACK_COLUMNS, WIDE_COLUMNS = 96, 768
-# Room above the largest scale that a row begins with: feedback makes some weights larger.
+# A row's largest scale may grow by this factor: feedback makes some weights larger.
 SLACK = 1.1
 # What is added to the diagonal of the inputs' second moments: a share of each entry, and of their mean.
 SHRINKAGE = 0.3
@@ -54,7 +53,7 @@ def arrays_of(coded: Coded) -> dict[str, NDArray[np.generic]]:
 
 
 class Coder:
-    """Codes weights on every core.
+    """Chooses codes for weights, on every core.
 
     Parameters
     ----------
@@ -68,23 +67,15 @@ class Coder:
         self._values = table.astype(np.float32)
         self._borders = (self._values[1:] + self._values[:-1]) / 2
         self._places = np.concatenate([self._values[0] * places, self._values[-1] * places])
-        self._threads = available_cores()
-        self._pool = ThreadPoolExecutor(self._threads)
-
-    def _run(self, function: Any, *arguments: Any) -> None:
-        """Run a kernel's shares on every core; compiled code lets go of the interpreter's lock."""
-        shares = [self._pool.submit(function, thread, self._threads, *arguments) for thread in range(self._threads)]
-        for share in shares:
-            share.result()
 
     def code(self, weights: Floats, importance: Floats) -> Coded:
-        """Code transposed weights [K, N], each column by its importance [K]: the mean square of its inputs, or ones."""
+        """Code transposed weights [K, N] so that the sum of squared errors is small, weighted by importance [K]."""
         K, N = weights.shape
         coded = self._empty(K, N)
         shared = (self.group_size, importance, self._values, self._borders, self._places)
-        self._run(find_row_scales, weights, *shared, coded.row_scales)
+        run_shares(find_row_scales, weights, *shared, coded.row_scales)
         no_feedback, errors = np.empty((0, 0), np.float32), np.empty((K, N), np.float32)
-        self._run(
+        run_shares(
             code_columns,
             weights,
             weights,
@@ -99,7 +90,7 @@ class Coder:
         return coded
 
     def code_with_feedback(self, weights: Floats, moments: Floats) -> Coded:
-        """Code transposed weights [K, N] under the second moments of their inputs, float32 [K, K] (GPTQ).
+        """Code transposed weights [K, N] with error feedback (GPTQ), by the second moments of their inputs [K, K].
 
         Groups are coded in the order of their columns' mean square, the largest first, and so are the columns of each.
         """
@@ -107,11 +98,11 @@ class Coder:
         order = self._order(moments)
         feedback, importance = factor(moments[np.ix_(order, order)])
         ordered = weights[order]
-        fed = ordered.copy()
-        held = self._empty(K, N)
+        targets = ordered.copy()
+        in_order = self._empty(K, N)
         shared = (self._values, self._borders, self._places)
-        self._run(find_row_scales, ordered, self.group_size, importance, *shared, held.row_scales)
-        np.multiply(held.row_scales, SLACK, out=held.row_scales)
+        run_shares(find_row_scales, ordered, self.group_size, importance, *shared, in_order.row_scales)
+        np.multiply(in_order.row_scales, SLACK, out=in_order.row_scales)
         step = max(self.group_size, FEEDBACK_COLUMNS // self.group_size * self.group_size)
         wide = WIDE_COLUMNS // step * step
         errors = np.empty((min(wide, K), N), np.float32)
@@ -122,17 +113,17 @@ class Coder:
             lost = errors[first - start : part.stop - start]
             own = np.ascontiguousarray(feedback[part, part])
             # The kernel's arguments: weights and what they are searched by, what is known, what it writes.
-            known = (ordered[part], fed[part], self.group_size, importance[part], *shared, own, held.row_scales)
+            known = (ordered[part], targets[part], self.group_size, importance[part], *shared, own, in_order.row_scales)
             groups = slice(first // self.group_size, part.stop // self.group_size)
-            self._run(code_columns, *known, _NUMBERS, held.codes[part], held.scales[groups], lost)
+            run_shares(code_columns, *known, _NUMBERS, in_order.codes[part], in_order.scales[groups], lost)
             if part.stop < end:
-                fed[part.stop : end] += np.ascontiguousarray(feedback[part, part.stop : end].T) @ lost
+                targets[part.stop : end] += np.ascontiguousarray(feedback[part, part.stop : end].T) @ lost
             elif end < K:
-                fed[end:] += feedback[start:end, end:].T @ errors
+                targets[end:] += feedback[start:end, end:].T @ errors
         coded = self._empty(K, N)
-        coded.codes[order] = held.codes
-        coded.scales[order[:: self.group_size] // self.group_size] = held.scales
-        return coded._replace(row_scales=held.row_scales)
+        coded.codes[order] = in_order.codes
+        coded.scales[order[:: self.group_size] // self.group_size] = in_order.scales
+        return coded._replace(row_scales=in_order.row_scales)
 
     def _order(self, moments: Floats) -> NDArray[np.intp]:
         squares = np.diag(moments).reshape(-1, self.group_size)
@@ -152,8 +143,8 @@ class Coder:
 def factor(moments: Floats) -> tuple[Floats, Floats]:
     """Factor second moments H, their diagonal enlarged, into R D R' with R unit upper triangular: float32.
 
-    Some thousands of tokens tell how columns go together only roughly. A larger diagonal trusts that less, and each
-    column's own mean square, which is known well, more.
+    From some thousands of tokens, the moments between columns are known only roughly, each column's own mean square
+    well: a larger diagonal gives the latter more weight.
     """
     enlarged = moments[::-1, ::-1].copy()
     diagonal = np.diag_indices_from(enlarged)

@@ -1,15 +1,14 @@
 """One linear layer of a checkpoint, packed: which rows go where, in pieces that fit into memory."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.tensors import Tensors
+from tinychat.conversion import cores
 from tinychat.errors import ConversionError
 from tinychat.kernels.quantize import INT4_ENDS, INT4_TABLE, arrange_rows, quantize_share
-from tinychat.kernels.setup import available_cores
 from tinychat.models.layout import LANES, Quantization, padded
 from tinychat.models.tensors import Linear
 
@@ -18,21 +17,11 @@ Array = NDArray[np.generic]
 
 
 class Packer:
-    """Packs linear layers and keeps account of what quantization loses."""
+    """Packs linear layers, each weight quantized by itself, and sums up the error."""
 
     def __init__(self, quantization: Quantization) -> None:
         self.quantization = quantization
-        self._lost = self._square = 0.0
-        self._threads = available_cores()
-        self._pool = ThreadPoolExecutor(self._threads)
-
-    def _run_shares(self, arguments: tuple[object, ...]) -> None:
-        """Run `quantize_share` on every core; compiled code lets go of the interpreter's lock."""
-        shares = [
-            self._pool.submit(quantize_share, thread, self._threads, *arguments) for thread in range(self._threads)
-        ]
-        for share in shares:
-            share.result()
+        self._squared_error = self._squared_weights = 0.0
 
     def pack(self, tensors: Tensors, linear: Linear, layer: int) -> dict[str, Array]:
         """Return the arrays of one layer, by the names of their fields in `kernels.weights`.
@@ -62,8 +51,8 @@ class Packer:
 
     def relative_error(self) -> float:
         """Return the relative root-mean-square error of the weights packed since the last call."""
-        error = (self._lost / self._square) ** 0.5 if self._square else 0.0
-        self._lost = self._square = 0.0
+        error = (self._squared_error / self._squared_weights) ** 0.5 if self._squared_weights else 0.0
+        self._squared_error = self._squared_weights = 0.0
         return round(error, 5)
 
     def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
@@ -72,12 +61,12 @@ class Packer:
         scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.int8)
         row_scales = np.empty((N // LANES, LANES), np.float32)
         for name, block, rows in slabs(tensors, linear, layer):
-            sums = np.zeros((self._threads, 2))
+            sums = np.zeros((cores.THREADS, 2))
             part = slice(block, block + padded(len(rows), LANES) // LANES)
-            self._run_shares((rows, bits, INT4_ENDS, packed[part], scales[part], row_scales[part], sums))
+            cores.run_shares(quantize_share, rows, bits, INT4_ENDS, packed[part], scales[part], row_scales[part], sums)
             check_finite(sums, name)
-            self._lost += float(sums[:, 0].sum())
-            self._square += float(sums[:, 1].sum())
+            self._squared_error += float(sums[:, 0].sum())
+            self._squared_weights += float(sums[:, 1].sum())
         arrays: dict[str, Array] = {"packed": packed, "scales": scales, "row_scales": row_scales}
         return arrays | ({"table": INT4_TABLE} if bits == 4 else {})
 
@@ -100,7 +89,7 @@ def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
 
 
 def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, int, Array]]:
-    """Yield (weight name, row block it begins at, rows) for a linear, top to bottom.
+    """Yield (weight name, first row block, rows) for a linear, top to bottom.
 
     Rows are float32, or uint16 that stands for bfloat16. Stacked weights that do not end on a row block are
     joined first.

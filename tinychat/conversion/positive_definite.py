@@ -1,6 +1,6 @@
-"""Factors of symmetric positive definite matrices, and systems of equations with them, by products of blocks.
+"""Cholesky factors of symmetric positive definite matrices, and systems of equations with them, in blocks.
 
-NumPy's own take one column after another where its matrix products reach ten times as many operations a second.
+NumPy's own functions go column by column; its matrix products do ten times as many operations a second.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def cholesky(matrix: Floats) -> Floats:
     K = len(matrix)
     root = np.tril(matrix)
     for start, stop in _blocks(K):
-        # What earlier blocks give to these columns, in the diagonal block and below it.
+        # The earlier blocks' part of these columns, in the diagonal block and below it.
         done = root[start:, :start]
         root[start:, start:stop] -= done @ done[: stop - start].T
         corner = np.linalg.cholesky(np.tril(root[start:stop, start:stop]))

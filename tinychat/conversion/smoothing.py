@@ -1,10 +1,11 @@
-"""Evens out the columns of activations before they are rounded to int8: the network stays the same function.
+"""SmoothQuant: evens out the columns of activations, which are rounded to int8; the network's function stays the same.
 
-Columns of a group share one scale, so that a large one costs the others bits. What a norm gives is divided by a factor
-for each column, in its gains, and the weights that read it are multiplied by it; so are the rows of ``up_proj`` and the
-columns of ``down_proj``. The factor is the root of the column's root mean square, which shares the difficulty between
-activations and weights (SmoothQuant, https://arxiv.org/abs/2211.10438, with alpha = 0.5). For weights of eight bits: of
-four, it costs them more than activations gain.
+The columns of a group share one scale, so a large column costs the others bits. Each column of a norm's output is
+divided by a factor, in the norm's gains, and the matching columns of the weights that read it are multiplied by the
+factor. The rows of ``up_proj`` and the columns of ``down_proj`` are treated alike. The factor is the square root of the
+column's root mean square, which shares the difficulty between activations and weights
+(https://arxiv.org/abs/2211.10438, alpha = 0.5). This is for weights of eight bits: four-bit weights lose more by it
+than activations gain.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.source import Floats, Linear, Source, run_layer
 
 ALPHA = 0.5
-# What a column counts at least, as a share of the mean: no text may have used it.
+# Added to each column's size, as a share of the mean: the texts may not have used the column.
 FLOOR = 0.01
 Factors = dict[str, NDArray[np.float32]]
 
@@ -40,7 +41,7 @@ class ScaledTensors(Tensors):
         self._rows, self._columns = rows, columns
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
-        """See `Tensors.read`; what is multiplied is float32."""
+        """Read as `Tensors.read` does; tensors with factors become float32."""
         values = super().read(name, start, stop)
         if name not in self._rows and name not in self._columns:
             return values
@@ -54,7 +55,7 @@ class ScaledTensors(Tensors):
 
 
 def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoint:
-    """Return the same network, the inputs of its linears evened out.
+    """Return a checkpoint of the same function whose linears have smoothed inputs.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
 
 
 def _before(source: Source, name: str, layer: int, factors: NDArray[np.float32]) -> Factors:
-    """Return by what the rows are multiplied, of the tensors that give the inputs of a linear, column by column."""
+    """Return the factors for the rows of the tensors that give a linear its input columns."""
     if name == "down_proj":
         gate_up = source.layout("gate_up_proj")
         up, rows = gate_up.sources[-1].format(layer), gate_up.rows[-1]
@@ -85,7 +86,7 @@ def _before(source: Source, name: str, layer: int, factors: NDArray[np.float32])
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:
-    """Return the factor of each column of what can be evened out, by (linear, layer)."""
+    """Return the factor of each input column, by (linear, layer), for the linears whose inputs can be smoothed."""
     found: dict[tuple[str, int], NDArray[np.float32]] = {}
 
     def noting(layer: int) -> Linear:

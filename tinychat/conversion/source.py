@@ -1,21 +1,20 @@
-"""The checkpoint's own forward pass in float32, a layer at a time over all of some texts: what calibration looks at.
+"""The checkpoint's own forward pass in float32, one layer at a time for all texts, for calibration and certificates.
 
-It serves nothing but conversion, so it is written for matrix products over thousands of tokens: NumPy's, in blocks of
-one sequence where attention is concerned. What a linear layer does is left to the caller, who may look at its inputs,
-and quantize it before it gives its outputs.
+It serves conversion alone, so it uses NumPy's matrix products over thousands of tokens, in attention over one sequence
+at a time. The caller says what a linear layer does: it may look at the inputs, and quantize the layer before it gives
+its outputs.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.conversion.cores import on_each
 from tinychat.conversion.pack import check_finite
-from tinychat.kernels.setup import available_cores
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import rope_tables
@@ -23,12 +22,12 @@ from tinychat.models.tensors import Linear as LinearLayout
 
 Floats = NDArray[np.float32]
 Linear = Callable[[str, Floats, Floats | None], Floats]
-"""Called with a linear's name, its inputs [T, K], and the residual stream [T, D] that its outputs are added to, if they
-are; returns the outputs [T, N], bias included."""
+"""Called with a linear's name, its inputs [T, K], and the residual stream [T, D] if its outputs are added to that, else
+None; returns the outputs [T, N], bias included."""
 
 # Rows of the embedding or the output matrix that are widened to float32 at a time.
 SLAB_ROWS = 8192
-# Tokens whose gates are computed at a time: what is done to them stays in the processor's cache.
+# Tokens whose gates are computed at a time: their intermediate results stay in the processor's cache.
 GATED_ROWS = 64
 
 
@@ -45,15 +44,9 @@ class Source:
         self._tensors = checkpoint.tensors
         self._linears = {linear.name: linear for linear in linears(self.config)}
         self._norms = {norm.name: norm for norm in norms(self.config)}
-        # What is not a matrix product NumPy does on one core.
-        self._pool = ThreadPoolExecutor(available_cores())
-
-    def on_each(self, function: Callable[[Floats], Floats], parts: Iterable[Floats]) -> list[Floats]:
-        """Return what `function` makes of each part, computed on every core."""
-        return list(self._pool.map(function, parts))
 
     def layout(self, name: str) -> LinearLayout:
-        """Return what makes up a linear; a tied ``lm_head`` is the embedding."""
+        """Return the layout of a linear; a tied ``lm_head`` is the embedding."""
         return self._linears.get(name) or self._linears["embed_tokens"]
 
     def weight(self, name: str, layer: int) -> Floats:
@@ -84,7 +77,7 @@ class Source:
             yield slab
 
     def linear(self, layer: int) -> Linear:
-        """Return what the checkpoint's own linears of a layer do."""
+        """Return the checkpoint's own linears of a layer, as `run_layer` takes them."""
 
         def run(name: str, inputs: Floats, residual: Floats | None) -> Floats:
             outputs = inputs @ self.weight(name, layer).T
@@ -123,7 +116,7 @@ class Source:
         return np.concatenate(slabs, axis=1)
 
 
-# What is not finite is told of by whoever uses it.
+# Callers refuse results that are not finite.
 @np.errstate(over="ignore", invalid="ignore")
 def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], linear: Linear) -> Floats:
     """Run one decoder layer over several sequences.
@@ -152,16 +145,16 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
     x = normed(hidden, source.gain("post_attention_layernorm", layer), config.rms_norm_eps)
     gate_up = linear("gate_up_proj", x, None)
     blocks = [gate_up[start : start + GATED_ROWS] for start in range(0, len(gate_up), GATED_ROWS)]
-    return hidden + linear("down_proj", np.concatenate(source.on_each(gated, blocks)), hidden)
+    return hidden + linear("down_proj", np.concatenate(on_each(gated, blocks)), hidden)
 
 
 def last_inputs(source: Source, hidden: Floats) -> Floats:
-    """Return what the output matrix reads: the hidden states behind the last norm."""
+    """Return the inputs of the output matrix: the hidden states behind the last norm."""
     return normed(hidden, source.gain("norm"), source.config.rms_norm_eps)
 
 
 def normed(x: Floats, gain: Floats | None, eps: float) -> Floats:
-    """Return ``x / rms(x) * gain`` over the last axis; as it is without a gain."""
+    """Return ``x / rms(x) * gain`` over the last axis; x itself without a gain."""
     if gain is None:
         return x
     scale = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(eps))
@@ -175,7 +168,7 @@ def gated(gate_up: Floats) -> Floats:
 
 
 def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
-    """Return what attention makes of one sequence's queries, keys and values: [T, H d]."""
+    """Return attention's outputs [T, H d] for one sequence's queries, keys and values."""
     config = source.config
     T, d, H, G = len(qkv), config.head_dim, config.num_attention_heads, config.num_key_value_heads
     heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
@@ -183,24 +176,24 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     k = normed(heads[H : H + G], source.gain("k_norm", layer), config.rms_norm_eps)
     table = _angles(config, T)[:, : config.rotary_dims[layer]]
     q, k, v = _rotated(q, table) * np.float32(d**-0.5), _rotated(k, table), heads[H + G :]
-    unseen = _unseen(config.sliding_windows[layer], T)
+    mask = _mask(config.sliding_windows[layer], T)
 
     def softmax(scores: Floats) -> Floats:
-        scores += unseen
+        scores += mask
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
         return scores
 
-    # Queries of one key/value head are one factor of a product.
+    # All queries of one key/value head go into one matrix product.
     scores = (q.reshape(G, H // G * T, d) @ k.transpose(0, 2, 1)).reshape(H, T, T)
-    source.on_each(softmax, scores)
+    on_each(softmax, scores)
     mixed = scores.reshape(G, H // G * T, T) @ v
     return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:
-    """Rotate the first channels of [n, T, d] by the positions' cosines and sines [T, so many channels]."""
+    """Rotate the first channels of heads [n, T, d] by the positions' cosines and sines [T, rotary_dim]."""
     rotary_dim = table.shape[1]
     cos, sin = np.split(table, 2, axis=1)
     first, second = np.split(heads[..., :rotary_dim], 2, axis=-1)
@@ -209,12 +202,12 @@ def _rotated(heads: Floats, table: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=8)
 def _angles(config: ModelConfig, T: int) -> Floats:
-    """Return the cosines and sines of positions 0 to T - 1: texts have few lengths."""
+    """Return the cosines and sines of positions 0 to T - 1; kept, as many texts have the same length."""
     return rope_tables(config, 0, T)
 
 
 @functools.lru_cache(maxsize=8)
-def _unseen(window: int, T: int) -> Floats:
-    """Return what is added to the scores [T, T]: minus infinity for positions after a query, or before its window."""
+def _mask(window: int, T: int) -> Floats:
+    """Return the mask that is added to the scores [T, T]: minus infinity after a query, and before its window."""
     distance = np.arange(T)[:, None] - np.arange(T)
     return np.where((distance >= 0) & (distance < (window or T)), np.float32(0), np.float32(-np.inf))

@@ -1,4 +1,4 @@
-"""The supported architectures, found in `tinychat.models.families`, and a `config.json` read by the rules of one."""
+"""Finds the supported architectures in `tinychat.models.families`; reads a `config.json` as its architecture does."""
 
 import importlib
 import pkgutil

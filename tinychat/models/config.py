@@ -57,14 +57,14 @@ class ModelConfig:
 
 
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
-    """Read what all families have; the rest is as `Family.read` describes it.
+    """Read the values that all families share; the other fields become neutral, as `Family.read` expects them.
 
     Parameters
     ----------
     values : ConfigValues
     architecture : str
     partial_rotary : bool
-        Whether this one may rotate a part of each head.
+        Whether this architecture may rotate only a part of each head.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def windows_of_types(values: ConfigValues, window: int | None, layers: int) -> t
     UnsupportedModelError
         If a layer is of another type.
     CheckpointError
-        If it is no list of `layers` names, or there is no window.
+        If it is not a list of `layers` names, or a layer needs a window and there is none.
     """
     layer_types = values.get("layer_types")
     if not isinstance(layer_types, list) or len(layer_types) != layers:

@@ -99,7 +99,7 @@ class ConfigValues:
         return frozenset(self._raw)
 
     def check_token_ids(self, key: str) -> None:
-        """Refuse what is neither a token id, nor a list of them, nor missing: `tinychat.text` takes what it is."""
+        """Refuse a value that is neither a token id nor a list of them; `tinychat.text` reads the ids themselves."""
         value = self._raw.get(key)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(i) is int and 0 <= i < MAX_VOCAB_SIZE for i in ids):

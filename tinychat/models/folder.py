@@ -1,4 +1,4 @@
-"""The model folder: a checkpoint's text files, ``tinychat.json``, and ``model.safetensors`` mapped as it is.
+"""The model folder: a checkpoint's text files, ``tinychat.json``, and ``model.safetensors``, which is mapped.
 
 ``tinychat.json`` says what the folder is::
 
@@ -6,7 +6,7 @@
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
 ``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
-tensors of `models.layout.tensor_specs`, in the very order that the kernels read; loading is a memory map.
+tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.
 """
 
 import json
@@ -42,7 +42,7 @@ class ModelFolder:
 
 
 def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
-    """Return the head of a weight file and the offset in the file of each tensor's data."""
+    """Return the header of a weight file, and where in the file each tensor's data begin."""
     entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
     begin, starts = 0, {}
     for name, spec in specs.items():
@@ -56,7 +56,7 @@ def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
 
 
 def open_model_folder(path: Path) -> ModelFolder:
-    """Open a model folder, checking its description, configuration and the shape of the weight file.
+    """Open a model folder; check its description, its configuration, and the header and size of the weight file.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def open_model_folder(path: Path) -> ModelFolder:
 
 
 def read_description(path: Path) -> Quantization:
-    """Read what ``tinychat.json`` says of the weights.
+    """Read from ``tinychat.json`` how the weights are quantized.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_description(path: Path) -> Quantization:
         If it is missing, damaged, or of a newer format.
     """
     if not (path / DESCRIPTION).is_file():
-        raise ModelFolderError(f"{path} is no model folder (no {DESCRIPTION}): make one with `tinychat convert`")
+        raise ModelFolderError(f"{path} is not a model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
     if description.get("format") != FORMAT:
         raise ModelFolderError(
@@ -101,7 +101,7 @@ def read_description(path: Path) -> Quantization:
 def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:
     """Map a weight file that must hold exactly the tensors of `specs`.
 
-    Mode "c" (private, copy on write) since a read-only array is another type to Numba; nothing ever writes.
+    The mode is "c" (private, copy on write), as a read-only array is another type to Numba; nothing is ever written.
 
     Raises
     ------
@@ -115,9 +115,7 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
             found = stream.read(len(header))
             actual = os.fstat(stream.fileno()).st_size
         if found != header or actual != size:
-            what = (
-                f"{actual} bytes where {size} are due" if actual != size else "other tensors than config.json asks for"
-            )
+            what = f"{actual} bytes instead of {size}" if actual != size else "other tensors than config.json asks for"
             raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
         data = np.memmap(file, np.uint8, mode="c").view(np.ndarray)
     except OSError as error:

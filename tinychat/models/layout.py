@@ -1,4 +1,4 @@
-"""How a model folder stores the tensors, in which shape: the one description that writer and reader share.
+"""Name, dtype and shape of each tensor in a model folder: the one description that writer and reader share.
 
 See `tinychat.kernels.weights` for the order of the bytes. Linear layers of one kind are stacked over the decoder's
 layers; query, key and value projections are one linear, gate and up projections another.
@@ -78,7 +78,7 @@ def padded(size: int, multiple: int) -> int:
 
 
 def stored_linears(config: ModelConfig, quantization: Quantization) -> list[Linear]:
-    """List the linear layers as they are stored: the embedding's frequent rows apart from the others."""
+    """List the linear layers as they are stored: the embedding's frequent rows are one of their own."""
     embedding, *others = linears(config)
     if not quantization.frequent:
         return [embedding, *others]

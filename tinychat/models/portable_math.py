@@ -1,8 +1,8 @@
 """Elementary functions whose last bit is the same on every processor.
 
-numpy and the C library choose among several versions of them by the processor they find, and these differ in the last
-bit: enough for another token, once in a great while. Here they are made of what IEEE 754 rounds in one way only:
-additions and multiplications, or decimal arithmetic of so many digits that the rest does not matter.
+numpy and the C library have several versions of them, choose one by the processor, and these differ in the last bit:
+enough to change a token now and then. Here they consist of operations that IEEE 754 rounds in one way only, additions
+and multiplications, or of decimal arithmetic with so many digits that the last bit is certain.
 """
 
 import math

@@ -49,7 +49,7 @@ class RopeTable:
     ----------
     config : ModelConfig
     sequence_length : int
-        Of some sequence that has the same angles: see `angle_set`.
+        Of any sequence with the same angles: see `angle_set`.
     """
 
     def __init__(self, config: ModelConfig, sequence_length: int) -> None:
@@ -61,7 +61,7 @@ class RopeTable:
     def __getitem__(self, positions: slice) -> NDArray[np.float32]:
         """Return rows ``positions.start..positions.stop``, float32 [n, rotary_dim]."""
         if positions.stop > len(self._table):
-            # Room for many, of which only the needed ones are computed: no step waits for others.
+            # Room for more rows than are asked for; they are computed when they are, so that no step waits for them.
             longer = np.empty(
                 (max(positions.stop + TABLE_STEP, 2 * len(self._table)), self._table.shape[1]), np.float32
             )
@@ -75,7 +75,7 @@ class RopeTable:
 
 
 def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
-    """Return which of the model's sets of angles a sequence of so many tokens has: keys of others are no use to it.
+    """Return which of the model's sets of angles a sequence of this length has; it cannot use keys of another set.
 
     Most models have one set, 0. With "longrope" there is a set 1, for sequences beyond the training length; with
     "dynamic" each length beyond ``max_position_embeddings`` has a set of its own, and the answer is None.
@@ -106,7 +106,7 @@ def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArra
 
 
 def attention_factor(scaling: RopeScaling | None) -> float:
-    """Return what cosines and sines are multiplied by: 1 but for yarn and longrope."""
+    """Return what cosines and sines are multiplied by: 1 except for yarn and longrope."""
     if scaling is None or scaling.rope_type not in ("yarn", "longrope"):
         return 1.0
     if scaling.attention_factor is not None:

@@ -85,20 +85,20 @@ def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
     Raises
     ------
     CheckpointError
-        If the factor is out of range, or they are no pairs.
+        If the factor is out of range, or their number is odd or 0.
     """
     for holder in (_rope_section(values), values):
         factor = None if holder is None else holder.optional_number("partial_rotary_factor", 0.0, 1.0)
         if holder is not None and factor is not None:
             rotary_dim = int(head_dim * factor)
             if rotary_dim < 2 or rotary_dim % 2:
-                raise holder.error("partial_rotary_factor", f"a part of {head_dim} channels that is even, and not none")
+                raise holder.error("partial_rotary_factor", f"a part of {head_dim} channels that is even and not 0")
             return rotary_dim
     return head_dim
 
 
 def refuse_partial_rotary(values: ConfigValues) -> None:
-    """Refuse a file that rotates a part of each head.
+    """Refuse a file that says that only a part of each head is rotated.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _rope_section(values: ConfigValues) -> ConfigValues | None:
 def _read_scaling(section: ConfigValues, values: ConfigValues, rotary_dim: int) -> RopeScaling | None:
     rope_type = section.optional_text("rope_type") or section.optional_text("type") or "default"
     if rope_type in ("su", "yarn") and section.get("short_factor") is not None:
-        rope_type = "longrope"  # what the first files of Phi-3 call it
+        rope_type = "longrope"  # the first files of Phi-3 call it so
     if section.keys() & {"full_attention", "sliding_attention"}:
         raise UnsupportedModelError(f"{section.source} differs between layers, which is not supported")
     if rope_type not in ROPE_TYPES:

@@ -1,4 +1,4 @@
-"""Well-known shapes to measure without a download: what their ``config.json`` says, for weights drawn at random.
+"""The ``config.json`` of well-known models, to measure their shapes with random weights instead of a download.
 
 Token ids are those of Llama 2's tokenizer, which goes with random weights of any shape.
 """

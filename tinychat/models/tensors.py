@@ -1,11 +1,11 @@
-"""What makes up a model's weights: its linear layers and norms, by the names that the checkpoint has for them."""
+"""A model's linear layers and norms, and the names of their tensors in the checkpoint."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Linear:
-    """One stack of linear layers: the checkpoint's weights that make up its rows, top to bottom.
+    """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Linear:
         None: outside the decoder's layers.
     bias : bool
     first : int
-        Row of its only source that it begins at.
+        Row of its only source at which it begins.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """Gains of one stack of RMS norms; padded like the columns of the linear that follows, heads not at all."""
+    """Gains of the RMS norms of one kind; padded as the columns of the linear that follows, those of heads are not."""
 
     name: str
     source: str
