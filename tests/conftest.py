@@ -45,6 +45,9 @@ def private_home(homes, monkeypatch):
     monkeypatch.setenv("TINYCHAT_HOME", str(home))
     # Whatever is installed beside the tests.
     monkeypatch.setenv("TINYCHAT_MODEL", "demo")
+    for variable in ("OLLAMA_MODELS", "HF_HUB_CACHE"):
+        monkeypatch.setenv(variable, str(home / variable))
+    monkeypatch.setattr("tinychat.store.others._LM_STUDIO_HOMES", (str(home / "lm-studio"),))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -123,7 +123,7 @@ def test_a_repository_in_the_store_can_be_converted_again(checkpoint, conversion
     monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
     api.locate("owner/name")
     assert api.checkpoint_folder("owner/name") == checkpoint
-    with pytest.raises(ConversionError, match="converted model of the store"):
+    with pytest.raises(ConversionError, match="converted model"):
         api.checkpoint_folder("owner--name")
 
 

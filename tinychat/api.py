@@ -12,7 +12,7 @@ from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
 from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, make_store
-from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository, resolve
+from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
 from tinychat.store.usual import REPOSITORY, USUAL, usual_model, usual_package
 from tinychat.user_folders import expanded
 
@@ -138,10 +138,11 @@ def checkpoint_folder(source: str) -> Path:
         raise ConversionError(f"{source} is converted already: give the checkpoint it was made from")
     if os.path.isdir(folder) or is_gguf(folder):
         return folder
-    reference = resolve(source)
-    if reference.source == reference.path.name:
-        raise ConversionError(f"{source} is a converted model of the store: give a checkpoint")
-    return _fetch(reference.source)
+    reference = find(source)
+    if reference.kind == "folder" or reference.source == reference.path.name:
+        raise ConversionError(f"{source} is a converted model: give a checkpoint")
+    # What other programs have is named by its whole path.
+    return Path(reference.source) if os.path.isabs(reference.source) else _fetch(reference.source)
 
 
 def check_checkpoint(folder: Path) -> None:

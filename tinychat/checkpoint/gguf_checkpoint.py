@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.gguf import ENDING
-from tinychat.checkpoint.gguf_file import PART, GgufFile, open_gguf
+from tinychat.checkpoint.gguf import ENDING, first_parts
+from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
@@ -83,7 +83,9 @@ def unpacked(file: Path) -> Iterator[Path]:
         for name, content in text_files(files).items():
             (place / name).write_bytes(content)
         for part in files:
-            (place / part.path.name).symlink_to(part.path.resolve())
+            # Some programs give their files no ending.
+            name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
+            (place / name).symlink_to(part.path.resolve())
         yield place
 
 
@@ -95,9 +97,7 @@ def gguf_in(folder: Path) -> Path:
     CheckpointError
         If there are several models, or none.
     """
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING)
-    first = [path for path in found if (part := PART.fullmatch(path.stem)) is None or int(part[2]) == 1]
-    models = [path for path in first if not path.name.startswith("mmproj")]
+    models = first_parts(sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING))
     if len(models) > 1:
         names = ", ".join(one_line(path.name, 60) for path in models[:4])
         raise CheckpointError(f"{folder} holds several GGUF files ({names}): give the path of one")
@@ -127,14 +127,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
         If there is no embedding.
     """
     metadata, source = files[0].metadata, files[0].path
-    architecture = metadata.get("general.architecture")
-    if architecture not in ARCHITECTURES:
-        supported = ", ".join(ARCHITECTURES)
-        raise UnsupportedModelError(
-            f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
-        )
-    if metadata.get(f"{architecture}.expert_count"):
-        raise UnsupportedModelError(f"{source}: a mixture of experts is not supported")
+    architecture = check_architecture(metadata, source)
     shapes = {name: tensor.shape for file in files for name, tensor in file.tensors.items()}
     if "token_embd.weight" not in shapes:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
@@ -149,6 +142,25 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     config["attention_bias"] = "blk.0.attn_q.bias" in shapes
     config["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
     return config | _rope(files, architecture, config)
+
+
+def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
+    """Return the architecture that the metadata of a file name.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is not implemented.
+    """
+    architecture = metadata.get("general.architecture")
+    if architecture not in ARCHITECTURES:
+        supported = ", ".join(ARCHITECTURES)
+        raise UnsupportedModelError(
+            f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
+        )
+    if metadata.get(f"{architecture}.expert_count"):
+        raise UnsupportedModelError(f"{source}: a mixture of experts is not supported")
+    return str(architecture)
 
 
 def _rope(files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:

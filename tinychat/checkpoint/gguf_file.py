@@ -8,25 +8,22 @@ is left of the file before it is used.
 
 import math
 import mmap
-import os
-import re
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinychat.checkpoint.gguf import MAGIC
+from tinychat.checkpoint.gguf import MAGIC, PART, parts_of
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line
 
 _VERSIONS = (2, 3)
-# How the parts of a split file are named.
-PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _MOST_ENTRIES = 1 << 16
 _MOST_AXES = 4
 _STRING, _ARRAY = 8, 9
@@ -68,14 +65,9 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with open_regular(path) as file:
-                self._size = os.fstat(file.fileno()).st_size
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    self._read_header(_Reader(data, path))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise CheckpointError(f"{path} cannot be read: {reason}") from None
+        with _reader_of(path) as reader:
+            self._size = len(reader.data)
+            self._read_header(reader)
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1`` of a tensor: float32, or float16 or bfloat16 where it is stored so."""
@@ -93,14 +85,7 @@ class GgufFile:
         return numbers.astype(np.float32, copy=False)
 
     def _read_header(self, reader: "_Reader") -> None:
-        if reader.take(len(MAGIC)) != MAGIC:
-            raise reader.damaged("does not begin with GGUF")
-        version = reader.number("I")
-        if version not in _VERSIONS:
-            raise CheckpointError(f"{self.path} has version {version} of GGUF; versions 2 and 3 are supported")
-        tensors, entries = reader.count(24), reader.count(13)
-        if max(tensors, entries) > _MOST_ENTRIES:
-            raise reader.damaged(f"has more than {_MOST_ENTRIES} entries")
+        tensors, entries = reader.counts()
         self.metadata: dict[str, Any] = {}
         for _ in range(entries):
             key = reader.text()
@@ -121,17 +106,29 @@ class _Reader:
     """Reads a header from its beginning; what would lie beyond the file is refused before it is looked at."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
-        self._data, self._path = data, path
+        self.data, self._path = data, path
         self.position = 0
 
     def damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"{self._path} {why}: the file is damaged, download it again")
 
+    def counts(self) -> tuple[int, int]:
+        """Read the file's beginning; return how many tensors and entries of metadata there are."""
+        if self.take(len(MAGIC)) != MAGIC:
+            raise self.damaged("does not begin with GGUF")
+        version = self.number("I")
+        if version not in _VERSIONS:
+            raise CheckpointError(f"{self._path} has version {version} of GGUF; versions 2 and 3 are supported")
+        tensors, entries = self.count(24), self.count(13)
+        if max(tensors, entries) > _MOST_ENTRIES:
+            raise self.damaged(f"has more than {_MOST_ENTRIES} entries")
+        return tensors, entries
+
     def take(self, size: int) -> bytes:
-        if size > len(self._data) - self.position:
+        if size > len(self.data) - self.position:
             raise self.damaged("ends within its header")
         self.position += size
-        return self._data[self.position - size : self.position]
+        return self.data[self.position - size : self.position]
 
     def number(self, kind: str) -> Any:
         return struct.unpack(f"<{kind}", self.take(struct.calcsize(f"<{kind}")))[0]
@@ -139,7 +136,7 @@ class _Reader:
     def count(self, least_bytes: int) -> int:
         """Read a count of things that have so many bytes at least."""
         count: int = self.number("Q")
-        if count * least_bytes > len(self._data) - self.position:
+        if count * least_bytes > len(self.data) - self.position:
             raise self.damaged("counts more than it holds")
         return count
 
@@ -189,6 +186,35 @@ class _Reader:
         return name, shape, kind, offset
 
 
+@contextmanager
+def _reader_of(path: Path) -> Iterator[_Reader]:
+    try:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield _Reader(data, path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise CheckpointError(f"{path} cannot be read: {reason}") from None
+
+
+def read_beginning(path: Path) -> dict[str, Any]:
+    """Return the metadata before the tokenizer's: what kind of model a file holds, without its long lists.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read, or is damaged so far.
+    """
+    metadata: dict[str, Any] = {}
+    with _reader_of(path) as reader:
+        _, entries = reader.counts()
+        for _ in range(entries):
+            key = reader.text()
+            if key.startswith("tokenizer."):
+                break
+            metadata[key] = reader.value(reader.number("I"))
+    return metadata
+
+
 def _block_of(kind: int, name: str, path: Path) -> tuple[int, int]:
     """Return how many numbers and bytes a block of a type has."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -226,8 +252,7 @@ def _parts(path: Path, count: int) -> Iterator[Path]:
     named = PART.fullmatch(path.stem)
     if named is None or int(named[3]) != count:
         raise CheckpointError(f"{path} is one of {count} parts, but its name does not say which: give it its name back")
-    for part in range(1, count + 1):
-        file = path.with_name(f"{named[1]}-{part:05d}-of-{count:05d}{path.suffix}")
+    for file in parts_of(path):
         if not file.is_file():
             raise CheckpointError(f"{file} is missing, a part of {path.name}: download it too")
         yield file

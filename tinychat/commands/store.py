@@ -46,19 +46,29 @@ def pull(model: str) -> None:
     "--available", is_flag=True, help="List good small models to get, and what this machine would do with them"
 )
 def list_models(available: bool) -> None:
-    """List the stored models, or those that `tinychat pull` knows by a short name."""
+    """List the stored models, and those that Ollama, LM Studio and the hub's cache keep on this machine.
+
+    Each can be named as a MODEL; those of other programs are converted into the store on first use.
+    """
     if available:
         _list_available()
         return
     from tinychat.store import local as store
+    from tinychat.store.others import found_models
 
     models = store.list_models()
     if not models:
         print("the store is empty: tinychat pull NAME fills it; see `tinychat models --available`", file=sys.stderr)
-    _print_table(
-        (model.name, model.quantization, f"{model.bytes / 1e6:,.0f} MB", model.quality, model.source)
-        for model in models
-    )
+    rows = [(model.name, model.quantization, _size(model.bytes), model.quality, model.source) for model in models]
+    for found in found_models():
+        problem = found.problem()
+        state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
+        rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
+    _print_table(rows)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"
 
 
 def _list_available() -> None:

@@ -148,7 +148,10 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{name} has no revision {one_line(str(revision))!r}"
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
-        return f"{name} does not exist on the hub, or is private; check the spelling, or set HF_TOKEN"
+        return (
+            f"{name} does not exist on the hub, or is private, and there is no folder of this name here;"
+            " check the spelling, or set HF_TOKEN"
+        )
     if isinstance(error, errors.LocalEntryNotFoundError):
         return f"{name} is not in the cache and the hub cannot be reached; check the network and HF_ENDPOINT"
     reason = one_line(str(error)) or type(error).__name__

@@ -1,4 +1,9 @@
-"""What the MODEL of a command stands for: a folder, a GGUF file, a name of the store, or a repository."""
+"""What the MODEL of a command stands for: a path, a name of the store or of another program's, or a repository.
+
+Looked for in this order: a model folder or a checkpoint folder; a name of the store; a GGUF file or a folder with one;
+a name that Ollama, LM Studio or the hub's cache have, see `tinychat.store.others`; a repo id; "demo", the usual model,
+and the catalog's names.
+"""
 
 import os
 import re
@@ -12,11 +17,13 @@ from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, list_models, nearest, path_for
+from tinychat.store.others import HUB_CACHE, find_model, found_models
 from tinychat.store.usual import DEMO, USUAL, usual_file
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # Beside the package in a source tree, inside it when installed from a wheel.
 _PACKAGE = Path(__file__).parents[1]
+_FILE_ENDINGS = (".gguf", ".safetensors", ".bin", ".json")
 _DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO)
 
 
@@ -79,13 +86,14 @@ def catalogued(name: str) -> ModelReference:
 
 
 def known_names() -> list[str]:
-    """List what can be named without a path: the models of the store, then those of the catalog that are supported."""
-    stored = [model.name for model in list_models()]
-    return stored + [name for name, entry in CATALOG.items() if entry.is_supported and name not in stored]
+    """List what can be named without a path: models of the store, of other programs, and of the catalog's supported."""
+    names = [model.name for model in list_models()] + [model.name for model in found_models()]
+    names += [name for name, entry in CATALOG.items() if entry.is_supported]
+    return list(dict.fromkeys(names))
 
 
 def resolve(model: str) -> ModelReference:
-    """Find out what a MODEL argument is: files and folders first, then names of the store, then repo ids.
+    """Find out what a MODEL argument is, if a path, a name of a program or a repo id, in the order of this file.
 
     Raises
     ------
@@ -106,10 +114,29 @@ def resolve(model: str) -> ModelReference:
         raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is not a model folder")
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
+    found = find_model(model)
+    # The hub's own client looks into its cache, and for what has changed since.
+    if found is not None and not (found.program == HUB_CACHE and found.is_checkpoint):
+        return converted_or("checkpoint", str(found.path), _name_of(found.path, found.name))
     if _is_repo_id(model):
-        return repository(model)
+        reference = repository(model)
+        if reference.kind == "repository" and found is None:
+            _refuse_paths(model)
+        return reference
     advice = nearest(model, known_names()) or SEE_MODELS
     raise StoreError(f"{one_line(model)!r} is not a folder, a model in the store or a repo id{advice}")
+
+
+def _refuse_paths(model: str) -> None:
+    """Refuse what could be a repo id, but is rather a path that is missing: before the hub is asked for it."""
+    parent, _, name = model.rpartition("/")
+    if model.lower().endswith(_FILE_ENDINGS):
+        raise StoreError(f"there is no file {model} here; check its path")
+    if os.path.isdir(parent):
+        raise StoreError(
+            f"there is no folder {name} in {parent} here; check the path, or, if {model} is a repository of the hub,"
+            f" get it with `tinychat pull {model}`"
+        )
 
 
 def repository(repo_id: str) -> ModelReference:
@@ -149,8 +176,8 @@ def converted_or(kind: Literal["checkpoint", "repository"], source: str, name: s
     return ModelReference("stored" if holds(path, MANIFEST) else kind, source, path)
 
 
-def _name_of(checkpoint: Path) -> str:
-    """Name a conversion by name and location, since many checkpoints lie in folders of the same name.
+def _name_of(checkpoint: Path, name: str | None = None) -> str:
+    """Name a conversion by name, that of the file or folder if omitted, and location: many lie in folders of one name.
 
     Sizes and time stamps of its files take part, so that a checkpoint that was changed is converted again.
     """
@@ -159,5 +186,5 @@ def _name_of(checkpoint: Path) -> str:
     files = sorted((file.name, file.stat()) for file in parts if file.is_file())
     stamps = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
     digest = sha256(f"{place}{stamps}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"(?i)\.gguf$", "", place.name)).strip("._-")[:100]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"(?i)\.gguf$", "", name or place.name)).strip("._-")[:100]
     return f"{stem or 'checkpoint'}-{digest}"

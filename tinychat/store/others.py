@@ -1,0 +1,197 @@
+"""Models that other programs keep on this machine, under the names that those programs have for them.
+
+Ollama (github.com/ollama/ollama) keeps a manifest for each name, which says which blob is the GGUF file. LM Studio
+(lmstudio.ai) has folders PUBLISHER/REPOSITORY, and the hub's cache (github.com/huggingface/huggingface_hub) a snapshot
+of each repository; both hold GGUF files or checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinychat.checkpoint.gguf import ENDING, first_parts, parts_of
+from tinychat.errors import CheckpointError, TinychatError
+from tinychat.files import read_small
+from tinychat.json_file import one_line, read_json_object
+from tinychat.models.architectures import read_config
+
+OLLAMA, LM_STUDIO, HUB_CACHE = "Ollama", "LM Studio", "the hub's cache"
+# Where Ollama runs as a service of the system, it has a home of its own.
+_OLLAMA_FOLDERS = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")
+_LM_STUDIO_HOMES = ("~/.lmstudio", "~/.cache/lm-studio")
+_OLLAMA_REGISTRY, _OLLAMA_LIBRARY = "registry.ollama.ai", "library"
+_OLLAMA_MODEL = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
+_LONGEST_POINTER = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model of another program.
+
+    Attributes
+    ----------
+    name : str
+        What a MODEL argument calls it.
+    program : str
+        ``OLLAMA``, ``LM_STUDIO`` or ``HUB_CACHE``.
+    path : Path
+        A GGUF file, or a folder with a checkpoint.
+    """
+
+    name: str
+    program: str
+    path: Path
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is a checkpoint folder."""
+        return self.path.is_dir()
+
+    def bytes(self) -> int:
+        """Return the size of its files, all parts of a split one."""
+        files = self.path.iterdir() if self.is_checkpoint else parts_of(self.path)
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+    def problem(self) -> str:
+        """Return in one line why it cannot be used, as far as its beginning tells; empty if it can."""
+        try:
+            if self.is_checkpoint:
+                read_config(self.path / "config.json")
+            else:
+                # Imported here: it takes NumPy, which is a while.
+                from tinychat.checkpoint.gguf_checkpoint import check_architecture
+                from tinychat.checkpoint.gguf_file import read_beginning
+
+                check_architecture(read_beginning(self.path), self.path)
+        except TinychatError as error:
+            text = re.sub(rf"^{re.escape(str(self.path))}(/config\.json)?:? ", "", str(error))
+            return text.partition(";")[0]
+        return ""
+
+
+def found_models(environment: Mapping[str, str] = os.environ) -> Iterator[FoundModel]:
+    """Yield what other programs keep, in the order in which names are looked up.
+
+    Ollama is looked for at $OLLAMA_MODELS, the hub's cache at $HF_HUB_CACHE or $HF_HOME. What cannot be read is left
+    out.
+    """
+    names: set[str] = set()
+    for search in (_in_ollama, _in_lm_studio, _in_hub_cache):
+        for model in search(environment):
+            if model.name not in names:
+                names.add(model.name)
+                yield model
+
+
+def find_model(name: str, environment: Mapping[str, str] = os.environ) -> FoundModel | None:
+    """Return the model of this name; one of Ollama's library needs no ``:latest``, one file of a folder no name."""
+    for model in found_models(environment):
+        if name == model.name or (model.program == OLLAMA and f"{name}:latest" == model.name and "/" not in name):
+            return model
+    return None
+
+
+def _in_ollama(environment: Mapping[str, str]) -> Iterator[FoundModel]:
+    for place in [environment["OLLAMA_MODELS"]] if environment.get("OLLAMA_MODELS") else _OLLAMA_FOLDERS:
+        root = Path(os.path.expanduser(place))
+        for manifest in _files(root / "manifests", "*/*/*/*"):
+            blob = _ollama_blob(root, manifest)
+            if blob is not None:
+                host, space, *model = manifest.relative_to(root / "manifests").parts
+                short = host == _OLLAMA_REGISTRY
+                where = [] if short and space == _OLLAMA_LIBRARY else [space] if short else [host, space]
+                yield FoundModel("/".join([*where, ":".join(model)]), OLLAMA, blob)
+
+
+def _ollama_blob(root: Path, manifest: Path) -> Path | None:
+    """Return the GGUF file that a manifest names, if it is there."""
+    try:
+        layers = read_json_object(manifest).get("layers")
+    except CheckpointError:
+        return None
+    for layer in layers if isinstance(layers, list) else ():
+        if isinstance(layer, dict) and layer.get("mediaType") == _OLLAMA_MODEL:
+            digest = _DIGEST.fullmatch(str(layer.get("digest")))
+            blob = root / "blobs" / f"sha256-{digest[1]}" if digest else None
+            return blob if blob is not None and blob.is_file() else None
+    return None
+
+
+def _in_lm_studio(_environment: Mapping[str, str]) -> Iterator[FoundModel]:
+    for home in map(os.path.expanduser, _LM_STUDIO_HOMES):
+        for folder in _files(_lm_studio_models(Path(home)), "*/*"):
+            if folder.is_dir():
+                yield from _in_folder(f"{folder.parent.name}/{folder.name}", LM_STUDIO, folder)
+
+
+def _lm_studio_models(home: Path) -> Path:
+    """Return the folder of models, which the user may have put elsewhere."""
+    try:
+        chosen = read_json_object(home / "settings.json").get("downloadsFolder")
+    except CheckpointError:
+        chosen = None
+    return Path(chosen) if isinstance(chosen, str) and os.path.isabs(chosen) else home / "models"
+
+
+def _in_hub_cache(environment: Mapping[str, str]) -> Iterator[FoundModel]:
+    caches = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
+    root = Path(os.path.expanduser(environment.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
+    for repository in _files(root, "models--*--*"):
+        snapshot = _snapshot(repository)
+        if snapshot is not None:
+            yield from _in_folder(repository.name.removeprefix("models--").replace("--", "/"), HUB_CACHE, snapshot)
+
+
+def _snapshot(repository: Path) -> Path | None:
+    """Return the folder of a cached repository's main branch, else of its newest commit."""
+    try:
+        commit = read_small(repository / "refs" / "main", _LONGEST_POINTER).decode("ascii", "replace").strip()
+        if _COMMIT.fullmatch(commit) and (repository / "snapshots" / commit).is_dir():
+            return repository / "snapshots" / commit
+    except OSError:
+        pass
+    snapshots = [path for path in _files(repository / "snapshots", "*") if path.is_dir()]
+    return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _in_folder(name: str, program: str, folder: Path) -> Iterator[FoundModel]:
+    """Yield the checkpoint of a folder, or each of its GGUF files."""
+    if (folder / "config.json").is_file() and _is_whole_checkpoint(folder):
+        yield FoundModel(name, program, folder)
+        return
+    files = first_parts(_files(folder, f"*{ENDING}"))
+    for file in files:
+        yield FoundModel(name if len(files) == 1 else f"{name}/{file.name}", program, file)
+
+
+def _is_whole_checkpoint(folder: Path) -> bool:
+    """Return whether a folder has a language model's weights, all of them: downloads may have been interrupted."""
+    try:
+        architectures = read_json_object(folder / "config.json").get("architectures")
+        if not isinstance(architectures, list) or not str(architectures[:1]).rstrip("']").endswith(_LANGUAGE_MODELS):
+            return False
+        for whole in ("model.safetensors", "pytorch_model.bin"):
+            if (folder / whole).is_file():
+                return True
+            if (folder / f"{whole}.index.json").is_file():
+                shards = read_json_object(folder / f"{whole}.index.json").get("weight_map")
+                return isinstance(shards, dict) and all((folder / str(name)).is_file() for name in {*shards.values()})
+    except (CheckpointError, TypeError, ValueError, OSError):
+        pass
+    return False
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches in a folder, in order; names that a terminal could not show are left out."""
+    try:
+        return sorted(path for path in folder.glob(pattern) if one_line(path.name, 300) == path.name)
+    except OSError:
+        return []
