@@ -1,8 +1,8 @@
 """Write tests/goldens: what transformers computes for every variant of tests/families.py.
 
 Run it after a change of the variants, where torch and transformers are installed:
-``.venv/bin/python scripts/make_goldens.py``. Weights are not stored: readers draw them from the seed again,
-and the fingerprint tells whether they are the same.
+``.venv/bin/python scripts/make_goldens.py``, with the names of variants for those alone. Weights are not stored:
+readers draw them from the seed again, and the fingerprint tells whether they are the same.
 """
 
 import sys
@@ -20,7 +20,8 @@ import transformers_models  # noqa: E402
 def main():
     folder = REPO / "tests" / "goldens"
     folder.mkdir(exist_ok=True)
-    for variant in families.VARIANTS:
+    names = sys.argv[1:] or families.BY_NAME
+    for variant in map(families.BY_NAME.get, names):
         model = transformers_models.build(variant)
         ids = families.make_ids(variant)
         greedy = transformers_models.greedy(model, ids[: families.SHORT], families.NEW_TOKENS)

@@ -13,6 +13,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from tinychat.conversion.convert import expected_shapes
+from tinychat.models.architectures import linears, norms, parse_config
+
 SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
@@ -75,12 +78,13 @@ def longrope(pairs, **others):
 
 @dataclass(frozen=True)
 class Variant:
-    """One checkpoint: its name, ``config.json``, and how the weights are stored."""
+    """One checkpoint: its name, ``config.json``, how the weights are stored, and what transformers takes instead."""
 
     name: str
     config: dict
     dtype: str = "float32"
     files: str = "safetensors"  # safetensors | safetensors-sharded | bin | bin-sharded
+    theirs: dict | None = None
 
     @property
     def seed(self):
@@ -202,13 +206,21 @@ VARIANTS = [
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
+LISTED = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3")
+
+
 def make_ids(variant):
     """Return the LONG token ids of a variant; the short prompt is their beginning."""
     return np.random.RandomState(variant.seed).randint(variant.config["vocab_size"], size=LONG).tolist()
 
 
 def weight_shapes(config):
-    """Return the shape of every tensor by its name in a Hugging Face checkpoint, biases included."""
+    """Return the shape of every tensor by its name in a Hugging Face checkpoint, biases included.
+
+    Of most families as conversion expects them: transformers, which loads them for the goldens, checks that.
+    """
+    if config["model_type"] not in LISTED:
+        return dict(expected_shapes(parse_config(config, "variant")))
     hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads", heads)
@@ -254,20 +266,28 @@ def make_weights(variant):
     # between platforms; the goldens rest on both.
     random = np.random.RandomState(variant.seed + 1)
     weights = {}
+    config = parse_config(variant.config, variant.name)
+    sources = {part.format(i): linear.name for linear in linears(config) for part in linear.sources for i in range(9)}
+    offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(9)}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)
-        values = 1 + 0.5 * values if "norm" in name else np.sqrt(3) * _deviation(variant, name, shape) * values
+        holder, _, part = name.rpartition(".")
+        if holder in offsets and part == "weight":
+            values = 1 - offsets[holder] + 0.5 * values
+        else:
+            values = np.sqrt(3) * _deviation(config, sources.get(holder), name, shape) * values
         weights[name] = values.astype(np.float32).astype(DTYPES[variant.dtype])
     return weights
 
 
-def _deviation(variant, name, shape):
+def _deviation(config, linear, name, shape):
     if name.endswith(".bias"):
         return 0.3
-    if "embed_tokens" in name:
-        return 0.1 if variant.config.get("tie_word_embeddings") else 0.5
+    if linear == "embed_tokens":
+        return (0.1 if config.tie_word_embeddings else 0.5) / config.embedding_multiplier
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
-    return (1.4 if makes_scores else 1.0) / np.sqrt(shape[1])
+    size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in ("o_proj", "down_proj") else 1)
+    return (1.4 if makes_scores else 1.0) / size
 
 
 def fingerprint(variant, weights):

@@ -1,13 +1,15 @@
 """The slow, obvious float64 version of every operation and of the whole decoder.
 
-Written from the formulas with numpy alone; never imports ``tinychat.kernels``. The letters of shapes: T query
-tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features, K in features.
-A ``config`` is anything with the attributes of ``tinychat.models.config.ModelConfig``.
+Written from the formulas with numpy alone; of tinychat it knows what a checkpoint calls its parts, and nothing else.
+The letters of shapes: T query tokens, S keys (past + T), H query heads, G key/value heads, d head_dim, N out features,
+K in features. A ``config`` is a ``tinychat.models.config.ModelConfig``.
 """
 
 import math
 
 import numpy as np
+
+from tinychat.models.architectures import linears, norms
 
 ROWS = 16  # output rows that share one block of the packed layouts
 
@@ -24,11 +26,44 @@ def rms_norm(x, weight, eps):
     return np.asarray(weight, np.float64) * (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps))
 
 
+def layer_norm(x, weight, bias, eps):
+    """Return ``weight * (x - mean(x)) / sqrt(var(x) + eps) + bias`` over the last axis."""
+    x = np.asarray(x, np.float64)
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    scale = 1 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    return np.asarray(weight, np.float64) * centred * scale + np.asarray(bias, np.float64)
+
+
 def silu(x):
     """Return ``x * sigmoid(x)``, written so that no large exponent overflows."""
     x = np.asarray(x, np.float64)
     small = np.exp(-np.abs(x))
     return x * np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+def gelu(x):
+    """Return ``x / 2 * (1 + erf(x / sqrt(2)))``."""
+    x = np.asarray(x, np.float64)
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def gelu_tanh(x):
+    """Return the approximation ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``."""
+    x = np.asarray(x, np.float64)
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def relu(x):
+    """Return ``max(x, 0)``."""
+    return np.maximum(np.asarray(x, np.float64), 0)
+
+
+ACTIVATIONS = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": lambda x: relu(x) ** 2}
+
+
+def soft_cap(x, cap):
+    """Return ``cap * tanh(x / cap)``, or `x` where there is no cap."""
+    return x if cap is None else cap * np.tanh(x / cap)
 
 
 def swiglu(gate, up):
@@ -52,7 +87,7 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0):
+def attention(q, k, v, window=0, scale=None, cap=None):
     """Causal grouped-query attention of the last T of S positions.
 
     Parameters
@@ -62,6 +97,10 @@ def attention(q, k, v, window=0):
         Query head h reads key/value head ``h // (H // G)``. Query t stands at position ``S - T + t``.
     window : int
         How many positions a query sees, its own included; 0 for all.
+    scale : float, optional
+        What scores are multiplied by; ``1 / sqrt(d)`` when omitted.
+    cap : float, optional
+        What scores are brought below, softly.
 
     Returns
     -------
@@ -76,7 +115,8 @@ def attention(q, k, v, window=0):
         start = max(0, stop - window) if window else 0
         for h in range(q.shape[1]):
             g = h // heads_per_kv_head
-            scores = k[start:stop, g] @ q[t, h] / math.sqrt(q.shape[2])
+            scores = k[start:stop, g] @ q[t, h] * (q.shape[2] ** -0.5 if scale is None else scale)
+            scores = soft_cap(scores, cap)
             out[t, h] = softmax(scores) @ v[start:stop, g]
     return out
 
@@ -271,6 +311,41 @@ _FREQUENCIES = {
 }
 
 
+class Weights:
+    """The tensors of a checkpoint by the model's own parts, float64: fused, reordered, scaled, shifted as those say."""
+
+    def __init__(self, config, tensors):
+        self.config, self.tensors = config, tensors
+        self.linears = {linear.name: linear for linear in linears(config)}
+        self.norms = {norm.name: norm for norm in norms(config)}
+
+    def stacked(self, linear, layer, part):
+        """Return weights or biases of all sources of a linear, one above the other."""
+        found = []
+        for i, source in enumerate(linear.sources):
+            rows = np.asarray(self.tensors[f"{source.format(layer)}.{part}"], np.float64)
+            found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
+        return linear.scale * np.concatenate(found)
+
+    def apply(self, name, layer, x):
+        """Return what a linear makes of ``x [T, K]``."""
+        part = self.linears[name]
+        bias = self.stacked(part, layer, "bias") if part.bias else None
+        return linear(x, self.stacked(part, layer, "weight"), bias)
+
+    def norm(self, name, layer, x):
+        """Return what a norm makes of the last axis; `x` where there is no such norm."""
+        if name not in self.norms:
+            return np.asarray(x, np.float64)
+        norm, eps = self.norms[name], self.config.rms_norm_eps
+        source = norm.source.format(layer)
+        gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
+        if not self.config.layer_norm:
+            return rms_norm(x, gain, eps)
+        bias = norm.scale * np.asarray(self.tensors[f"{source}.bias"], np.float64) if norm.bias else 0.0
+        return layer_norm(x, gain, bias, eps)
+
+
 def decoder_logits(config, weights, ids):
     """Run the whole decoder over ``ids`` from an empty context.
 
@@ -278,51 +353,57 @@ def decoder_logits(config, weights, ids):
     ----------
     config : ModelConfig
     weights : dict of str to array
-        By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...). Projections may be
-        fused: ``qkv_proj``, ``gate_up_proj``.
+        By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...).
     ids : sequence of int, length T
 
     Returns
     -------
     float64 [T, vocab_size]
     """
-    x = np.asarray(weights["model.embed_tokens.weight"])[np.asarray(ids)].astype(np.float64)
-    angles, attention_factor = rope_angles(config, np.arange(len(ids)), len(ids))
+    parts = Weights(config, weights)
+    embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
+    x = config.embedding_multiplier * embedding[np.asarray(ids)]
     for layer in range(config.num_hidden_layers):
-        name = f"model.layers.{layer}."
-        normed = rms_norm(x, weights[name + "input_layernorm.weight"], config.rms_norm_eps)
-        x = x + _attention_block(config, weights, name + "self_attn.", layer, normed, angles, attention_factor)
-        normed = rms_norm(x, weights[name + "post_attention_layernorm.weight"], config.rms_norm_eps)
-        x = x + _mlp_block(config, weights, name + "mlp.", normed)
-    x = rms_norm(x, weights["model.norm.weight"], config.rms_norm_eps)
-    return linear(x, weights["model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"])
+        before = x
+        x = x + _attention_block(config, parts, layer, x)
+        x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
+    logits = parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, parts.norm("norm", 0, x))
+    return soft_cap(logits, config.logits_softcap)
 
 
-def _project(weights, name, x, has_bias):
-    return linear(x, weights[name + ".weight"], weights[name + ".bias"] if has_bias else None)
-
-
-def _attention_block(config, weights, name, layer, x, angles, attention_factor):
-    d = config.head_dim
-    H, G = config.num_attention_heads, config.num_key_value_heads
-    if name + "qkv_proj.weight" in weights:
-        qkv = _project(weights, name + "qkv_proj", x, config.qkv_bias)
-        q, k, v = np.split(qkv, [H * d, (H + G) * d], axis=1)
-    else:
-        q, k, v = (_project(weights, name + p, x, config.qkv_bias) for p in ("q_proj", "k_proj", "v_proj"))
+def _attention_block(config, parts, layer, x):
+    d, H, G = config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    qkv = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
+    q, k, v = np.split(qkv, [H * d, (H + G) * d], axis=1)
+    if config.qk_norm == "width":
+        q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
-    if config.qk_norm:
-        q = rms_norm(q, weights[name + "q_norm.weight"], config.rms_norm_eps)
-        k = rms_norm(k, weights[name + "k_norm.weight"], config.rms_norm_eps)
+    if config.qk_norm == "head":
+        q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     if config.rotary_dims[layer]:
-        q, k = (rope(a, angles, attention_factor) for a in (q, k))
-    mixed = attention(q, k, v, config.sliding_windows[layer])
-    return _project(weights, name + "o_proj", mixed.reshape(len(x), -1), config.o_bias)
+        angles, factor = layer_angles(config, layer, len(x))
+        q, k = (rope(a, angles, factor) for a in (q, k))
+    if config.temperature_beta:
+        steps = np.floor(np.arange(len(x)) / config.temperature_length)
+        q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]
+    mixed = attention(q, k, v, config.sliding_windows[layer], config.attention_scale, config.attention_softcap)
+    return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed.reshape(len(x), -1)))
 
 
-def _mlp_block(config, weights, name, x):
-    if name + "gate_up_proj.weight" in weights:
-        gate, up = np.split(_project(weights, name + "gate_up_proj", x, config.mlp_bias), 2, axis=1)
+def layer_angles(config, layer, T):
+    """Return the rotation angles of positions 0 to T - 1 in a layer, and the factor on cosine and sine."""
+    if config.sliding_rope_theta is not None and config.sliding_windows[layer]:
+        frequencies = _plain_frequencies(config.sliding_rope_theta, config.rotary_dim)
+        return np.arange(T, dtype=np.float64)[:, None] * frequencies, 1.0
+    return rope_angles(config, np.arange(T), T)
+
+
+def _mlp_block(config, parts, layer, x):
+    x = parts.norm("post_attention_layernorm", layer, x)
+    activation = ACTIVATIONS[config.hidden_act]
+    if config.gated:
+        gate, up = np.split(parts.apply("gate_up_proj", layer, x), 2, axis=1)
+        inner = activation(gate) * up
     else:
-        gate, up = (_project(weights, name + p, x, config.mlp_bias) for p in ("gate_proj", "up_proj"))
-    return _project(weights, name + "down_proj", swiglu(gate, up), config.mlp_bias)
+        inner = activation(parts.apply("up_proj", layer, x))
+    return parts.norm("post_mlp_layernorm", layer, parts.apply("down_proj", layer, inner))

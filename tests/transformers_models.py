@@ -1,6 +1,7 @@
 """The variants of families.py as transformers builds, runs and saves them (tests marked ``live`` only)."""
 
 import copy
+import json
 import logging
 
 import families
@@ -16,7 +17,7 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 def build(variant):
     """Return the variant as a transformers model in float32, holding the weights of ``make_weights``."""
     # transformers edits nested dicts in place, and variants share theirs.
-    config = transformers.AutoConfig.for_model(**copy.deepcopy(variant.config))
+    config = transformers.AutoConfig.for_model(**copy.deepcopy(variant.theirs or variant.config))
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     weights = families.make_weights(variant)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
@@ -45,6 +46,8 @@ def save_checkpoint(variant, model, folder):
     stored = model.to(getattr(torch, variant.dtype))
     if variant.files.startswith("safetensors"):
         stored.save_pretrained(folder, max_shard_size="100KB" if variant.files.endswith("sharded") else "1GB")
+        if variant.theirs:
+            (folder / "config.json").write_text(json.dumps(variant.config))
     else:
         stored.config.save_pretrained(folder)
         _save_bin(stored, folder, sharded=variant.files.endswith("sharded"))

@@ -18,7 +18,7 @@ KERNELS = {
     "quantize attention",
     "o_proj",
     "gate_up_proj",
-    "swiglu and quantize",
+    "activation and quantize",
     "down_proj",
     "lm_head",
 }

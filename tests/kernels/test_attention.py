@@ -8,9 +8,11 @@ from kernels.cache_inputs import HALF_ULP, KVS, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.forward import Sizes
+from tinychat.kernels.activations import Capped, Uncapped
 from tinychat.kernels.attention import ITEM_ROWS, attend, new_scratch
 
 NO_WINDOW = 2**31
+UNCAPPED = Uncapped()
 LOG2_E = np.log2(np.e)
 LANES = 16
 
@@ -24,7 +26,7 @@ def allocate(kv, G, group, d, context, threads):
     return scratch
 
 
-def run(kv, q, cache, start, window=NO_WINDOW, threads=1):
+def run(kv, q, cache, start, window=NO_WINDOW, threads=1, cap=UNCAPPED):
     """Run the kernel for queries [T, H, d] at positions from `start` on; return [T, H, d]."""
     T, H, d = q.shape
     G, context = cache.keys.shape[0], cache.keys.shape[1] * LANES
@@ -33,7 +35,7 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1):
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
     scratch = allocate(kv, G, H // G, d, context, threads)
     sizes, positions = Sizes(0, H, d, 0, 0, EPS), np.arange(start, start + T)
-    on_threads(attend, threads, T, positions, qkv, sizes, window, cache, scratch, out)
+    on_threads(attend, threads, T, positions, qkv, sizes, window, cap, cache, scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()
     return out[:T, : H * d].reshape(T, H, d)
@@ -90,6 +92,17 @@ def test_heads_of_all_shapes(kv, d, heads, place, rng):
     (H, G), (start, T) = heads, place
     q, *buffers = draw(rng, start + T, T, H, G, d, kv)
     check(kv, q, *buffers)
+
+
+@pytest.mark.parametrize(("start", "T"), [(9, 1), (600, 1), (60, 17)])
+def test_scores_are_capped(start, T, rng):
+    cap = 1.5
+    q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, "f32", spread=3.0)
+    got = run("f32", q, cache, start, cap=Capped(np.float32(cap * LOG2_E)))
+    expected = reference.attention(q, k, v, cap=cap)
+    assert np.abs(expected - reference.attention(q, k, v)).max() > 0.1
+    # Each score is off by some ulp of the cap.
+    assert_within(got, expected, tolerance("f32", q.astype(np.float64), k, v, NO_WINDOW) + 8 * cap * EPS)
 
 
 @kvs

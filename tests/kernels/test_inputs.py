@@ -16,8 +16,10 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.engine.forward import Sizes
+from tinychat.kernels.activations import Silu
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import quantize_gated, quantize_normed, quantize_plain
+from tinychat.kernels.norms import RmsNorm
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -95,7 +97,7 @@ def test_plain_rows(method, T, size, K, group_size, rng):
 def test_normed_rows(method, T, size, K, group_size, rng):
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
     gain = padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0]
-    x = write(quantize_normed, method, T, K, group_size, hidden, gain, sizes_of(size))
+    x = write(quantize_normed, method, T, K, group_size, hidden, RmsNorm(gain), sizes_of(size))
     expected = np.zeros((T, K))
     expected[:, :size] = reference.rms_norm(hidden[:, :size], gain[:size], float(NORM_EPS))
     assert_activations(method, x, expected, T, K, group_size, relative=(size / 32 + 8) * EPS)
@@ -107,7 +109,9 @@ def test_normed_rows(method, T, size, K, group_size, rng):
 def test_swiglu_rows(method, T, size, K, group_size, rng):
     gate, up = rng.standard_normal((2, T, size)).astype(np.float32) * 4
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
-    x = write(quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), sizes_of(size))
+    x = write(
+        quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), Silu(), sizes_of(size)
+    )
     expected = np.zeros((T, K))
     expected[:, :size] = reference.swiglu(gate, up)
     # exp2's argument carries a rounding of |gate|; every other step one of the result.
@@ -119,7 +123,7 @@ def test_swiglu_rows(method, T, size, K, group_size, rng):
 def test_swiglu_survives_extreme_gates(method):
     gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
     gate_up = np.concatenate([gate, np.full(16, 0.5, np.float32), np.zeros(16, np.float32)])[None]
-    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, sizes_of(16))
+    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, Silu(), sizes_of(16))
     expected = reference.swiglu(gate[None], np.float64(0.5))
     # The exponential stops at 2**127: a gate of -1e30 leaves 1e30 / 2**127.
     assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
@@ -173,8 +177,8 @@ def test_threads_share_tokens_and_groups(method, T, rng):
     gain, gate_up = np.ones(192, np.float32), rng.standard_normal((T, 400)).astype(np.float32)
     for writer, arguments in [
         (quantize_plain, (hidden,)),
-        (quantize_normed, (hidden, gain, sizes_of(192))),
-        (quantize_gated, (gate_up, sizes_of(192))),
+        (quantize_normed, (hidden, RmsNorm(gain), sizes_of(192))),
+        (quantize_gated, (gate_up, Silu(), sizes_of(192))),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
         for a, b, c in zip(one, two, five):
@@ -184,9 +188,10 @@ def test_threads_share_tokens_and_groups(method, T, rng):
 @methods
 def test_one_token_is_written_as_among_many(method, rng):
     hidden = rng.standard_normal((17, 192)).astype(np.float32)
-    many = write(quantize_normed, method, 17, 192, 32, hidden, np.ones(192, np.float32), sizes_of(192))
+    norm = RmsNorm(np.ones(192, np.float32))
+    many = write(quantize_normed, method, 17, 192, 32, hidden, norm, sizes_of(192))
     for t in (0, 6, 16):
-        one = write(quantize_normed, method, 1, 192, 32, hidden[t : t + 1], np.ones(192, np.float32), sizes_of(192))
+        one = write(quantize_normed, method, 1, 192, 32, hidden[t : t + 1], norm, sizes_of(192))
         for alone, among in zip(contents(method, one, 1), contents(method, many, 17)):
             assert alone[0].tobytes() == among[t].tobytes()
 

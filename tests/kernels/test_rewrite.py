@@ -31,8 +31,10 @@ def moved(cache, d, sources, context, back_kv, threads=1, rotary_dims=None):
     back = stack([empty_cache(back_kv, G, context, d)] * L)
     angles = (np.arange(len(sources)) - sources)[:, None] * frequencies(d)
     turns = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    # The first set of angles is no layer's.
+    turns, sets = np.stack([np.full_like(turns, np.nan), turns]), np.ones(L, np.int64)
     rotary_dims = np.array([d] * L if rotary_dims is None else rotary_dims)
-    in_shares(rewrite, threads, cache, back, sources, turns, rotary_dims, np.empty((threads, d), np.float32))
+    in_shares(rewrite, threads, cache, back, sources, turns, sets, rotary_dims, np.empty((threads, d), np.float32))
     return back
 
 

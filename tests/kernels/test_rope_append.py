@@ -12,6 +12,7 @@ from tinychat.engine.forward import Sizes
 from tinychat.kernels.rope import rope_append
 
 NORM_EPS = np.float32(1e-6)
+LOG2_E = np.log2(np.e)
 NO_GAIN = np.zeros(0, np.float32)
 HEADS = [(4, 4, 8), (4, 2, 24), (9, 3, 64), (8, 1, 80), (2, 1, 128), (2, 2, 6)]
 ROTARY_DIMS = [(24, 12), (64, 16), (64, 0), (96, 72), (128, 32), (6, 2)]
@@ -24,6 +25,7 @@ class Angles(NamedTuple):
 
     positions: np.ndarray
     cos_sin: np.ndarray
+    query_factors: np.ndarray
 
 
 def angles_of(start, T, d):
@@ -40,9 +42,12 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1, rota
     work = np.concatenate([qkv, np.full((T, 16), UNTOUCHED)], axis=1)
     cache = empty_cache(kv, G, start + T + 40, d)
     rotary_dim = d if rotary_dim is None else rotary_dim
-    job = Angles(np.arange(start, start + T), table(angles_of(start, T, rotary_dim)))
+    # The second set of angles is that of this layer.
+    turned = table(angles_of(start, T, rotary_dim))
+    factors = np.full(T, LOG2_E / np.sqrt(d), np.float32)
+    job = Angles(np.arange(start, start + T), np.stack([np.full_like(turned, np.nan), turned]), factors)
     sizes = Sizes(0, H, d, 0, 0, NORM_EPS)
-    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, rotary_dim, sizes, cache)
+    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, 1, rotary_dim, sizes, cache)
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache

@@ -50,12 +50,12 @@ def test_biases_and_norms_of_each_family():
         for c in [parse(name, attention_bias=True, mlp_bias=True)]
     }
     assert found == {
-        "LlamaForCausalLM": (True, True, True, False),
-        "MistralForCausalLM": (False, False, False, False),
-        "Qwen2ForCausalLM": (True, False, False, False),
-        "Qwen3ForCausalLM": (True, True, False, True),
-        "Phi3ForCausalLM": (False, False, False, False),
-        "SmolLM3ForCausalLM": (True, True, True, False),
+        "LlamaForCausalLM": (True, True, True, None),
+        "MistralForCausalLM": (False, False, False, None),
+        "Qwen2ForCausalLM": (True, False, False, None),
+        "Qwen3ForCausalLM": (True, True, False, "head"),
+        "Phi3ForCausalLM": (False, False, False, None),
+        "SmolLM3ForCausalLM": (True, True, True, None),
     }
 
 
@@ -106,7 +106,7 @@ def test_plain_rope_in_a_scaling_section():
         ({"architectures": ["GemmaForCausalLM"]}, ["GemmaForCausalLM", *FAMILIES]),
         ({"architectures": None, "model_type": "gpt2"}, ["gpt2", "LlamaForCausalLM"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
-        ({"hidden_act": "gelu"}, ["gelu", "silu"]),
+        ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
         ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "unquantized"]),
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, ["mrope", "longrope"]),
         ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinychat.engine.forward import GatedMlp, ParallelMlp
 from tinychat.errors import SettingError
+from tinychat.kernels.norms import NoNorm
 
 if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
@@ -105,18 +107,38 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         # Of what reads activations, each number's four bytes; the sums of squares count, and scale and gain.
         return Stage("norms and quantize", (tokens + 1) * D * 4, tokens * D * 3)
 
+    def add(name: str, weight: Any, columns: int, norm: Any) -> Iterator[Stage]:
+        yield product(name, weight, L, D, columns)
+        if not isinstance(norm, NoNorm):
+            yield Stage("norms after", T * D * 12, T * D * 4)
+
+    parallel = isinstance(p.layers.mlp, ParallelMlp)
+    mlp = p.layers.mlp.mlp if parallel else p.layers.mlp
+    first = "gate_up_proj" if isinstance(mlp, GatedMlp) else "up_proj"
+    first_rows = 2 * F if isinstance(mlp, GatedMlp) else F
+
+    def begin_mlp() -> Iterator[Stage]:
+        yield normed()
+        yield product(first, getattr(mlp, first), L, first_rows, D)
+
     yield Stage("embedding", T * (bytes_of(p.embed_tokens) // config.vocab_size))
     for window in p.layers.window.tolist():
         seen = sum(min(start + t + 1, window) for t in range(T))
         yield normed()
         yield product("qkv_proj", p.layers.qkv_proj, L, H * d + 2 * keys, D)
+        if parallel:
+            yield from begin_mlp()
+        if config.qk_norm == "width":
+            yield Stage("norms of queries and keys", T * (H * d + keys) * 8, T * (H * d + keys) * 3)
         yield Stage("rope and append", T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
         yield Stage("attention", (start + T) * sequence.cache.bytes_per_position // L, 2 * seen * H * d)
         yield Stage("quantize attention", T * H * d * 4, T * H * d)
-        yield product("o_proj", p.layers.o_proj, L, D, H * d)
-        yield normed()
-        yield product("gate_up_proj", p.layers.gate_up_proj, L, 2 * F, D)
-        yield Stage("swiglu and quantize", T * 2 * F * 4, T * F * 3)
-        yield product("down_proj", p.layers.down_proj, L, D, F)
+        yield from add("o_proj", p.layers.o_proj, H * d, p.layers.post_self_attn_layernorm)
+        if not parallel:
+            yield from begin_mlp()
+        yield Stage("activation and quantize", T * first_rows * 4, T * F * 3)
+        yield from add("down_proj", mlp.down_proj, F, mlp.post_mlp_layernorm)
     yield normed(1)
     yield product("lm_head", p.lm_head, 1, config.vocab_size, D, 1)
+    if config.logits_softcap is not None:
+        yield Stage("soft cap", config.vocab_size * 4, config.vocab_size * 4)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in, open_gguf_tensors
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
@@ -54,7 +55,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
     if _has_weights(folder) or not is_gguf(folder):
-        return Checkpoint(folder, config, open_tensors(folder))
+        return Checkpoint(folder, config, adjusted(open_tensors(folder), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 
 

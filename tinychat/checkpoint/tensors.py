@@ -45,12 +45,12 @@ class Tensors:
     """
 
     def __init__(self, folder: Path, files: dict[str, TensorFile]) -> None:
-        self._folder = folder
-        self._files = files
+        self.folder = folder
+        self.files = files
 
     def names(self) -> frozenset[str]:
         """Return the names of all tensors."""
-        return frozenset(self._files)
+        return frozenset(self.files)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without touching its data.
@@ -87,9 +87,9 @@ class Tensors:
 
     def _file(self, name: str) -> TensorFile:
         try:
-            return self._files[name]
+            return self.files[name]
         except KeyError:
-            raise CheckpointError(f"{self._folder} has no tensor {one_line(name)!r}") from None
+            raise CheckpointError(f"{self.folder} has no tensor {one_line(name)!r}") from None
 
 
 def open_tensors(folder: Path) -> Tensors:

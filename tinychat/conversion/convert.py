@@ -23,6 +23,7 @@ from tinychat.conversion.smoothing import smoothed
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms
+from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.tensors import Norm
@@ -243,10 +244,10 @@ def write_weights(
             if progress:
                 progress(done, total)
         for norm in norms(checkpoint.config):
-            data = read_norm(checkpoint, norm, quantization)
-            stream.seek(offsets[norm.name])
-            stream.write(data.data)
-            done += data.nbytes
+            for name, data in read_norm(checkpoint, norm, quantization).items():
+                stream.seek(offsets[name])
+                stream.write(data.data)
+                done += data.nbytes
         if progress:
             progress(done, total)
     return errors
@@ -279,7 +280,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     CheckpointError
         Naming the first tensor that is missing or has another shape.
     """
-    for name, shape in expected_tensors(checkpoint):
+    for name, shape in expected_shapes(checkpoint.config):
         if name not in checkpoint.tensors.names():
             raise CheckpointError(
                 f"{checkpoint.path} has no tensor {name}: the checkpoint is incomplete, download it again"
@@ -292,21 +293,23 @@ def check_tensors(checkpoint: Checkpoint) -> None:
             )
 
 
-def expected_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield name and shape of each tensor that the configuration asks for."""
-    for linear in linears(checkpoint.config):
+def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of each tensor that a checkpoint of this configuration has."""
+    for linear in linears(config):
         for layer in range(linear.layers or 1):
             for part, rows in zip(linear.sources, linear.rows):
                 yield f"{part.format(layer)}.weight", (rows, linear.columns)
                 if linear.bias:
                     yield f"{part.format(layer)}.bias", (rows,)
-    for norm in norms(checkpoint.config):
+    for norm in norms(config):
         for layer in range(norm.layers or 1):
             yield f"{norm.source.format(layer)}.weight", (norm.size,)
+            if norm.bias:
+                yield f"{norm.source.format(layer)}.bias", (norm.size,)
 
 
-def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> NDArray[np.float32]:
-    """Return the gains of all norms of one kind, float32 [layers, size padded with zeros].
+def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> dict[str, NDArray[np.float32]]:
+    """Return gains of the norms of one kind, and biases, by the names of `tensor_specs`: float32 [layers, padded size].
 
     Raises
     ------
@@ -314,9 +317,11 @@ def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) ->
         If one is not finite.
     """
     size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
-    gains = np.zeros((norm.layers or 1, size), np.float32)
-    for layer, row in enumerate(gains):
-        name = f"{norm.source.format(layer)}.weight"
-        row[: norm.size] = checkpoint.tensors.read(name).astype(np.float32)
-        check_finite(row, name)
-    return gains
+    found = {}
+    for stored, suffix in ((norm.name, "weight"), (f"{norm.name}.bias", "bias"))[: 1 + norm.bias]:
+        found[stored] = rows = np.zeros((norm.layers or 1, size), np.float32)
+        for layer, row in enumerate(rows):
+            name = f"{norm.source.format(layer)}.{suffix}"
+            row[: norm.size] = checkpoint.tensors.read(name).astype(np.float32)
+            check_finite(row, name)
+    return found

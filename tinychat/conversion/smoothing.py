@@ -2,10 +2,10 @@
 
 The columns of a group share one scale, so a large column costs the others bits. Each column of a norm's output is
 divided by a factor, in the norm's gains, and the matching columns of the weights that read it are multiplied by the
-factor. The rows of ``up_proj`` and the columns of ``down_proj`` are treated alike. The factor is the square root of the
-column's root mean square, which shares the difficulty between activations and weights
-(https://arxiv.org/abs/2211.10438, alpha = 0.5). This is for weights of eight bits: four-bit weights lose more by it
-than activations gain.
+factor. The rows of ``up_proj`` and the columns of ``down_proj`` are treated alike. Inputs without a norm or a gate
+before them stay as they are. The factor is the square root of the column's root mean square, which shares the
+difficulty between activations and weights (https://arxiv.org/abs/2211.10438, alpha = 0.5). This is for weights of eight
+bits: four-bit weights lose more by it than activations gain.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,12 @@ ALPHA = 0.5
 # Added to each column's size, as a share of the mean: the texts may not have used the column.
 FLOOR = 0.01
 Factors = dict[str, NDArray[np.float32]]
+# The norm that gives a linear's inputs.
+BEFORE = {
+    "qkv_proj": "input_layernorm",
+    "gate_up_proj": "post_attention_layernorm",
+    "up_proj": "post_attention_layernorm",
+}
 
 
 class ScaledTensors(Tensors):
@@ -37,7 +43,7 @@ class ScaledTensors(Tensors):
     """
 
     def __init__(self, tensors: Tensors, rows: Factors, columns: Factors) -> None:
-        super().__init__(tensors._folder, tensors._files)
+        super().__init__(tensors.folder, tensors.files)
         self._rows, self._columns = rows, columns
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
@@ -81,8 +87,12 @@ def _before(source: Source, name: str, layer: int, factors: NDArray[np.float32])
         # In one tensor with the gate's, they are its last rows.
         factors = np.concatenate([np.ones(rows - len(factors), np.float32), factors])
         return dict.fromkeys((f"{up}.weight", f"{up}.bias") if gate_up.bias else (f"{up}.weight",), factors)
-    norm = {"qkv_proj": "input_layernorm", "gate_up_proj": "post_attention_layernorm"}[name]
-    return {source.norm_weight(norm, layer): factors}
+    return dict.fromkeys(source.norm_tensors(BEFORE[name], layer), factors)
+
+
+def _can_be_evened(source: Source, name: str) -> bool:
+    """Say whether something before a linear can take the factors along: a norm, or the half of an MLP that is gated."""
+    return source.config.gated if name == "down_proj" else name in BEFORE and source.has_norm(BEFORE[name])
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:
@@ -93,7 +103,7 @@ def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, 
         run = source.linear(layer)
 
         def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
-            if name != "o_proj":
+            if _can_be_evened(source, name):
                 size = np.sqrt(np.square(inputs).mean(axis=0))
                 mean = size.mean()
                 if np.isfinite(mean) and mean > 0:

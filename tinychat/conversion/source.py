@@ -17,7 +17,7 @@ from tinychat.conversion.cores import on_each
 from tinychat.conversion.pack import check_finite
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
-from tinychat.models.rope import rope_tables
+from tinychat.models.rope import rope_tables, sliding_rope, temperatures
 from tinychat.models.tensors import Linear as LinearLayout
 
 Floats = NDArray[np.float32]
@@ -27,8 +27,8 @@ None; returns the outputs [T, N], bias included."""
 
 # Rows of the embedding or the output matrix that are widened to float32 at a time.
 SLAB_ROWS = 8192
-# Tokens whose gates are computed at a time: their intermediate results stay in the processor's cache.
-GATED_ROWS = 64
+# Tokens whose activations are computed at a time: their intermediate results stay in the processor's cache.
+ACTIVATED_ROWS = 64
 
 
 class Source:
@@ -94,26 +94,38 @@ class Source:
         parts = [self._tensors.read(f"{source.format(layer)}.bias") for source in linear.sources]
         return np.concatenate([part.astype(np.float32) for part in parts])
 
-    def gain(self, name: str, layer: int = 0) -> Floats | None:
-        """Return a norm's gains, None where the model has no such norm."""
-        if name not in self._norms:
-            return None
-        return self._tensors.read(self.norm_weight(name, layer)).astype(np.float32)
+    def has_norm(self, name: str) -> bool:
+        """Say whether the model has a norm."""
+        return name in self._norms
 
-    def norm_weight(self, name: str, layer: int = 0) -> str:
-        """Return the checkpoint's name of a norm's gains."""
-        return f"{self._norms[name].source.format(layer)}.weight"
+    def normed(self, name: str, layer: int, x: Floats) -> Floats:
+        """Return what a norm makes of the last axis; `x` itself where the model has no such norm."""
+        if name not in self._norms:
+            return x
+        gain, *bias = (self._tensors.read(tensor).astype(np.float32) for tensor in self.norm_tensors(name, layer))
+        eps = np.float32(self.config.rms_norm_eps)
+        if self.config.layer_norm:
+            x = x - x.mean(axis=-1, keepdims=True)
+        scaled = x * (1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps)) * gain
+        return np.asarray(scaled + bias[0] if bias else scaled, np.float32)
+
+    def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
+        """Return the checkpoint's names of a norm's gains and, if it has them, biases."""
+        norm = self._norms[name]
+        return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
     def embed(self, ids: Sequence[int]) -> Floats:
         """Return the embeddings [T, D] of some ids."""
         name = f"{self._linears['embed_tokens'].sources[0]}.weight"
         rows = {i: self._tensors.read(name, i, i + 1).astype(np.float32)[0] for i in sorted(set(ids))}
-        return np.stack([rows[i] for i in ids])
+        return np.stack([rows[i] for i in ids]) * np.float32(self.config.embedding_multiplier)
 
     def outputs(self, inputs: Floats) -> Floats:
-        """Return the output matrix's products [T, V] with normed hidden states."""
+        """Return the logits [T, V] that the output matrix gives for normed hidden states."""
         slabs = [inputs @ rows.T for rows in self.slabs(self.layout("lm_head"), SLAB_ROWS)]
-        return np.concatenate(slabs, axis=1)
+        bias = self.bias("lm_head", 0)
+        logits = np.concatenate(slabs, axis=1)
+        return soft_capped(logits if bias is None else logits + bias, self.config.logits_softcap)
 
 
 # Callers refuse results that are not finite.
@@ -137,48 +149,82 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
     -------
     float32 [T, D]
     """
+
+    def first_of_mlp() -> Floats:
+        x = source.normed("post_attention_layernorm", layer, hidden)
+        return linear("gate_up_proj" if config.gated else "up_proj", x, None)
+
+    def added(name: str, x: Floats, norm: str) -> Floats:
+        if source.has_norm(norm):
+            return hidden + source.normed(norm, layer, linear(name, x, None))
+        return hidden + linear(name, x, hidden)
+
     config = source.config
-    x = normed(hidden, source.gain("input_layernorm", layer), config.rms_norm_eps)
-    qkv = linear("qkv_proj", x, None)
+    qkv = linear("qkv_proj", source.normed("input_layernorm", layer, hidden), None)
+    # An MLP beside attention reads what attention reads.
+    inner = first_of_mlp() if config.parallel else None
     parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
-    hidden = hidden + linear("o_proj", np.concatenate(parts), hidden)
-    x = normed(hidden, source.gain("post_attention_layernorm", layer), config.rms_norm_eps)
-    gate_up = linear("gate_up_proj", x, None)
-    blocks = [gate_up[start : start + GATED_ROWS] for start in range(0, len(gate_up), GATED_ROWS)]
-    return hidden + linear("down_proj", np.concatenate(on_each(gated, blocks)), hidden)
+    hidden = added("o_proj", np.concatenate(parts), "post_self_attn_layernorm")
+    inner = first_of_mlp() if inner is None else inner
+    blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
+    outputs = on_each(functools.partial(activated, config), blocks)
+    return added("down_proj", np.concatenate(outputs), "post_mlp_layernorm")
 
 
 def last_inputs(source: Source, hidden: Floats) -> Floats:
     """Return the inputs of the output matrix: the hidden states behind the last norm."""
-    return normed(hidden, source.gain("norm"), source.config.rms_norm_eps)
+    return source.normed("norm", 0, hidden)
 
 
-def normed(x: Floats, gain: Floats | None, eps: float) -> Floats:
-    """Return ``x / rms(x) * gain`` over the last axis; x itself without a gain."""
-    if gain is None:
-        return x
-    scale = 1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(eps))
-    return np.asarray(x * scale * gain, np.float32)
+def activated(config: ModelConfig, inner: Floats) -> Floats:
+    """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
+    activation = ACTIVATIONS[config.hidden_act]
+    if not config.gated:
+        return np.asarray(activation(inner), np.float32)
+    gate, up = np.split(inner, 2, axis=1)
+    return np.asarray(activation(gate) * up, np.float32)
 
 
-def gated(gate_up: Floats) -> Floats:
-    """Return ``silu(gate) * up`` [T, F] of [T, 2 F]."""
-    gate, up = np.split(gate_up, 2, axis=1)
-    return np.asarray(gate / (1 + np.exp(-gate)) * up, np.float32)
+def _gelu(v: Floats) -> Floats:
+    """Return ``v / 2 * (1 + erf(v / sqrt(2)))``; see `kernels.activations`."""
+    t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(v))
+    factors = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+    tail = functools.reduce(lambda p, factor: (p * t + np.float32(factor)).astype(np.float32), factors, 0 * t) * t
+    return np.asarray(np.maximum(v, 0) - np.abs(v) / 2 * tail * np.exp(-np.square(v) / 2), np.float32)
+
+
+ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "gelu": _gelu,
+    "gelu_tanh": lambda v: v / (1 + np.exp(np.float32(-2 * (2 / np.pi) ** 0.5) * (v + np.float32(0.044715) * v**3))),
+    "relu": lambda v: np.maximum(v, 0),
+    "relu2": lambda v: np.square(np.maximum(v, 0)),
+}
+
+
+def soft_capped(x: Floats, cap: float | None) -> Floats:
+    """Return ``cap * tanh(x / cap)``, or `x` itself where there is no cap."""
+    return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
 def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     """Return attention's outputs [T, H d] for one sequence's queries, keys and values."""
     config = source.config
     T, d, H, G = len(qkv), config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    if config.qk_norm == "width":
+        q, k, v = np.split(qkv, [H * d, (H + G) * d], axis=1)
+        qkv = np.concatenate([source.normed("q_norm", layer, q), source.normed("k_norm", layer, k), v], axis=1)
     heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
-    q = normed(heads[:H], source.gain("q_norm", layer), config.rms_norm_eps)
-    k = normed(heads[H : H + G], source.gain("k_norm", layer), config.rms_norm_eps)
-    table = _angles(config, T)[:, : config.rotary_dims[layer]]
-    q, k, v = _rotated(q, table) * np.float32(d**-0.5), _rotated(k, table), heads[H + G :]
+    q, k, v = heads[:H], heads[H : H + G], heads[H + G :]
+    if config.qk_norm == "head":
+        q, k = source.normed("q_norm", layer, q), source.normed("k_norm", layer, k)
+    table = _angles(sliding_rope(config) if config.angle_sets[layer] else config, T)[:, : config.rotary_dims[layer]]
+    factors = (config.attention_scale * temperatures(config, 0, T)).astype(np.float32)
+    q, k = _rotated(q, table) * factors[:, None], _rotated(k, table)
     mask = _mask(config.sliding_windows[layer], T)
 
     def softmax(scores: Floats) -> Floats:
+        scores[:] = soft_capped(scores, config.attention_softcap)
         scores += mask
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)

@@ -17,7 +17,7 @@ from tinychat.kernels.rewrite import rewrite
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import padded
 from tinychat.models.portable_math import cos_sin
-from tinychat.models.rope import inverse_frequencies
+from tinychat.models.rope import inverse_frequencies, sliding_rope
 
 
 class KVCache:
@@ -123,13 +123,16 @@ class KVCache:
         """Fill position j of `back` with ``sources[j]`` of the front."""
         rows = np.empty((1, self.config.head_dim), np.float32)
         rotary_dims = np.array(self.config.rotary_dims, np.int64)
-        rewrite(0, 1, self.front, back, sources, self._turns(sources), rotary_dims, rows)
+        angle_sets = np.array(self.config.angle_sets, np.int64)
+        rewrite(0, 1, self.front, back, sources, self._turns(sources), angle_sets, rotary_dims, rows)
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return cosines and sines of the angles from each key's old position to its new one."""
-        moves = np.arange(len(sources)) - sources
-        angles = moves[:, None] * inverse_frequencies(self.config, self.angles_of)
-        return np.concatenate(cos_sin(angles), axis=1).astype(np.float32)
+        """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""
+        moves = (np.arange(len(sources)) - sources)[:, None]
+        frequencies = [inverse_frequencies(self.config, self.angles_of)]
+        if max(self.config.angle_sets):
+            frequencies.append(inverse_frequencies(sliding_rope(self.config)))
+        return np.stack([np.concatenate(cos_sin(moves * each), axis=1) for each in frequencies]).astype(np.float32)
 
     def _allocate(self, context_size: int, kv: str) -> CacheBuffers:
         config = self.config

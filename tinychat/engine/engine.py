@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
-from tinychat.engine.forward import Sizes, take_part
-from tinychat.engine.parameters import bind_parameters
+from tinychat.engine.forward import take_part
+from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence
 from tinychat.engine.thread_count import ThreadCount
@@ -20,9 +20,8 @@ from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
 from tinychat.kernels.kv import empty_buffers
 from tinychat.kernels.memory import places_of
-from tinychat.models.config import ModelConfig
 from tinychat.models.folder import ModelFolder
-from tinychat.models.rope import RopeTable, angle_set, rope_tables
+from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
 
 CHUNK_SIZE = 256
 Logits = NDArray[np.float32]
@@ -67,6 +66,8 @@ class Engine:
         self.parameters = bind_parameters(folder)
         self.kv = kv
         self._rope_tables: dict[int, RopeTable] = {}
+        self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
+        self._query_scale = config.attention_scale * LOG2_E
         self._lock = threading.Lock()
         cache = empty_buffers(kv, (0, 0), 0, config.head_dim)
         attention = allocate_attention(config, 0, threads, kv)
@@ -129,7 +130,10 @@ class Engine:
             job.ids[:T] = ids
             job.sequences[:T] = 0
             job.positions[:T] = np.arange(start, start + T)
-            job.cos_sin[:T] = self._cos_sin(start, start + T, sequence_length)
+            job.cos_sin[0, :T] = self._cos_sin(start, start + T, sequence_length)
+            if len(job.cos_sin) > 1:
+                job.cos_sin[1, :T] = self._sliding_cos_sin[start : start + T]
+            job.query_factors[:T] = self._query_scale * temperatures(self.config, start, start + T)
             job.caches[0] = cache.places
             job.attention[:] = self._attention_for(cache.context_size).places
             self._workers.run(T)
@@ -182,15 +186,3 @@ class Engine:
             scratch = allocate_attention(self.config, positions, self.threads, self.kv)
             self._attention = AttentionMemory(positions, scratch, places_of(scratch))
         return self._attention
-
-
-def sizes_of(config: ModelConfig) -> Sizes:
-    """Return the numbers that the compiled forward pass takes."""
-    return Sizes(
-        config.num_hidden_layers,
-        config.num_attention_heads,
-        config.head_dim,
-        config.hidden_size,
-        config.intermediate_size,
-        np.float32(config.rms_norm_eps),
-    )

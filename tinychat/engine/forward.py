@@ -1,43 +1,76 @@
 """The decoder's forward pass: token ids in, logits out, in one compiled function.
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
-residual stream, then the last norm and the output matrix. The same stages serve a whole prompt (T > 1) and one
-token (T = 1). Every thread runs the whole function and does its share of each stage; a stage ends when all threads
-have done theirs, so that the next may read what they wrote. Three kinds of arrays stay apart: parameters (never
-written), scratch (allocated once), cache.
+residual stream, then the last norm and the output matrix. What only some families have is a type: a norm that is not
+there (`NoNorm`), an MLP without a gate or beside attention (`PlainMlp`, `ParallelMlp`), numbers without a cap. Of what
+a model does not have nothing is compiled.
+
+The same stages serve a whole prompt (T > 1) and one token (T = 1). Every thread runs the whole function and does its
+share of each stage; a stage ends when all threads have done theirs, so that the next may read what they wrote. Three
+kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinychat.kernels.activations import Uncapped, cap_rows
 from tinychat.kernels.attention import attend
 from tinychat.kernels.embedding import embed
-from tinychat.kernels.inputs import quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.jit import kernel, written_in
+from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
+from tinychat.kernels.jit import by_type, is_kind, kernel, written_in
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
+from tinychat.kernels.norms import NoNorm, add_normed, norm_width
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.team import Team, begin, note_time, release
 from tinychat.kernels.weights import layer_of
 
 
+class GatedMlp(NamedTuple):
+    """An MLP whose first linear gives gates and what they let through."""
+
+    post_attention_layernorm: Any  # before it
+    gate_up_proj: Any
+    activation: Any  # of `kernels.activations`
+    down_proj: Any
+    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
+
+
+class PlainMlp(NamedTuple):
+    """An MLP without gates."""
+
+    post_attention_layernorm: Any
+    up_proj: Any
+    activation: Any
+    down_proj: Any
+    post_mlp_layernorm: Any
+
+
+class ParallelMlp(NamedTuple):
+    """An MLP that reads the residual stream as attention finds it, not as it leaves it."""
+
+    mlp: Any
+
+
 class Layer(NamedTuple):
     """What one layer has; stacked, each array has one more axis in front, of length L.
 
-    Weights are as in `kernels.weights`; gains of the RMS norms are float32, zero beyond D.
+    Weights are as in `kernels.weights`, norms as in `kernels.norms`.
     """
 
-    input_layernorm: np.ndarray  # [D]
+    input_layernorm: Any  # before attention
     qkv_proj: Any
-    q_norm: np.ndarray  # [d], or [0] where the model has none
+    width_norm: Any  # of all queries, and of all keys
+    q_norm: np.ndarray  # of each head: gains float32 [d], or [0] where the model has none
     k_norm: np.ndarray
+    angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
+    cap: Any  # of the scores, `kernels.activations`
     o_proj: Any
-    post_attention_layernorm: np.ndarray  # [D]
-    gate_up_proj: Any
-    down_proj: Any
+    post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
+    mlp: Any
 
 
 class Parameters(NamedTuple):
@@ -45,8 +78,9 @@ class Parameters(NamedTuple):
 
     embed_tokens: Any
     layers: Layer  # stacked
-    norm: np.ndarray  # [D]
+    norm: Any
     lm_head: Any
+    cap: Any  # of the logits
 
 
 class Sizes(NamedTuple):
@@ -58,6 +92,7 @@ class Sizes(NamedTuple):
     hidden_size: int
     intermediate_size: int
     rms_norm_eps: np.float32
+    embedding_multiplier: np.float32 = np.float32(1)
 
 
 class Scratch(NamedTuple):
@@ -68,6 +103,7 @@ class Scratch(NamedTuple):
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack]
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
+    branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
 
@@ -82,7 +118,8 @@ class Job(NamedTuple):
     caches: np.ndarray  # int64 [1, places of the buffers of one cache]
     attention: np.ndarray  # int64 [places of attention's scratch]
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
-    cos_sin: np.ndarray  # float32 [C, the largest rotary_dim]
+    cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
+    query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
     logits: np.ndarray  # float32 [C, V padded to 16]
 
 
@@ -90,21 +127,102 @@ class Job(NamedTuple):
 def forward(team, p, sizes, cache, s, attention, job):
     """Run a job's rows, appending to the cache; leave logits of the last ones."""
     T, outputs = job.counts[0], job.counts[1]
-    embed(team, T, p.embed_tokens, job.ids, s.hidden)
+    embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
     for layer in range(sizes.num_hidden_layers):
         w, kv = layer_of(p.layers, layer), layer_of(cache, layer)
         quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
         linear(team, T, w.qkv_proj, s, s.qkv, STORE)
-        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.rotary_dim, sizes, kv)
-        attend(team, T, job.positions, s.qkv, sizes, w.window, kv, attention, s.attended)
+        begin_parallel(team, T, w.mlp, sizes, s)
+        norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
+        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+        attend(team, T, job.positions, s.qkv, sizes, w.window, w.cap, kv, attention, s.attended)
         quantize_plain(team, T, s.attended, w.o_proj, s)
-        linear(team, T, w.o_proj, s, s.hidden, ADD)
-        quantize_normed(team, T, s.hidden, w.post_attention_layernorm, sizes, w.gate_up_proj, s)
-        linear(team, T, w.gate_up_proj, s, s.gate_up, STORE)
-        quantize_gated(team, T, s.gate_up, sizes, w.down_proj, s)
-        linear(team, T, w.down_proj, s, s.hidden, ADD)
+        add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+        run_mlp(team, T, w.mlp, sizes, s)
     quantize_normed(team, outputs, s.hidden[T - outputs : T], p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, job.logits)
+    cap_logits(team, outputs, job.logits, p.cap)
+
+
+@by_type
+def add_branch(team, T, weight, norm, sizes, s):
+    """Apply the last linear of attention or MLP, and add what it gives to the residual stream, normed or not."""
+
+    def plain(team, T, weight, norm, sizes, s):
+        linear(team, T, weight, s, s.hidden, ADD)
+
+    def normed(team, T, weight, norm, sizes, s):
+        linear(team, T, weight, s, s.branch, STORE)
+        add_normed(team, T, s.branch, norm, sizes, s.hidden)
+
+    return plain if is_kind(norm, NoNorm) else normed
+
+
+@by_type
+def begin_mlp(team, T, mlp, sizes, s):
+    """Run an MLP's norm and first linear."""
+
+    def gated(team, T, mlp, sizes, s):
+        quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s)
+        linear(team, T, mlp.gate_up_proj, s, s.gate_up, STORE)
+
+    def plain(team, T, mlp, sizes, s):
+        quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
+        linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
+
+    return gated if is_kind(mlp, GatedMlp) else plain
+
+
+@by_type
+def end_mlp(team, T, mlp, sizes, s):
+    """Run an MLP's activation and last linear, and add the result to the residual stream."""
+
+    def gated(team, T, mlp, sizes, s):
+        quantize_gated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
+        add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
+
+    def plain(team, T, mlp, sizes, s):
+        quantize_activated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
+        add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
+
+    return gated if is_kind(mlp, GatedMlp) else plain
+
+
+@by_type
+def begin_parallel(team, T, mlp, sizes, s):
+    """Begin an MLP that stands beside attention, before attention changes the residual stream."""
+    if is_kind(mlp, ParallelMlp):
+        return lambda team, T, mlp, sizes, s: begin_mlp(team, T, mlp.mlp, sizes, s)
+    return lambda team, T, mlp, sizes, s: None
+
+
+@by_type
+def run_mlp(team, T, mlp, sizes, s):
+    """Run an MLP, or what remains of it."""
+
+    def serial(team, T, mlp, sizes, s):
+        begin_mlp(team, T, mlp, sizes, s)
+        end_mlp(team, T, mlp, sizes, s)
+
+    if is_kind(mlp, ParallelMlp):
+        return lambda team, T, mlp, sizes, s: end_mlp(team, T, mlp.mlp, sizes, s)
+    return serial
+
+
+@by_type
+def norm_queries_keys(team, T, qkv, norm, sizes):
+    """Norm queries and keys over all heads, where the model does so."""
+    if is_kind(norm, NoNorm):
+        return lambda team, T, qkv, norm, sizes: None
+    return lambda team, T, qkv, norm, sizes: norm_width(team, T, qkv, norm, sizes)
+
+
+@by_type
+def cap_logits(team, rows, logits, cap):
+    """Cap the logits, where the model does so."""
+    if is_kind(cap, Uncapped):
+        return lambda team, rows, logits, cap: None
+    return lambda team, rows, logits, cap: cap_rows(team, rows, logits, cap)
 
 
 @kernel

@@ -4,12 +4,23 @@ from typing import Any
 
 import numpy as np
 
-from tinychat.engine.forward import Layer, Parameters
+from tinychat.engine.forward import GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
+from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Relu, Relu2, Silu, Uncapped
+from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm, WidthNorm
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
+from tinychat.models.config import ModelConfig
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT
 
 NO_WINDOW = 2**31
+LOG2_E = 1.4426950408889634
+ACTIVATIONS: dict[str, Any] = {
+    "silu": Silu(),
+    "gelu": Gelu(),
+    "gelu_tanh": GeluTanh(),
+    "relu": Relu(),
+    "relu2": Relu2(),
+}
 KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
 
@@ -29,23 +40,59 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         return SplitWeight(weight(FREQUENT), rest) if folder.quantization.frequent else rest
 
     def norm(name: str) -> Any:
-        return tensors.get(name, np.zeros((L, 0), np.float32))
+        if name not in tensors:
+            return NoNorm()
+        gain = tensors[name]
+        return LayerNorm(gain, tensors.get(f"{name}.bias", np.zeros_like(gain))) if config.layer_norm else RmsNorm(gain)
+
+    def gains_of_heads(name: str) -> Any:
+        return tensors[name] if config.qk_norm == "head" else np.zeros((L, 0), np.float32)
+
+    def mlp() -> Any:
+        parts = (
+            norm("post_attention_layernorm"),
+            weight("gate_up_proj" if config.gated else "up_proj"),
+            ACTIVATIONS[config.hidden_act],
+            weight("down_proj"),
+            norm("post_mlp_layernorm"),
+        )
+        found = GatedMlp(*parts) if config.gated else PlainMlp(*parts)
+        return ParallelMlp(found) if config.parallel else found
 
     config = folder.config
+    last = norm("norm")
+    softcap = config.attention_softcap
     return Parameters(
         embed_tokens=embedding(),
         layers=Layer(
             input_layernorm=norm("input_layernorm"),
             qkv_proj=weight("qkv_proj"),
-            q_norm=norm("q_norm"),
-            k_norm=norm("k_norm"),
+            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
+            q_norm=gains_of_heads("q_norm"),
+            k_norm=gains_of_heads("k_norm"),
+            angles=np.array(config.angle_sets, np.int64),
             rotary_dim=np.array(config.rotary_dims, np.int64),
             window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
+            # Scores are in powers of two.
+            cap=Uncapped() if softcap is None else Capped(np.full(L, softcap * LOG2_E, np.float32)),
             o_proj=weight("o_proj"),
-            post_attention_layernorm=norm("post_attention_layernorm"),
-            gate_up_proj=weight("gate_up_proj"),
-            down_proj=weight("down_proj"),
+            post_self_attn_layernorm=norm("post_self_attn_layernorm"),
+            mlp=mlp(),
         ),
-        norm=tensors["norm"].reshape(-1),
+        norm=type(last)(*(part.reshape(-1) for part in last)),
         lm_head=embedding() if config.tie_word_embeddings else weight("lm_head"),
+        cap=Uncapped() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+    )
+
+
+def sizes_of(config: ModelConfig) -> Sizes:
+    """Return the numbers that the compiled forward pass takes."""
+    return Sizes(
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.head_dim,
+        config.hidden_size,
+        config.intermediate_size,
+        np.float32(config.rms_norm_eps),
+        np.float32(config.embedding_multiplier),
     )

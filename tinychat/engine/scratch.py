@@ -9,6 +9,7 @@ from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import FloatActivations, QuantizedActivations
+from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, padded
 
@@ -30,13 +31,15 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
     def floats(columns: int) -> np.ndarray:
         return np.zeros((chunk_size, columns), np.float32)
 
+    has_branch = any(norm.name in ("post_self_attn_layernorm", "post_mlp_layernorm") for norm in norms(config))
     # Vector loads may reach past a row's end by less than a weight group.
     return Scratch(
         x=allocate_activations(config, quantization, chunk_size),
         hidden=floats(padded(config.hidden_size, multiple)),
         qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
         attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
-        gate_up=floats(padded(2 * config.intermediate_size, LANES) + LANES),
+        gate_up=floats(padded((1 + config.gated) * config.intermediate_size, LANES) + LANES),
+        branch=floats(padded(config.hidden_size, multiple)) if has_branch else np.zeros((0, 0), np.float32),
         rows=np.zeros((threads, widest_input(config, quantization) + LANES), np.float32),
         tiles=np.zeros((threads, TILE_FLOATS), np.float32),
     )
@@ -72,6 +75,7 @@ def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, atte
         caches=np.stack([places_of(cache)]),
         attention=places_of(attention),
         clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
-        cos_sin=np.zeros((chunk_size, config.rotary_dim), np.float32),
+        cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
+        query_factors=np.zeros(chunk_size, np.float32),
         logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
     )

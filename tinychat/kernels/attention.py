@@ -4,7 +4,8 @@ For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
-with queries already scaled by ``log2(e) / sqrt(d)``. Positions are taken in blocks of 64 with an online softmax
+with queries already scaled by ``log2(e) / sqrt(d)``, or what the model has instead. Scores may be capped first
+(`kernels.activations.soft_cap`). Positions are taken in blocks of 64 with an online softmax
 (Milakov and Gimelshein, 2018; Dao et al., 2022) inside chunks of 512; chunks start afresh and are merged by
 their maxima, in ascending order. Blocks and chunks stand at fixed positions, so one query alone (chunks spread
 over the threads, merged after) and many at once (chunks one after another) sum in the same order, to the same bits.
@@ -16,10 +17,11 @@ work in one while another's chain of operations is under way. One source serves 
 values are pairs, so are queries and weights, and a step of a product takes two channels or positions at once.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinychat.kernels.activations import capped
 from tinychat.kernels.bfloat16 import round_bf16, store_halves
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.kv import KEY, PAIRS, PER_LANE, VALUE, per_lane, scaled
@@ -98,6 +100,7 @@ class Item(NamedTuple):
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
     window: int
+    cap: Any  # of the scores, in powers of two
 
 
 def new_state(count: int, d: int) -> State:
@@ -137,7 +140,7 @@ def state_of(states, number):
 
 
 @inlined
-def item_of(scratch, thread, unit, G, group, rows, window):
+def item_of(scratch, thread, unit, G, group, rows, window, cap):
     """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
     return Item(
         scratch.queries[thread],
@@ -153,6 +156,7 @@ def item_of(scratch, thread, unit, G, group, rows, window):
         unit // G * ITEM_ROWS,
         rows,
         window,
+        cap,
     )
 
 
@@ -238,7 +242,7 @@ def softmax_row(item, cache, r, block, largest):
     """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
     low, high = span_of(item, r, r, block)
     partly = low > 0 or high < BLOCK
-    score = scaled(cache, KEY, item.g, block * BLOCK, load_f32x64(item.scores, r * BLOCK))
+    score = capped(item.cap, scaled(cache, KEY, item.g, block * BLOCK, load_f32x64(item.scores, r * BLOCK)))
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))
@@ -388,7 +392,7 @@ def finish(item, total, out, d):
 
 
 @written_in
-def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
+def attend_one(team, positions, qkv, group, d, window, cap, cache, scratch, out):
     """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
     G = cache.keys.shape[0]
     items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
@@ -396,7 +400,7 @@ def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     count = last - first
     unit = take(team)
     while unit < items * count:
-        item = item_of(scratch, team.thread, unit // count, G, group, group, window)
+        item = item_of(scratch, team.thread, unit // count, G, group, group, window, cap)
         load_rows_of(item, qkv, positions, d)
         attend_chunk(item, cache, state_of(scratch.partials, unit), first + unit % count)
         unit = take(team)
@@ -404,7 +408,7 @@ def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
     total = state_of(scratch.totals, team.thread)
     for number in range(first_item, last_item):
-        item = item_of(scratch, team.thread, number, G, group, group, window)
+        item = item_of(scratch, team.thread, number, G, group, group, window, cap)
         clear(total, tiles_of(item))
         for unit in range(number * count, (number + 1) * count):
             merge(item, total, state_of(scratch.partials, unit))
@@ -412,14 +416,14 @@ def attend_one(team, positions, qkv, group, d, window, cache, scratch, out):
 
 
 @written_in
-def attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out):
+def attend_many(team, T, positions, qkv, group, d, window, cap, cache, scratch, out):
     """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
     G, rows = cache.keys.shape[0], T * group
     total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
     items = G * ((rows + ITEM_ROWS - 1) // ITEM_ROWS)
     unit = take(team)
     while unit < items:
-        item = item_of(scratch, team.thread, items - 1 - unit, G, group, rows, window)
+        item = item_of(scratch, team.thread, items - 1 - unit, G, group, rows, window, cap)
         load_rows_of(item, qkv, positions, d)
         clear(total, tiles_of(item))
         first, last = seen_by(item)
@@ -432,15 +436,15 @@ def attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out):
 
 
 @stage
-def attend(team, T, positions, qkv, sizes, window, cache, scratch, out):
+def attend(team, T, positions, qkv, sizes, window, cap, cache, scratch, out):
     """Attend from T tokens of one sequence to all that its cache holds up to each of them.
 
     positions : int64 [>= T], one after the other; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first;
-    window : positions a query sees, itself included; cache : one layer's front buffers, already appended to; out :
-    float32 [>= T, >= H d].
+    window : positions a query sees, itself included; cap : of the scores, times log2(e), or `Uncapped`; cache : one
+    layer's front buffers, already appended to; out : float32 [>= T, >= H d].
     """
     group, d = sizes.num_attention_heads // cache.keys.shape[0], sizes.head_dim
     if T == 1:
-        attend_one(team, positions, qkv, group, d, window, cache, scratch, out)
+        attend_one(team, positions, qkv, group, d, window, cap, cache, scratch, out)
     else:
-        attend_many(team, T, positions, qkv, group, d, window, cache, scratch, out)
+        attend_many(team, T, positions, qkv, group, d, window, cap, cache, scratch, out)

@@ -26,27 +26,27 @@ def value_at(weight, n, k):
 
 
 @by_type
-def expand_row(weight, n, out):
-    """Write row `n` to ``out[:K]``."""
+def expand_row(weight, n, factor, out):
+    """Write row `n`, times `factor`, to ``out[:K]``."""
 
-    def quantized(weight, n, out):
+    def quantized(weight, n, factor, out):
         block, lane, groups = n // LANES, n % LANES, weight.scales.shape[1]
-        size, row_scale = columns(weight) // groups, weight.row_scales[block, lane]
+        size, row_scale = columns(weight) // groups, weight.row_scales[block, lane] * factor
         for g in range(groups):
             scale = np.int32(weight.scales[block, g, lane])
             for k in range(g * size, (g + 1) * size):
                 out[k] = np.float32(value_at(weight, n, k) * scale) * row_scale
 
-    def float32(weight, n, out):
+    def float32(weight, n, factor, out):
         for k in range(columns(weight)):
-            out[k] = weight.values[n // LANES, k, n % LANES]
+            out[k] = weight.values[n // LANES, k, n % LANES] * factor
 
-    def split(weight, n, out):
+    def split(weight, n, factor, out):
         first = weight.frequent.packed.shape[0] * LANES
         if n < first:
-            expand_row(weight.frequent, n, out)
+            expand_row(weight.frequent, n, factor, out)
         else:
-            expand_row(weight.rest, n - first, out)
+            expand_row(weight.rest, n - first, factor, out)
 
     if is_weight(weight, SplitWeight):
         return split
@@ -54,8 +54,8 @@ def expand_row(weight, n, out):
 
 
 @stage
-def embed(team, T, weight, ids, hidden):
-    """Write ``hidden[t] = W[ids[t]]``; ids : int64 [>= T]; hidden : float32 [>= T, >= K]."""
+def embed(team, T, weight, ids, sizes, hidden):
+    """Write ``hidden[t] = embedding_multiplier * W[ids[t]]``; ids : int64 [>= T]; hidden : float32 [>= T, >= K]."""
     first, last = share_of(team, T)
     for t in range(first, last):
-        expand_row(weight, ids[t], hidden[t])
+        expand_row(weight, ids[t], sizes.embedding_multiplier, hidden[t])

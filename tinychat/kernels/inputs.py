@@ -12,19 +12,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from tinychat.kernels.activations import activated
 from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
+from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import (
     I8,
     I32,
     LANES,
     absolute,
     add_i32,
-    divide,
-    exp2,
-    fma,
     i32x16,
     keep_lanes,
     max_lanes,
@@ -33,7 +32,6 @@ from tinychat.kernels.simd import (
     nearest,
     splat_f32,
     splat_i32,
-    sum_lanes,
     sum_lanes_i32,
     to_i32,
 )
@@ -124,34 +122,20 @@ def share_groups(team, T, count):
     return first, last, 0, count
 
 
-@inlined
-def inverse_rms(values, start, size, eps):
-    """Return ``1 / sqrt(mean(v**2) + eps)`` over ``values[start : start + size]``, lanes first."""
-    squares = splat_f32(0.0)
-    whole = size // LANES * LANES
-    for i in range(start, start + whole, LANES):
-        v = load_f32(values, i)
-        squares = fma(v, v, squares)
-    if whole < size:
-        v = keep_lanes(load_f32(values, start + whole), 0, size - whole)
-        squares = fma(v, v, squares)
-    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
-
-
 @stage
-def quantize_normed(team, T, hidden, gain, sizes, weight, s):
-    """RMSNorm each hidden state and write it for `weight`: ``x / rms(x) * gain`` (Zhang and Sennrich, 2019).
+def quantize_normed(team, T, hidden, norm, sizes, weight, s):
+    """Norm each hidden state and write it for `weight`.
 
-    hidden : float32 [>= T, >= K], zero beyond D; gain : float32 [K], zero beyond D; sizes : D is the `hidden_size`; s :
-    scratch, whose `rows` are float32 [threads, >= K].
+    hidden : float32 [>= T, >= K], zero beyond D; norm : of `kernels.norms`, its arrays [K]; sizes : D is the
+    `hidden_size`; s : scratch, whose `rows` are float32 [threads, >= K].
     """
     row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
         start = t * hidden.shape[1]
-        scale = splat_f32(inverse_rms(hidden, start, sizes.hidden_size, sizes.rms_norm_eps))
+        moments = moments_of(norm, hidden, start, sizes)
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
-            store_f32(row, k, multiply(multiply(load_f32(hidden, start + k), scale), load_f32(gain, k)))
+            store_f32(row, k, normed(norm, moments, load_f32(hidden, start + k), k))
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 
@@ -167,8 +151,8 @@ def quantize_plain(team, T, values, weight, s):
 
 
 @stage
-def quantize_gated(team, T, gate_up, sizes, weight, s):
-    """Write ``silu(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]."""
+def quantize_gated(team, T, gate_up, activation, sizes, weight, s):
+    """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]."""
     row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
     first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
@@ -176,15 +160,24 @@ def quantize_gated(team, T, gate_up, sizes, weight, s):
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
             if k < size:
                 gate, up = load_f32(gate_up, start + k), load_f32(gate_up, start + size + k)
-                store_f32(row, k, keep_lanes(multiply(silu(gate), up), 0, size - k))
+                store_f32(row, k, keep_lanes(multiply(activated(activation, gate), up), 0, size - k))
             else:
                 store_f32(row, k, splat_f32(0.0))
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
-@inlined
-def silu(v):
-    """Return ``v / (1 + exp(-v))``."""
-    one = splat_f32(1.0)
-    return divide(v, fma(exp2(multiply(v, splat_f32(-1.4426950408889634))), one, one))
+@stage
+def quantize_activated(team, T, up, activation, sizes, weight, s):
+    """Write ``activation(up)`` for `weight`, of an MLP that has no gate; up : float32 [>= T, >= F + 16]."""
+    row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
+    first, last, first_group, last_group = share_groups(team, T, groups.count)
+    for t in range(first, last):
+        start = t * up.shape[1]
+        for k in range(first_group * groups.size, last_group * groups.size, LANES):
+            if k < size:
+                store_f32(row, k, keep_lanes(activated(activation, load_f32(up, start + k)), 0, size - k))
+            else:
+                store_f32(row, k, splat_f32(0.0))
+        for g in range(first_group, last_group):
+            write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)

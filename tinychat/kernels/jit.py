@@ -128,3 +128,8 @@ def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 # Compiled code calls it like any other.
 by_type = chosen()
 inlined_by_type = chosen(forceinline=True)
+
+
+def is_kind(kind: Any, *classes: type) -> bool:
+    """Say whether a Numba type is that of one of these named tuples."""
+    return getattr(kind, "instance_class", None) in classes

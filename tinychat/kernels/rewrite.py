@@ -15,11 +15,12 @@ from tinychat.kernels.weights import layer_of
 
 
 @kernel
-def rewrite(thread, threads, front, back, sources, turns, rotary_dims, rows):
+def rewrite(thread, threads, front, back, sources, turns, angle_sets, rotary_dims, rows):
     """Fill position j of `back` with ``sources[j]`` of `front`; each thread does its share of the (layer, head) pairs.
 
-    front, back : CacheBuffers of all layers, of any type each; sources : int64 [n]; turns : float32 [n, largest
-    rotary_dim], cosines and sines of the angles to turn by; rotary_dims : int64 [L]; rows : float32 [threads, d].
+    front, back : CacheBuffers of all layers, of any type each; sources : int64 [n]; turns : float32
+    [sets, n, largest rotary_dim], cosines and sines of the angles to turn by; angle_sets : int64 [L], which of the sets
+    a layer has; rotary_dims : int64 [L]; rows : float32 [threads, d].
     """
     L, G, n, d = front.keys.shape[0], front.keys.shape[1], sources.shape[0], rows.shape[1]
     first, last = share(thread, threads, L * G)
@@ -30,7 +31,7 @@ def rewrite(thread, threads, front, back, sources, turns, rotary_dims, rows):
         for j in range(n):
             load_key(old, g, sources[j], row, d)
             if sources[j] != j:
-                rotate(row, 0, turns[j], rotary_dims[layer], d, np.float32(1))
+                rotate(row, 0, turns[angle_sets[layer], j], rotary_dims[layer], d, np.float32(1))
             store_key(new, g, j, row, 0, d)
             load_value(old, g, sources[j], row, d)
             store_value(new, g, j, row, 0, d, j == n - 1)

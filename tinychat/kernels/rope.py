@@ -6,27 +6,25 @@ Half-split convention (Hugging Face): channel i pairs with i + d/2,
     y[i + d/2] = x[i + d/2] * cos + x[i] * sin
 
 (Su et al., 2021). Where only the first channels of a head are rotated, d is their number here; a layer may rotate none.
-Queries are rotated where they stand and take the softmax's factor ``log2(e) / sqrt(d)`` along, since attention works in
-powers of two. Keys and values go to the front buffers of the cache (`kernels.kv`).
+Queries are rotated where they stand and take the softmax's factor along, ``log2(e) / sqrt(d)`` in most models, since
+attention works in powers of two. Keys and values go to the front buffers of the cache (`kernels.kv`).
 """
 
 import numpy as np
 
-from tinychat.kernels.inputs import inverse_rms
 from tinychat.kernels.jit import inlined
 from tinychat.kernels.kv import store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
+from tinychat.kernels.norms import norm_run
 from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
 from tinychat.kernels.team import share_of, stage
 
 
 @inlined
 def norm_head(x, place, gain, eps, d):
-    """RMS-norm a head where it stands, where the model norms queries and keys (Qwen3)."""
+    """RMS-norm a head where it stands, where the model norms each head of queries and keys (Qwen3)."""
     if gain.shape[0] > 0:
-        scale = inverse_rms(x, place, d, eps)
-        for i in range(d):
-            store_one(x, place + i, load_one(x, place + i) * scale * gain[i])
+        norm_run(x, place, d, gain, eps)
 
 
 @inlined
@@ -54,24 +52,24 @@ def rotate(x, place, cos_sin, rotary_dim, d, factor):
 
 
 @stage
-def rope_append(team, T, job, qkv, q_gain, k_gain, rotary_dim, sizes, cache):
+def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
     """Rotate queries and keys where they stand, append keys and values at their positions, which ascend.
 
-    job : its `positions` are int64 [>= T], its `cos_sin` float32 [>= T, >= rotary_dim], cos then sin; qkv : float32
-    [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or [0] for none; rotary_dim : how many of a
-    head's numbers are rotated, the first ones; cache : one layer's front buffers.
+    job : its `positions` are int64 [>= T], its `query_factors` float32 [>= T], its `cos_sin` float32 [sets, >= T, >=
+    rotary_dim], cos then sin; qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or
+    [0] for none; angles : which of the sets of `cos_sin`; rotary_dim : how many of a head's numbers are rotated, the
+    first ones; cache : one layer's front buffers.
     """
     G, d, heads, eps = cache.keys.shape[0], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
-    factor = np.float32(1.4426950408889634 / np.sqrt(d))
     first, last = share_of(team, T * (heads + G))
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
         place = t * qkv.shape[1] + h * d
         if h < heads:
             norm_head(qkv, place, q_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[t], rotary_dim, d, factor)
+            rotate(qkv, place, job.cos_sin[angles, t], rotary_dim, d, job.query_factors[t])
         else:
             norm_head(qkv, place, k_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[t], rotary_dim, d, np.float32(1))
+            rotate(qkv, place, job.cos_sin[angles, t], rotary_dim, d, np.float32(1))
             store_key(cache, h - heads, job.positions[t], qkv, place, d)
             store_value(cache, h - heads, job.positions[t], qkv, place + G * d, d, t == T - 1)

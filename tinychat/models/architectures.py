@@ -42,7 +42,8 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         If a value is missing, of the wrong type, out of range or contradicts another.
     """
     family = FAMILIES[_read_architecture(ConfigValues(raw, source))]
-    values = ConfigValues({**family.defaults, **raw}, source)
+    prepared = raw if family.prepared is None else family.prepared(raw)
+    values = ConfigValues({**family.defaults, **prepared}, source, family.names)
     return family.read(values, read_common(values, family.architecture, family.partial_rotary))
 
 

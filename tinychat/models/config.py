@@ -8,6 +8,17 @@ from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 
 MAX_HEAD_DIM = 4096
+# Of the names that transformers has for activations, those that are implemented, and as what.
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +29,40 @@ class ModelConfig:
     ----------
     architecture : str
         As `config.json` names it: see `tinychat.models.families`.
+    hidden_act : str
+        Activation of the MLP, one of `ACTIVATIONS`' values.
+    rms_norm_eps : float
+        What all norms add to the mean square or the variance.
     rope_theta, rope_scaling
         Base of the rotary embedding and its scaling; None is the plain embedding.
+    sliding_rope_theta : float or None
+        Base in the layers that have a window, where it is another one: those do not have the scaling.
     qkv_bias, o_bias, mlp_bias : bool
         Whether q/k/v, o, and gate/up/down projections have a bias.
-    qk_norm : bool
-        Whether each head of queries and keys is RMS-normalised before the rotation.
+    qk_norm : "head", "width" or None
+        Whether queries and keys are RMS-normalised before the rotation: each head, or all heads together.
     rotary_dims : tuple of int
         One per layer: how many channels of each head are rotated, the first ones.
     sliding_windows : tuple of int
         One per layer: how many positions a query sees, its own included; 0 is all of them.
+    attention_scale : float
+        What scores are multiplied by before the softmax.
+    temperature_beta, temperature_length : float, int
+        Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``; 0 and 1 where they are not.
+    attention_softcap, logits_softcap : float or None
+        Where scores and logits are brought into -cap..cap.
+    layer_norm : bool
+        Whether norms are layer norms, with mean and bias, instead of RMS norms.
+    gated : bool
+        Whether the MLP has gates.
+    parallel : bool
+        Whether the MLP reads what attention reads, instead of what attention leaves.
+    embedding_multiplier : float
+        What embeddings are multiplied by.
+    residual_multiplier : float
+        What attention and MLP are multiplied by before they are added to the residual stream.
+    logits_multiplier : float
+        What logits are multiplied by.
     """
 
     architecture: str
@@ -46,14 +81,32 @@ class ModelConfig:
     qkv_bias: bool
     o_bias: bool
     mlp_bias: bool
-    qk_norm: bool
+    qk_norm: str | None
     rotary_dims: tuple[int, ...]
     sliding_windows: tuple[int, ...]
+    attention_scale: float
+    hidden_act: str = "silu"
+    sliding_rope_theta: float | None = None
+    temperature_beta: float = 0.0
+    temperature_length: int = 1
+    attention_softcap: float | None = None
+    logits_softcap: float | None = None
+    layer_norm: bool = False
+    gated: bool = True
+    parallel: bool = False
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_multiplier: float = 1.0
 
     @property
     def rotary_dim(self) -> int:
         """Channels of each head that are rotated, in the layers that do so."""
         return max(self.rotary_dims)
+
+    @property
+    def angle_sets(self) -> tuple[int, ...]:
+        """One per layer: which set of rotary angles; 1 is that of `sliding_rope_theta`."""
+        return tuple(int(window > 0 and self.sliding_rope_theta is not None) for window in self.sliding_windows)
 
 
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
@@ -73,7 +126,7 @@ def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -
     CheckpointError
         If a value is missing, of the wrong type, out of range or contradicts another.
     """
-    _refuse_unsupported(values)
+    _refuse_quantized(values)
     for key in ("bos_token_id", "eos_token_id"):
         values.check_token_ids(key)
     heads = values.integer("num_attention_heads", 1, 4096)
@@ -100,18 +153,25 @@ def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -
         qkv_bias=False,
         o_bias=False,
         mlp_bias=False,
-        qk_norm=False,
+        qk_norm=None,
         rotary_dims=(rotary_dim,) * num_hidden_layers,
         sliding_windows=(0,) * num_hidden_layers,
+        attention_scale=head_dim**-0.5,
+        hidden_act=_read_activation(values),
     )
 
 
-def _refuse_unsupported(values: ConfigValues) -> None:
-    hidden_act = values.optional_text("hidden_act")
-    if hidden_act != "silu":
+def _read_activation(values: ConfigValues) -> str:
+    hidden_act = values.optional_text("hidden_act") or "silu"
+    if hidden_act not in ACTIVATIONS:
         raise UnsupportedModelError(
-            f"{values.source}: hidden_act {one_line(str(hidden_act))!r} is not supported; supported is 'silu'"
+            f"{values.source}: {values.name_of('hidden_act')} {one_line(hidden_act)!r} is not supported;"
+            f" supported are {', '.join(ACTIVATIONS)}"
         )
+    return ACTIVATIONS[hidden_act]
+
+
+def _refuse_quantized(values: ConfigValues) -> None:
     quantization = values.optional_section("quantization_config")
     if quantization is not None:
         method = one_line(str(quantization.get("quant_method") or "unnamed"))

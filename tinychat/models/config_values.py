@@ -20,18 +20,26 @@ class ConfigValues:
         The object as parsed.
     source : str
         What errors call it: a file, or a file and a key.
+    names : Mapping, optional
+        What the object calls some keys.
     """
 
-    def __init__(self, raw: Mapping[str, object], source: str) -> None:
+    def __init__(self, raw: Mapping[str, object], source: str, names: Mapping[str, str] | None = None) -> None:
+        self._names = names or {}
         self._raw = raw
         self.source = source
 
+    def name_of(self, key: str) -> str:
+        """Return what the object calls a key."""
+        return self._names.get(key, key)
+
     def get(self, key: str) -> object:
         """Return the unchecked value, None when missing."""
-        return self._raw.get(key)
+        return self._raw.get(self.name_of(key))
 
     def error(self, key: str, expected: str) -> CheckpointError:
         """Return the error that says what `key` is and what it should be."""
+        key = self.name_of(key)
         if self._raw.get(key) is None:
             return CheckpointError(f"{self.source}: {key} is missing; expected {expected}")
         found = one_line(repr(self._raw[key]), 60)
@@ -39,7 +47,7 @@ class ConfigValues:
 
     def integer(self, key: str, low: int, high: int) -> int:
         """Return an integer in ``low..high``."""
-        value = self._raw.get(key)
+        value = self.get(key)
         # bool is a subclass of int: `true` must not count as 1.
         if type(value) is not int or not low <= value <= high:
             raise self.error(key, f"an integer from {low} to {high}")
@@ -47,22 +55,22 @@ class ConfigValues:
 
     def optional_integer(self, key: str, low: int, high: int) -> int | None:
         """Return an integer in ``low..high``, or None."""
-        return None if self._raw.get(key) is None else self.integer(key, low, high)
+        return None if self.get(key) is None else self.integer(key, low, high)
 
     def number(self, key: str, low: float, high: float) -> float:
         """Return a finite number in ``low..high`` as a float."""
-        value = self._raw.get(key)
+        value = self.get(key)
         if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
             raise self.error(key, f"a number from {low:g} to {high:g}")
         return float(value)  # type: ignore[arg-type]
 
     def optional_number(self, key: str, low: float, high: float) -> float | None:
         """Return a finite number in ``low..high`` as a float, or None."""
-        return None if self._raw.get(key) is None else self.number(key, low, high)
+        return None if self.get(key) is None else self.number(key, low, high)
 
     def numbers(self, key: str, count: int, low: float, high: float) -> tuple[float, ...]:
         """Return a list of `count` finite numbers in ``low..high``."""
-        found = self._raw.get(key)
+        found = self.get(key)
         if not isinstance(found, list) or len(found) != count:
             raise self.error(key, f"a list of {count} numbers")
         if not all(type(value) in (int, float) and low <= value <= high for value in found):
@@ -71,7 +79,7 @@ class ConfigValues:
 
     def flag(self, key: str, default: bool) -> bool:
         """Return true or false; `default` when missing."""
-        value = self._raw.get(key)
+        value = self.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -80,14 +88,14 @@ class ConfigValues:
 
     def optional_text(self, key: str) -> str | None:
         """Return a string, or None."""
-        value = self._raw.get(key)
+        value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, "a string")
         return value
 
     def optional_section(self, key: str) -> "ConfigValues | None":
         """Return the object under `key`; None when missing or empty."""
-        value = self._raw.get(key)
+        value = self.get(key)
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -100,7 +108,7 @@ class ConfigValues:
 
     def check_token_ids(self, key: str) -> None:
         """Refuse a value that is neither a token id nor a list of them; `tinychat.text` reads the ids themselves."""
-        value = self._raw.get(key)
+        value = self.get(key)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(i) is int and 0 <= i < MAX_VOCAB_SIZE for i in ids):
             raise self.error(key, f"token ids from 0 to {MAX_VOCAB_SIZE - 1}")

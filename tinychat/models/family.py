@@ -1,7 +1,7 @@
 """What sets one architecture apart: how its `config.json` is read, and what its tensors are called."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
@@ -25,6 +25,10 @@ class Family:
         Take a configuration and list its tensors.
     partial_rotary : bool
         Whether ``partial_rotary_factor`` may say that only the first channels of each head are rotated.
+    names : Mapping
+        What its `config.json` calls keys that `read_common` reads, where that differs from Llama's.
+    prepared : callable or None
+        Takes a file's values and returns them in the form that is read, where there are several.
     """
 
     architecture: str
@@ -34,3 +38,5 @@ class Family:
     linears: Callable[[ModelConfig], list[Linear]]
     norms: Callable[[ModelConfig], list[Norm]]
     partial_rotary: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None

@@ -15,7 +15,7 @@ from tinychat.models.tensors import Linear
 
 METHODS = ("int4", "int8", "f32")
 GROUP_SIZES = (32, 64, 128)
-LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")
+LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj", "lm_head")
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16
@@ -99,7 +99,8 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     for norm in norms(config):
         stack = () if norm.layers is None else (norm.layers,)
         size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
-        specs[norm.name] = TensorSpec("F32", (*stack, size))
+        for name in (norm.name, f"{norm.name}.bias") if norm.bias else (norm.name,):
+            specs[name] = TensorSpec("F32", (*stack, size))
     return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
 
 

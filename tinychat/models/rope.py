@@ -6,6 +6,7 @@ The formulas are those of transformers, evaluated in float64, to the same bits o
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,16 @@ class RopeTable:
         return self._table[positions]
 
 
+def temperatures(config: ModelConfig, start: int, stop: int) -> NDArray[np.float64]:
+    """Return what queries at positions ``start..stop-1`` are multiplied by, beside the attention's scale."""
+    if not config.temperature_beta:
+        return np.ones(stop - start)
+    steps = np.arange(start, stop) // config.temperature_length
+    kinds, which = np.unique(steps, return_inverse=True)
+    growth = np.array([1 + config.temperature_beta * logarithm(1.0 + step) for step in kinds.tolist()])
+    return np.asarray(growth[which], np.float64)
+
+
 def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
     """Return which of the model's sets of angles a sequence of this length has; it cannot use keys of another set.
 
@@ -86,6 +97,11 @@ def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
     if scaling is not None and scaling.rope_type == "dynamic" and sequence_length > config.max_position_embeddings:
         return None
     return 0
+
+
+def sliding_rope(config: ModelConfig) -> ModelConfig:
+    """Return the configuration that the angles of layers with a base of their own follow, `sliding_rope_theta`."""
+    return replace(config, rope_theta=config.sliding_rope_theta or config.rope_theta, rope_scaling=None)
 
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:

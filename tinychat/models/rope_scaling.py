@@ -1,5 +1,6 @@
 """The rotary embedding's settings: how a model stretches positions beyond its training length."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tinychat.errors import UnsupportedModelError
@@ -77,6 +78,37 @@ def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling
     shared_theta = values.optional_number("rope_theta", 1.001, 1e30)
     theta = own_theta or shared_theta or DEFAULT_ROPE_THETA
     return theta, None if section is None else _read_scaling(section, values, rotary_dim)
+
+
+def split_rope(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Take apart what version 5 of transformers writes for layers of two kinds.
+
+    What ``rope_parameters`` says of layers without a window stays there; what it says of the others becomes
+    ``sliding_rope_parameters``, for `read_sliding_theta`.
+    """
+    both = raw.get("rope_parameters")
+    if not isinstance(both, Mapping) or not both.keys() & {"full_attention", "sliding_attention"}:
+        return raw
+    full, sliding = both.get("full_attention"), both.get("sliding_attention")
+    return {**raw, "rope_parameters": full, "sliding_rope_parameters": sliding}
+
+
+def read_sliding_theta(values: ConfigValues, default: float) -> float:
+    """Read the base of the rotary embedding in layers that have a window: see `split_rope`.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If those layers have a scaling.
+    CheckpointError
+        If the base is out of range.
+    """
+    section = values.optional_section("sliding_rope_parameters")
+    if section is None:
+        return default
+    if _read_scaling(section, values, 2) is not None:
+        raise UnsupportedModelError(f"{section.source}: a rope scaling of layers with a window is not supported")
+    return section.optional_number("rope_theta", 1.001, 1e30) or default
 
 
 def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:

@@ -1,6 +1,13 @@
 """A model's linear layers and norms, and the names of their tensors in the checkpoint."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,10 @@ class Linear:
     bias : bool
     first : int
         Row of its only source at which it begins.
+    order : tuple of arrays
+        For each source, which of the checkpoint's rows each row is, or None where they stay; empty if all do.
+    scale : float
+        What the checkpoint's weights and biases are multiplied by.
     """
 
     name: str
@@ -30,14 +41,35 @@ class Linear:
     layers: int | None
     bias: bool = False
     first: int = 0
+    order: tuple[NDArray[np.intp] | None, ...] = field(default=(), compare=False)
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
 class Norm:
-    """Gains of the RMS norms of one kind; padded as the columns of the linear that follows, those of heads are not."""
+    """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
+
+    They are padded like the columns of the linear that follows; those of heads, not at all.
+    """
 
     name: str
     source: str
     size: int
     layers: int | None
     padded: bool = True
+    bias: bool = False
+    offset: float = 0.0
+    scale: float = 1.0
+
+
+def halves_order(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.intp]:
+    """Return which row each is, for rows of heads whose channels 2i and 2i + 1 are rotated together.
+
+    In the result those are i and i + rotary_dim / 2, as `models.rope` has it; the others stay.
+    """
+    import numpy as np
+
+    rotated = np.arange(rotary_dim).reshape(-1, 2).T.reshape(-1)
+    head = np.concatenate([rotated, np.arange(rotary_dim, head_dim)])
+    order: NDArray[np.intp] = (np.arange(heads)[:, None] * head_dim + head).reshape(-1)
+    return order

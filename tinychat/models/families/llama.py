@@ -37,7 +37,7 @@ def read_qwen2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_qwen3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Windows are those of Qwen2; biases are as the file says."""
     bias, windows = values.flag("attention_bias", False), _qwen_windows(values, config.num_hidden_layers)
-    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm=True, sliding_windows=windows)
+    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", sliding_windows=windows)
 
 
 def _qwen_windows(values: ConfigValues, layers: int) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def norms(config: ModelConfig) -> list[Norm]:
     return found
 
 
-_COMMON = {"hidden_act": "silu", "rms_norm_eps": 1e-6}
+_COMMON = {"rms_norm_eps": 1e-6}
 _LLAMA = {**_COMMON, "max_position_embeddings": 2048}
 _MISTRAL = {**_COMMON, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096}
 _QWEN2 = {

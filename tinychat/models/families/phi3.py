@@ -14,7 +14,6 @@ from tinychat.models.rope_scaling import MAX_POSITIONS
 from tinychat.models.tensors import Linear
 
 DEFAULTS = {
-    "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 4096,
     "original_max_position_embeddings": 4096,

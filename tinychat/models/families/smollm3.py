@@ -13,7 +13,6 @@ from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
 
 DEFAULTS = {
-    "hidden_act": "silu",
     "rms_norm_eps": 1e-6,
     "num_key_value_heads": 4,
     "max_position_embeddings": 32768,

@@ -1,0 +1,54 @@
+"""Activations of an MLP, and the soft cap of logits."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
+from kernels.test_inputs import sizes_of, write
+
+from tinychat.engine.parameters import ACTIVATIONS
+from tinychat.kernels.activations import Capped, cap_rows
+from tinychat.kernels.inputs import quantize_activated, quantize_gated
+
+EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
+# How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
+# number. The others round each step.
+ABSOLUTE = {"gelu": 1e-7, "gelu_tanh": 1e-15}
+
+
+@pytest.mark.parametrize("T", [1, 17])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_rows_without_gates(name, T, rng):
+    up = rng.standard_normal((T, 173)).astype(np.float32) * 4
+    up[0, : len(EXTREME)] = EXTREME
+    slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
+    rows = np.concatenate([up, slack], axis=1)
+    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], sizes_of(173))
+    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], sizes_of(173), threads=5)
+    assert x.values.tobytes() == five.values.tobytes()
+    expected = np.zeros((T, 192))
+    expected[:, :173] = reference.ACTIVATIONS[name](up)
+    padded = np.pad(up, ((0, 0), (0, 19)))
+    # The argument of an exponential carries a rounding of itself; one stops at 2**-126.
+    relative = (8 + 4 * np.minimum(np.abs(padded), 100)) * EPS
+    error = 1e-37 + relative * np.abs(expected) + ABSOLUTE.get(name, 0) * np.abs(padded) + 2.0**-126 * np.abs(padded)
+    assert_within(decode_floats(x, T, 192), expected, error)
+
+
+def test_gated_by_another_activation(rng):
+    gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32)
+    rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
+    x = write(quantize_gated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], sizes_of(40))
+    expected = reference.gelu_tanh(gate) * up
+    assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_logits_are_capped(rows, rng):
+    logits = (rng.standard_normal((rows, 64)) * 40).astype(np.float32)
+    logits[0, :8] = [-1e30, -1e4, -50, 0, 1e-6, 50, 1e4, 1e30]
+    for threads in (1, 5):
+        out = np.concatenate([logits, np.full((1, 64), UNTOUCHED)])
+        on_threads(cap_rows, threads, rows, out, Capped(np.float32(30)))
+        assert_within(out[:rows], reference.soft_cap(logits.astype(np.float64), 30.0), 30 * 4 * EPS)
+        assert (out[rows] == UNTOUCHED).all()

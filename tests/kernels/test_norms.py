@@ -1,0 +1,76 @@
+"""Norms where they stand between other stages: before a linear, after a branch, over all heads of queries and keys."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
+from kernels.test_inputs import NORM_EPS, padded_rows, sizes_of, write
+
+from tinychat.engine.forward import Sizes
+from tinychat.kernels.inputs import quantize_normed
+from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm, WidthNorm, add_normed, norm_width
+
+WIDTHS = [(1, 16), (40, 48), (173, 192), (192, 192)]
+
+widths = pytest.mark.parametrize(("size", "K"), WIDTHS)
+tokens = pytest.mark.parametrize("T", [1, 2, 17])
+
+
+def norm_of(kind, rng, size, K):
+    """Return a norm, and the formula of what it does to rows [T, size]."""
+    gain, bias = (padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0] for _ in range(2))
+    eps = float(NORM_EPS)
+    if kind is RmsNorm:
+        return RmsNorm(gain), lambda x: reference.rms_norm(x, gain[:size], eps)
+    if kind is LayerNorm:
+        return LayerNorm(gain, bias), lambda x: reference.layer_norm(x, gain[:size], bias[:size], eps)
+    return NoNorm(), lambda x: x
+
+
+@tokens
+@widths
+@pytest.mark.parametrize("kind", [LayerNorm, NoNorm])
+def test_rows_before_a_linear(kind, size, K, T, rng):
+    hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 + 2, K)
+    norm, formula = norm_of(kind, rng, size, K)
+    x = write(quantize_normed, "f32", T, K, 32, hidden, norm, sizes_of(size))
+    expected = np.zeros((T, K))
+    expected[:, :size] = formula(hidden[:, :size])
+    assert_within(decode_floats(x, T, K), expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
+
+
+@tokens
+@widths
+@pytest.mark.parametrize("kind", [RmsNorm, LayerNorm])
+def test_branches_are_added(kind, size, K, T, rng):
+    branch = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 - 1, K)
+    hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32), K)
+    norm, formula = norm_of(kind, rng, size, K)
+    results = []
+    for threads in (1, 2, 5):
+        out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
+        on_threads(add_normed, threads, T, branch, norm, sizes_of(size), out)
+        assert (out[T] == UNTOUCHED).all()
+        results.append(out[:T].tobytes())
+    assert len(set(results)) == 1
+    expected = np.zeros((T, K))
+    expected[:, :size] = hidden[:, :size] + formula(branch[:, :size])
+    assert_within(out[:T], expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
+
+
+@tokens
+@pytest.mark.parametrize(("H", "G", "d"), [(4, 2, 24), (3, 3, 10), (4, 1, 40)])
+def test_all_heads_of_queries_and_keys_together(H, G, d, T, rng):
+    qkv = rng.standard_normal((T, (H + 2 * G) * d + 16)).astype(np.float32)
+    gains = rng.uniform(0.5, 1.5, (H + G) * d).astype(np.float32)
+    q, k = gains[: H * d], gains[H * d :]
+    results = []
+    for threads in (1, 2, 5):
+        out = qkv.copy()
+        on_threads(norm_width, threads, T, out, WidthNorm(q, k), Sizes(0, H, d, 0, 0, NORM_EPS))
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+    queries, keys, others = np.split(qkv, [H * d, (H + G) * d], axis=1)
+    parts = [reference.rms_norm(queries, q, float(NORM_EPS)), reference.rms_norm(keys, k, float(NORM_EPS)), others]
+    expected = np.concatenate(parts, axis=1)
+    assert_within(out, expected, (H * d / 32 + 8) * EPS * np.abs(expected))

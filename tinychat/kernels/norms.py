@@ -1,0 +1,157 @@
+"""Norms of a row of numbers, and what their types say: which norm a place in the layer has, if any.
+
+    RmsNorm    ``x / sqrt(mean(x**2) + eps) * gain``                       (Zhang and Sennrich, 2019)
+    LayerNorm  ``(x - mean(x)) / sqrt(var(x) + eps) * gain + bias``        (Ba, Kiros and Hinton, 2016)
+    NoNorm     ``x``
+
+Rows are zero beyond their size D, and so are gains and biases, up to whole groups of columns.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
+from tinychat.kernels.simd import LANES, add, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.team import share_of, stage
+
+
+class RmsNorm(NamedTuple):
+    """Gains of an RMS norm."""
+
+    gain: np.ndarray  # float32 [>= D]
+
+
+class LayerNorm(NamedTuple):
+    """Gains and biases of a layer norm."""
+
+    gain: np.ndarray  # float32 [>= D]
+    bias: np.ndarray  # float32 [>= D]
+
+
+class NoNorm(NamedTuple):
+    """A place without a norm."""
+
+
+class WidthNorm(NamedTuple):
+    """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
+
+    queries: np.ndarray  # float32 [H d]
+    keys: np.ndarray  # float32 [G d]
+
+
+@inlined
+def inverse_rms(values, start, size, eps):
+    """Return ``1 / sqrt(mean(v**2) + eps)`` over ``values[start : start + size]``, lanes first."""
+    squares = splat_f32(0.0)
+    whole = size // LANES * LANES
+    for i in range(start, start + whole, LANES):
+        v = load_f32(values, i)
+        squares = fma(v, v, squares)
+    if whole < size:
+        v = keep_lanes(load_f32(values, start + whole), 0, size - whole)
+        squares = fma(v, v, squares)
+    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
+
+
+@inlined
+def mean_of(values, start, size):
+    """Return the mean of ``values[start : start + size]``."""
+    total = splat_f32(0.0)
+    whole = size // LANES * LANES
+    for i in range(start, start + whole, LANES):
+        total = add(total, load_f32(values, i))
+    if whole < size:
+        total = add(total, keep_lanes(load_f32(values, start + whole), 0, size - whole))
+    return sum_lanes(total) / np.float32(size)
+
+
+@inlined
+def inverse_deviation(values, start, size, mean, eps):
+    """Return ``1 / sqrt(var(v) + eps)`` over ``values[start : start + size]``, whose mean is known."""
+    squares = splat_f32(0.0)
+    whole = size // LANES * LANES
+    for i in range(start, start + whole, LANES):
+        v = subtract(load_f32(values, i), splat_f32(mean))
+        squares = fma(v, v, squares)
+    if whole < size:
+        v = keep_lanes(subtract(load_f32(values, start + whole), splat_f32(mean)), 0, size - whole)
+        squares = fma(v, v, squares)
+    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
+
+
+@inlined_by_type
+def moments_of(norm, values, start, sizes):
+    """Return what a norm needs to know of the row that begins at ``values[start]``; D is the `hidden_size`."""
+
+    def rms(norm, values, start, sizes):
+        return splat_f32(inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps))
+
+    def layer(norm, values, start, sizes):
+        mean = mean_of(values, start, sizes.hidden_size)
+        scale = inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
+        return splat_f32(mean), splat_f32(scale)
+
+    if is_kind(norm, NoNorm):
+        return lambda norm, values, start, sizes: 0
+    return layer if is_kind(norm, LayerNorm) else rms
+
+
+@inlined_by_type
+def normed(norm, moments, v, k):
+    """Return 16 numbers of a row, from column `k` on, normed."""
+
+    def rms(norm, moments, v, k):
+        return multiply(multiply(v, moments), load_f32(norm.gain, k))
+
+    def layer(norm, moments, v, k):
+        return fma(multiply(subtract(v, moments[0]), moments[1]), load_f32(norm.gain, k), load_f32(norm.bias, k))
+
+    if is_kind(norm, NoNorm):
+        return lambda norm, moments, v, k: v
+    return layer if is_kind(norm, LayerNorm) else rms
+
+
+@stage
+def add_normed(team, T, branch, norm, sizes, hidden):
+    """Add to each hidden state what a norm makes of a branch's row; both float32 [>= T, D padded to 16 or more].
+
+    Threads share the tokens, or the columns of a single token.
+    """
+    vectors = (sizes.hidden_size + LANES - 1) // LANES
+    first, last, first_vector, last_vector = 0, T, 0, vectors
+    if T == 1:
+        first_vector, last_vector = share_of(team, vectors)
+    else:
+        first, last = share_of(team, T)
+    for t in range(first, last):
+        start, place = t * branch.shape[1], t * hidden.shape[1]
+        moments = moments_of(norm, branch, start, sizes)
+        for k in range(first_vector * LANES, last_vector * LANES, LANES):
+            value = normed(norm, moments, load_f32(branch, start + k), k)
+            store_f32(hidden, place + k, add(load_f32(hidden, place + k), value))
+
+
+@stage
+def norm_width(team, T, qkv, norm, sizes):
+    """RMS-norm queries and keys where they stand, each over all of its heads.
+
+    qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; norm : WidthNorm.
+    """
+    queries, keys, eps = norm.queries.shape[0], norm.keys.shape[0], sizes.rms_norm_eps
+    first, last = share_of(team, 2 * T)
+    for item in range(first, last):
+        start = item // 2 * qkv.shape[1]
+        if item % 2 == 0:
+            norm_run(qkv, start, queries, norm.queries, eps)
+        else:
+            norm_run(qkv, start + queries, keys, norm.keys, eps)
+
+
+@inlined
+def norm_run(x, place, size, gain, eps):
+    """RMS-norm so many numbers where they stand."""
+    scale = inverse_rms(x, place, size, eps)
+    for i in range(size):
+        store_one(x, place + i, load_one(x, place + i) * scale * gain[i])
