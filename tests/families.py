@@ -21,6 +21,8 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 
+# Whose tensors are listed here.
+LISTED = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 COMMON = {
@@ -203,10 +205,9 @@ VARIANTS = [
         },
     ),
 ]
+# Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
+OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
-
-
-LISTED = ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3")
 
 
 def make_ids(variant):

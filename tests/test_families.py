@@ -4,12 +4,18 @@
 checkpoints written here and compare with the committed goldens, so that they need no torch.
 """
 
+import engines
 import families
 import numpy as np
 import pytest
 
 import tinychat
+from tinychat.generate.sequence import logits_of_all
 
+# Kinds of layers: with what a cache of keys and values holds, and windows, as Llama's; normed before and after, capped;
+# normed after only, queries and keys over all heads; layer norms, without gates, beside attention. Of the others each
+# compiles a forward pass of its own: they run where transformers is.
+INT4: tuple[str, ...] = ()
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)
@@ -40,6 +46,22 @@ def test_f32_equals_goldens(variant, tmp_path):
     assert_close(short[families.SHORT_ROWS], golden["short"])
     assert_close(long[families.LONG_ROWS], golden["long"])
     assert list(greedy(model, ids[: families.SHORT])) == golden["greedy"].tolist()
+
+
+def in_int4(names):
+    """Return the names as parameters, those that few machines run marked so."""
+    return [pytest.param(name, marks=() if name in INT4 else pytest.mark.live) for name in names]
+
+
+@pytest.mark.parametrize("name", in_int4(name for name in families.BY_NAME if name not in families.OLDER))
+def test_int4_gives_each_token_the_same_bits_alone_and_among_others(name, tmp_path):
+    sequence = engines.open_sequence(engines.convert_variant(name, "int4", tmp_path / "model"), threads=2)
+    ids = families.make_ids(families.BY_NAME[name])[:70]
+    together = logits_of_all(sequence, ids)
+    sequence.rewind(0)
+    alone = np.concatenate([sequence.step([token]) for token in ids])
+    assert np.isfinite(together).all()
+    assert alone.tobytes() == together.tobytes()
 
 
 @pytest.mark.live

@@ -18,6 +18,9 @@ ESSENTIALS = {
 }
 
 
+SHORT = [name.removesuffix("ForCausalLM") for name in FAMILIES]
+
+
 def raw_config(architecture="LlamaForCausalLM", **changes):
     return {"architectures": [architecture], **ESSENTIALS, "num_key_value_heads": 2, **changes}
 
@@ -103,8 +106,8 @@ def test_plain_rope_in_a_scaling_section():
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"architectures": ["GemmaForCausalLM"]}, ["GemmaForCausalLM", *FAMILIES]),
-        ({"architectures": None, "model_type": "gpt2"}, ["gpt2", "LlamaForCausalLM"]),
+        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", *SHORT]),
+        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Llama"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
         ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "unquantized"]),

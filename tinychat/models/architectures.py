@@ -66,8 +66,9 @@ def _read_architecture(values: ConfigValues) -> str:
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     name = names[0]
     if name not in FAMILIES:
+        supported = ", ".join(known.removesuffix("ForCausalLM") for known in FAMILIES)
         raise UnsupportedModelError(
-            f"{values.source}: architecture {one_line(name)!r} is not supported; supported are {', '.join(FAMILIES)}"
+            f"{values.source}: architecture {one_line(name)!r} is not supported; supported are {supported}"
         )
     if model_type not in (None, FAMILIES[name].model_type):
         raise UnsupportedModelError(

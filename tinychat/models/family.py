@@ -16,6 +16,8 @@ class Family:
     ----------
     architecture, model_type : str
         As `config.json` names them: ``"LlamaForCausalLM"``, ``"llama"``.
+    models, covered : str
+        Whose it is, and what of it is covered, for the README's table.
     defaults : Mapping
         transformers' own values for keys that a file lacks; a key that is present and null stays null.
     read : callable
@@ -33,6 +35,8 @@ class Family:
 
     architecture: str
     model_type: str
+    models: str
+    covered: str
     defaults: Mapping[str, object]
     read: Callable[[ConfigValues, ModelConfig], ModelConfig]
     linears: Callable[[ModelConfig], list[Linear]]

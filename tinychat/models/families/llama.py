@@ -94,8 +94,35 @@ _QWEN2 = {
 _QWEN3 = {**_QWEN2, "head_dim": 128}
 
 FAMILIES = (
-    Family("LlamaForCausalLM", "llama", _LLAMA, read_llama, linears, norms),
-    Family("MistralForCausalLM", "mistral", _MISTRAL, read_mistral, linears, norms),
-    Family("Qwen2ForCausalLM", "qwen2", _QWEN2, read_qwen2, linears, norms),
-    Family("Qwen3ForCausalLM", "qwen3", _QWEN3, read_qwen3, linears, norms),
+    Family(
+        "LlamaForCausalLM",
+        "llama",
+        "Llama 1, 2, 3, 3.1-3.3, TinyLlama, SmolLM2, CodeLlama",
+        "RoPE default, linear, dynamic, llama3, yarn; attention and MLP biases",
+        _LLAMA,
+        read_llama,
+        linears,
+        norms,
+    ),
+    Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral, linears, norms),
+    Family(
+        "Qwen2ForCausalLM",
+        "qwen2",
+        "Qwen2, Qwen2.5",
+        "q/k/v biases, sliding window by layer",
+        _QWEN2,
+        read_qwen2,
+        linears,
+        norms,
+    ),
+    Family(
+        "Qwen3ForCausalLM",
+        "qwen3",
+        "Qwen3 (dense)",
+        "q/k norm, sliding window by layer",
+        _QWEN3,
+        read_qwen3,
+        linears,
+        norms,
+    ),
 )

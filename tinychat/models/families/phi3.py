@@ -35,4 +35,16 @@ def linears(config: ModelConfig) -> list[Linear]:
     ]
 
 
-FAMILIES = (Family("Phi3ForCausalLM", "phi3", DEFAULTS, read, linears, llama.norms, partial_rotary=True),)
+FAMILIES = (
+    Family(
+        "Phi3ForCausalLM",
+        "phi3",
+        "Phi-3, Phi-3.5, Phi-4 and their mini",
+        "fused projections, a part of each head rotated, longrope, sliding window",
+        DEFAULTS,
+        read,
+        linears,
+        llama.norms,
+        partial_rotary=True,
+    ),
+)
