@@ -62,6 +62,35 @@ SMOLLM3 = COMMON | {
     "tie_word_embeddings": True,
     "pad_token_id": 0,
 }
+GEMMA = COMMON | {
+    "architectures": ["GemmaForCausalLM"],
+    "model_type": "gemma",
+    "num_key_value_heads": 1,
+    "head_dim": 40,
+    "hidden_act": "gelu",
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+GEMMA2 = GEMMA | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "num_key_value_heads": 2,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 28,
+    "sliding_window": 22,
+    "attn_logit_softcapping": 2.5,
+    "final_logit_softcapping": 1.5,
+}
+GEMMA3 = GEMMA2 | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "sliding_window_pattern": 3,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 5e3,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -204,6 +233,11 @@ VARIANTS = [
             "tie_word_embeddings": False,
         },
     ),
+    Variant("gemma", GEMMA, "bfloat16"),
+    # Scores beyond the cap, and layers with and without a window.
+    Variant("gemma2", GEMMA2, "bfloat16", "safetensors-sharded"),
+    Variant("gemma3", GEMMA3, "bfloat16"),
+    Variant("gemma3-untied", GEMMA3 | {"tie_word_embeddings": False, "rope_scaling": None}, "float16"),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

@@ -53,6 +53,9 @@ def test_biases_and_norms_of_each_family():
         for c in [parse(name, attention_bias=True, mlp_bias=True)]
     }
     assert found == {
+        "GemmaForCausalLM": (True, True, False, None),
+        "Gemma2ForCausalLM": (True, True, False, None),
+        "Gemma3ForCausalLM": (True, True, False, "head"),
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "Qwen2ForCausalLM": (True, False, False, None),
@@ -60,6 +63,40 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
     }
+
+
+def test_gemma_layers():
+    assert parse("Gemma2ForCausalLM", sliding_window=7).sliding_windows == (7, 0, 7)
+    gemma3 = parse("Gemma3ForCausalLM", sliding_window=7, sliding_window_pattern=2, query_pre_attn_scalar=64)
+    assert (gemma3.sliding_windows, gemma3.angle_sets) == ((7, 0, 7), (1, 0, 1))
+    assert (gemma3.rope_theta, gemma3.sliding_rope_theta, gemma3.attention_scale) == (1e6, 1e4, 0.125)
+    assert parse("GemmaForCausalLM", hidden_act="gelu").hidden_act == "gelu_tanh"
+    assert parse("GemmaForCausalLM", hidden_size=100).embedding_multiplier == 10
+
+
+def test_layers_of_two_kinds_in_the_form_of_transformers_5():
+    ropes = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 3e4},
+    }
+    config = parse("Gemma3ForCausalLM", rope_parameters=ropes)
+    assert (config.rope_theta, config.rope_scaling.factor, config.sliding_rope_theta) == (2e6, 8.0, 3e4)
+    ropes["sliding_attention"] = {"rope_type": "linear", "factor": 2.0}
+    with pytest.raises(UnsupportedModelError, match="layers with a window"):
+        parse("Gemma3ForCausalLM", rope_parameters=ropes)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "match"),
+    [
+        ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
+        ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
+    ],
+)
+def test_what_a_family_cannot_be_is_named_as_in_its_file(architecture, changes, match):
+    with pytest.raises((UnsupportedModelError, CheckpointError), match=match):
+        parse(architecture, **changes)
 
 
 @pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])

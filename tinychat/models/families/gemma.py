@@ -1,0 +1,143 @@
+"""Gemma 1, 2 and 3 (text): Llama's layers with GELU gates, large embeddings, and norms by ``1 + weight``.
+
+Gemma 2 norms what attention and MLP give as well as what they take, caps scores and logits, and has a window in every
+other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six layers,
+whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
+https://arxiv.org/abs/2408.00118, https://arxiv.org/abs/2503.19786; github.com/huggingface/transformers, models/gemma,
+gemma2 and gemma3).
+"""
+
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.families import llama
+from tinychat.models.family import Family
+from tinychat.models.rope_scaling import MAX_POSITIONS, read_sliding_theta, split_rope
+from tinychat.models.tensors import Norm
+
+LAYER = llama.LAYER
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Activations that are called "gelu" are meant to be the approximation by tanh, as in transformers."""
+    if values.flag("use_bidirectional_attention", False):
+        raise UnsupportedModelError(
+            f"{values.source}: use_bidirectional_attention makes it an encoder, which is not supported"
+        )
+    config = llama.read_llama(values, config)
+    activation = "gelu_tanh" if config.hidden_act == "gelu" else config.hidden_act
+    return replace(config, hidden_act=activation, mlp_bias=False, embedding_multiplier=config.hidden_size**0.5)
+
+
+def read_gemma2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every other layer has the window, from the first one on, where the file does not say which."""
+    config = _read_scale_and_caps(values, read(values, config))
+    return replace(config, sliding_windows=_windows(values, config.num_hidden_layers, 2))
+
+
+def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """All but every sixth layer have the window, where the file does not say which."""
+    config = _read_scale_and_caps(values, read(values, config))
+    interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 6
+    theta = read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30))
+    windows = _windows(values, config.num_hidden_layers, interval)
+    return replace(config, qk_norm="head", sliding_windows=windows, sliding_rope_theta=theta)
+
+
+def _read_scale_and_caps(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    return replace(
+        config,
+        attention_scale=values.number("query_pre_attn_scalar", 1e-3, 1e9) ** -0.5,
+        attention_softcap=values.optional_number("attn_logit_softcapping", 1e-3, 1e9),
+        logits_softcap=values.optional_number("final_logit_softcapping", 1e-3, 1e9),
+    )
+
+
+def _windows(values: ConfigValues, layers: int, interval: int) -> tuple[int, ...]:
+    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS)
+    if values.get("layer_types") is not None:
+        return windows_of_types(values, window, layers)
+    return tuple(0 if (layer + 1) % interval == 0 else window or 0 for layer in range(layers))
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List the norms of Gemma 1."""
+    return [replace(norm, offset=1.0) for norm in llama.norms(config)]
+
+
+def four_norms(config: ModelConfig) -> list[Norm]:
+    """List the norms of Gemma 2 and 3: before and after attention, before and after the MLP."""
+    sources = {
+        "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
+        "post_attention_layernorm": f"{LAYER}pre_feedforward_layernorm",
+        "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
+    }
+    D, L = config.hidden_size, config.num_hidden_layers
+    others = [norm for norm in norms(config) if norm.name not in sources]
+    return [*others, *(Norm(name, source, D, L, offset=1.0) for name, source in sources.items())]
+
+
+_GEMMA = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+_GEMMA2 = {
+    **_GEMMA,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_key_value_heads": 4,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
+_GEMMA3 = {
+    **_GEMMA2,
+    "max_position_embeddings": 131072,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+}
+_NAMES = {"hidden_act": "hidden_activation"}
+
+FAMILIES = (
+    Family(
+        "GemmaForCausalLM",
+        "gemma",
+        "Gemma 1, CodeGemma",
+        "GELU gates, large embeddings",
+        _GEMMA,
+        read,
+        llama.linears,
+        norms,
+    ),
+    Family(
+        "Gemma2ForCausalLM",
+        "gemma2",
+        "Gemma 2",
+        "norms before and after, soft caps, sliding window by layer",
+        _GEMMA2,
+        read_gemma2,
+        llama.linears,
+        four_norms,
+        names=_NAMES,
+    ),
+    Family(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        "Gemma 3 (text)",
+        "norms before and after, q/k norm, rotation and sliding window by layer",
+        _GEMMA3,
+        read_gemma3,
+        llama.linears,
+        four_norms,
+        names=_NAMES,
+        prepared=split_rope,
+    ),
+)
