@@ -91,6 +91,15 @@ GEMMA3 = GEMMA2 | {
     "rope_local_base_freq": 5e3,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0},
 }
+GRANITE = COMMON | {
+    "architectures": ["GraniteForCausalLM"],
+    "model_type": "granite",
+    "num_key_value_heads": 2,
+    "attention_multiplier": 0.3,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -238,6 +247,30 @@ VARIANTS = [
     Variant("gemma2", GEMMA2, "bfloat16", "safetensors-sharded"),
     Variant("gemma3", GEMMA3, "bfloat16"),
     Variant("gemma3-untied", GEMMA3 | {"tie_word_embeddings": False, "rope_scaling": None}, "float16"),
+    Variant("granite", GRANITE | {"attention_bias": True, "mlp_bias": True}, "bfloat16"),
+    # transformers has no such class; Granite is the same with its multipliers written out.
+    Variant(
+        "minicpm",
+        LLAMA
+        | {
+            "architectures": ["MiniCPMForCausalLM"],
+            "model_type": "minicpm",
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+            "scale_emb": 12,
+            "scale_depth": 1.4,
+            "dim_model_base": 32,
+        },
+        "bfloat16",
+        theirs=GRANITE
+        | {
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "attention_multiplier": 24**-0.5,
+            "residual_multiplier": 1.4 / 3**0.5,
+            "logits_scaling": 3.0,
+        },
+    ),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

@@ -56,6 +56,8 @@ def test_biases_and_norms_of_each_family():
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
+        "GraniteForCausalLM": (True, True, True, None),
+        "MiniCPMForCausalLM": (True, True, False, None),
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "Qwen2ForCausalLM": (True, False, False, None),
@@ -91,6 +93,7 @@ def test_layers_of_two_kinds_in_the_form_of_transformers_5():
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
+        ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )

@@ -1,0 +1,95 @@
+"""Granite 3 and 4 (dense), and MiniCPM 1 and 2: Llama's layers, with multipliers.
+
+Embeddings are multiplied, and so is what attention and MLP add to the residual stream; logits are divided. Granite says
+by how much; MiniCPM derives it from sizes, so that small models tell how to train large ones (IBM, 2024,
+https://github.com/ibm-granite/granite-3.0-language-models; Hu et al., 2024, https://arxiv.org/abs/2404.06395;
+github.com/huggingface/transformers, models/granite; github.com/OpenBMB/MiniCPM).
+"""
+
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.families import llama
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear, Norm
+
+MOST = 1e6  # of any multiplier
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Multipliers and biases are as the file says; scores are multiplied as well, instead of divided by sqrt(d)."""
+    return replace(
+        llama.read_llama(values, config),
+        embedding_multiplier=values.number("embedding_multiplier", 1 / MOST, MOST),
+        residual_multiplier=values.number("residual_multiplier", 1 / MOST, MOST),
+        attention_scale=values.number("attention_multiplier", 1 / MOST, MOST),
+        logits_multiplier=1 / values.number("logits_scaling", 1 / MOST, MOST),
+    )
+
+
+def read_minicpm(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """The residual's multiplier follows from the number of layers, that of logits from the width."""
+    return replace(
+        llama.read_llama(values, config),
+        mlp_bias=False,
+        embedding_multiplier=values.number("scale_emb", 1 / MOST, MOST),
+        residual_multiplier=values.number("scale_depth", 1 / MOST, MOST) / config.num_hidden_layers**0.5,
+        logits_multiplier=values.number("dim_model_base", 1, MOST) / config.hidden_size,
+    )
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers: those that add to the residual stream give it what it multiplies."""
+    return [
+        replace(linear, scale=config.residual_multiplier) if linear.name in ("o_proj", "down_proj") else linear
+        for linear in llama.linears(config)
+    ]
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List the norms: the last one multiplies the logits."""
+    return [
+        replace(norm, scale=config.logits_multiplier) if norm.name == "norm" else norm for norm in llama.norms(config)
+    ]
+
+
+_GRANITE = {
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+    "logits_scaling": 1.0,
+}
+_MINICPM = {
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+    "scale_emb": 1.0,
+    "scale_depth": 1.0,
+    "dim_model_base": 1,
+}
+
+FAMILIES = (
+    Family(
+        "GraniteForCausalLM",
+        "granite",
+        "Granite 3, 4 (dense)",
+        "multipliers of embedding, residual, scores, logits",
+        _GRANITE,
+        read,
+        linears,
+        norms,
+    ),
+    Family(
+        "MiniCPMForCausalLM",
+        "minicpm",
+        "MiniCPM 1, 2",
+        "multipliers of embedding, residual, logits",
+        _MINICPM,
+        read_minicpm,
+        linears,
+        norms,
+    ),
+)
