@@ -100,6 +100,22 @@ GRANITE = COMMON | {
     "residual_multiplier": 0.22,
     "logits_scaling": 8.0,
 }
+OLMO2 = COMMON | {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "num_key_value_heads": 2}
+TYPES = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+OLMO3 = OLMO2 | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "sliding_window": 26} | TYPES
+EXAONE4 = (
+    COMMON
+    | {
+        "architectures": ["Exaone4ForCausalLM"],
+        "model_type": "exaone4",
+        "num_key_value_heads": 2,
+        "head_dim": 40,
+        "sliding_window": 23,
+        "sliding_window_pattern": "LG",
+        "rope_theta": 1e6,
+    }
+    | TYPES
+)
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -270,6 +286,13 @@ VARIANTS = [
             "residual_multiplier": 1.4 / 3**0.5,
             "logits_scaling": 3.0,
         },
+    ),
+    Variant("olmo2", OLMO2 | {"rope_theta": 5e5}, "bfloat16", "safetensors-sharded"),
+    Variant("olmo3", OLMO3 | {"rope_theta": 5e5, "rope_scaling": YARN}, "bfloat16"),
+    Variant("exaone4", EXAONE4, "bfloat16"),
+    Variant(
+        "exaone4-full",
+        EXAONE4 | {"sliding_window": None, "tie_word_embeddings": True, "layer_types": ["full_attention"] * 3},
     ),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.

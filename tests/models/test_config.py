@@ -58,6 +58,9 @@ def test_biases_and_norms_of_each_family():
         "Gemma3ForCausalLM": (True, True, False, "head"),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
+        "Olmo2ForCausalLM": (True, True, False, "width"),
+        "Olmo3ForCausalLM": (True, True, False, "width"),
+        "Exaone4ForCausalLM": (False, False, False, "head"),
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "Qwen2ForCausalLM": (True, False, False, None),
@@ -86,6 +89,17 @@ def test_layers_of_two_kinds_in_the_form_of_transformers_5():
     ropes["sliding_attention"] = {"rope_type": "linear", "factor": 2.0}
     with pytest.raises(UnsupportedModelError, match="layers with a window"):
         parse("Gemma3ForCausalLM", rope_parameters=ropes)
+
+
+def test_olmo3_has_one_set_of_angles_unless_it_stretches_some():
+    assert parse("Olmo3ForCausalLM").sliding_rope_theta is None
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    assert parse("Olmo3ForCausalLM", rope_scaling=yarn).sliding_rope_theta == 5e5
+
+
+def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
+    assert parse("Exaone4ForCausalLM", sliding_window=None).rotary_dims == (16, 16, 16)
+    assert parse("Exaone4ForCausalLM", sliding_window=9, sliding_window_pattern=2).rotary_dims == (16, 0, 16)
 
 
 @pytest.mark.parametrize(
