@@ -116,6 +116,23 @@ EXAONE4 = (
     }
     | TYPES
 )
+MINISTRAL3 = COMMON | {
+    "architectures": ["Ministral3ForCausalLM"],
+    "model_type": "ministral3",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "rope_parameters": {
+        "type": "yarn",
+        "rope_theta": 1e5,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.4,
+    },
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -294,6 +311,7 @@ VARIANTS = [
         "exaone4-full",
         EXAONE4 | {"sliding_window": None, "tie_word_embeddings": True, "layer_types": ["full_attention"] * 3},
     ),
+    Variant("ministral3", MINISTRAL3, "bfloat16"),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

@@ -58,6 +58,7 @@ def test_biases_and_norms_of_each_family():
         "Gemma3ForCausalLM": (True, True, False, "head"),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
+        "Ministral3ForCausalLM": (False, False, False, None),
         "Olmo2ForCausalLM": (True, True, False, "width"),
         "Olmo3ForCausalLM": (True, True, False, "width"),
         "Exaone4ForCausalLM": (False, False, False, "head"),
@@ -108,6 +109,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
+        ("Ministral3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "original_max_position_embeddings"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )
