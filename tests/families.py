@@ -133,6 +133,13 @@ MINISTRAL3 = COMMON | {
         "llama_4_scaling_beta": 0.4,
     },
 }
+GLM = COMMON | {
+    "architectures": ["GlmForCausalLM"],
+    "model_type": "glm",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "pad_token_id": 0,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -312,6 +319,8 @@ VARIANTS = [
         EXAONE4 | {"sliding_window": None, "tie_word_embeddings": True, "layer_types": ["full_attention"] * 3},
     ),
     Variant("ministral3", MINISTRAL3, "bfloat16"),
+    Variant("glm", GLM | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
+    Variant("glm4", GLM | {"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": False}),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

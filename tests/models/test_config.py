@@ -56,6 +56,8 @@ def test_biases_and_norms_of_each_family():
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
+        "GlmForCausalLM": (True, False, False, None),
+        "Glm4ForCausalLM": (True, False, False, None),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
