@@ -140,6 +140,11 @@ GLM = COMMON | {
     "head_dim": 40,
     "pad_token_id": 0,
 }
+STABLELM = COMMON | {
+    "architectures": ["StableLmForCausalLM"],
+    "model_type": "stablelm",
+    "num_key_value_heads": 2,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -321,6 +326,8 @@ VARIANTS = [
     Variant("ministral3", MINISTRAL3, "bfloat16"),
     Variant("glm", GLM | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
     Variant("glm4", GLM | {"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": False}),
+    Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
+    Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

@@ -64,6 +64,7 @@ def test_biases_and_norms_of_each_family():
         "Olmo2ForCausalLM": (True, True, False, "width"),
         "Olmo3ForCausalLM": (True, True, False, "width"),
         "Exaone4ForCausalLM": (False, False, False, "head"),
+        "StableLmForCausalLM": (False, False, False, None),
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "Qwen2ForCausalLM": (True, False, False, None),
@@ -109,8 +110,10 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
     ("architecture", "changes", "match"),
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
+        ("StableLmForCausalLM", {"layer_norm_eps": "1e-5"}, "layer_norm_eps"),
         ("Ministral3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "original_max_position_embeddings"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
