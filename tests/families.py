@@ -145,6 +145,14 @@ STABLELM = COMMON | {
     "model_type": "stablelm",
     "num_key_value_heads": 2,
 }
+STARCODER2 = COMMON | {
+    "architectures": ["Starcoder2ForCausalLM"],
+    "model_type": "starcoder2",
+    "num_key_value_heads": 2,
+    "hidden_act": "gelu_pytorch_tanh",
+    "sliding_window": 21,
+    "tie_word_embeddings": True,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -328,6 +336,7 @@ VARIANTS = [
     Variant("glm4", GLM | {"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": False}),
     Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
     Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    Variant("starcoder2", STARCODER2, "bfloat16"),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

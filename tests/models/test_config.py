@@ -65,6 +65,7 @@ def test_biases_and_norms_of_each_family():
         "Olmo3ForCausalLM": (True, True, False, "width"),
         "Exaone4ForCausalLM": (False, False, False, "head"),
         "StableLmForCausalLM": (False, False, False, None),
+        "Starcoder2ForCausalLM": (True, True, True, None),
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "Qwen2ForCausalLM": (True, False, False, None),
