@@ -153,6 +153,12 @@ STARCODER2 = COMMON | {
     "sliding_window": 21,
     "tie_word_embeddings": True,
 }
+PHI = COMMON | {
+    "architectures": ["PhiForCausalLM"],
+    "model_type": "phi",
+    "num_key_value_heads": 2,
+    "hidden_act": "gelu_new",
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -337,6 +343,7 @@ VARIANTS = [
     Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
     Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
     Variant("starcoder2", STARCODER2, "bfloat16"),
+    Variant("phi", PHI, "float16"),
 ]
 # Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
 OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]

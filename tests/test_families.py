@@ -15,7 +15,7 @@ from tinychat.generate.sequence import logits_of_all
 # Kinds of layers: with what a cache of keys and values holds, and windows, as Llama's; normed before and after, capped;
 # normed after only, queries and keys over all heads; layer norms, without gates, beside attention. Of the others each
 # compiles a forward pass of its own: they run where transformers is.
-INT4 = ("granite", "ministral3", "glm", "gemma2", "olmo2")
+INT4 = ("granite", "ministral3", "glm", "gemma2", "olmo2", "phi")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)

@@ -64,6 +64,7 @@ def test_biases_and_norms_of_each_family():
         "Olmo2ForCausalLM": (True, True, False, "width"),
         "Olmo3ForCausalLM": (True, True, False, "width"),
         "Exaone4ForCausalLM": (False, False, False, "head"),
+        "PhiForCausalLM": (True, True, True, None),
         "StableLmForCausalLM": (False, False, False, None),
         "Starcoder2ForCausalLM": (True, True, True, None),
         "LlamaForCausalLM": (True, True, True, None),
@@ -112,6 +113,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
+        ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
         ("StableLmForCausalLM", {"layer_norm_eps": "1e-5"}, "layer_norm_eps"),
