@@ -36,7 +36,7 @@ ARROWS = {
     "engine": ["held_signals", "kernels", "models"],
     "checkpoint": ["json_file", "models.architectures", "models.config"],
     "store": ["checkpoint", "json_file", "models.architectures", "user_folders"],
-    "conversion": ["checkpoint", "kernels", "models"],
+    "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file"],
     "generate": ["engine", "json_file", "models", "text"],
     "terminal": ["generate.reply", "text", "user_folders"],

@@ -209,7 +209,7 @@ def _convert_into_store(reference: ModelReference, progress: Callable[[int, int]
         # Imported here: only a conversion needs Numba.
         from tinychat.making import make, usual_recipe
 
-        make(folder, reference.path, usual_recipe(folder), progress, reference.source)
+        make(folder, reference.path, usual_recipe(folder), progress, reference.source, keeps=True)
 
 
 def _target(path: str) -> Path:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tinychat.errors import ConversionError, SettingError
+from tinychat.errors import SettingError
 from tinychat.estimates import SMALL, usual_bits
 from tinychat.files import read_text
 
 if TYPE_CHECKING:
+    from tinychat.conversion.unfinished import Work
     from tinychat.generate.model import Model
     from tinychat.models.config import ModelConfig
     from tinychat.models.layout import Quantization
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
 
+_TEXTS_FILE = "texts.json"
 METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Linears that are kept in int8 where there is room, in this order, after the output matrix.
@@ -89,8 +89,12 @@ def usual_recipe(folder: Path) -> Recipe:
     return Recipe()
 
 
-def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None) -> Path:
+def make(
+    folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None, keeps: bool = False
+) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
+
+    With `keeps` a later call goes on where Ctrl-C or the end of the program has stopped this one.
 
     Raises
     ------
@@ -99,37 +103,56 @@ def make(folder: Path, target: Path, recipe: Recipe, progress: Progress | None, 
     TinychatError
         If the checkpoint is damaged or not supported, or a setting is out of range.
     """
+    from tinychat.conversion.unfinished import key_of, work_for
+    from tinychat.models.architectures import read_config
+
+    config = read_config(folder / "config.json")
+    quantization = stored(config, recipe)
+    key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
+    with work_for(target, key, keeps) as work:
+        _make(folder, work, recipe, quantization, Phases(progress), source)
+    return target
+
+
+def _make(
+    folder: Path, work: Work, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
+) -> None:
     from tinychat.conversion import convert as conversion
     from tinychat.models.architectures import read_config
 
-    if target.exists() or target.is_symlink():
-        raise ConversionError(f"{target} exists already: remove it, or choose another target")
     config = read_config(folder / "config.json")
-    quantization = stored(config, recipe)
-    phases = Phases(progress)
     checks = recipe.check and recipe.quant != "f32"
     texts: list[list[int]] = []
     held_out: list[int] = []
     writes_texts = recipe.uses_texts and recipe.quant == "int4"
     if writes_texts:
         count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
-        texts, held_out = _texts(folder, target, recipe, count, phases)
+        texts, held_out = _texts(folder, work, recipe, count, phases)
     elif recipe.uses_texts:
         texts = _texts_for_int8(folder, recipe)
 
     def examine(made: Path) -> dict[str, object]:
         return _certificate(folder, made, held_out, phases.part(0.15))
 
-    return conversion.write_model_folder(
+    conversion.write_model_folder(
         folder,
-        target,
+        work.model,
         quantization,
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
         method=recipe.method,
         texts=texts,
         examine=examine if checks else None,
+        work=work,
     )
+
+
+def _stamp(file: Path | None) -> tuple[int, int] | None:
+    """Return what changes with a file: its size, and when it was written."""
+    try:
+        return None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
+    except OSError:
+        return None
 
 
 class Phases:
@@ -210,20 +233,27 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
     return [ids] if ids else []
 
 
-def _texts(folder: Path, target: Path, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
+def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
     """Return token ids: the calibration texts, and one text held out for the certificate."""
     from tinychat.calibration import cut_texts, write_texts
     from tinychat.conversion import convert as conversion
 
-    with _beside(target) as aside:
-        conversion.convert(folder, aside / "int8", "int8", recipe.group_size, phases.part(0.05))
-        model = _load(aside / "int8")
-        share = phases.part(0.4)
-        if recipe.calibration is None:
-            *texts, held_out = write_texts(model, count + 1, share)
-            return texts, held_out
-        (held_out,) = write_texts(model, 1, share)
-        return cut_texts(model, model.context_size, read_text(recipe.calibration), count), held_out
+    earlier: Any = work.read(_TEXTS_FILE)
+    converting, writing = phases.part(0.05), phases.part(0.4)
+    if earlier:
+        return earlier["texts"], earlier["held_out"]
+    int8 = work.folder / "int8"
+    if not int8.exists():
+        conversion.convert(folder, int8, "int8", recipe.group_size, converting)
+    model = _load(int8)
+    if recipe.calibration is None:
+        *texts, held_out = write_texts(model, count + 1, writing)
+    else:
+        (held_out,) = write_texts(model, 1, writing)
+        texts = cut_texts(model, model.context_size, read_text(recipe.calibration), count)
+    work.write(_TEXTS_FILE, {"texts": texts, "held_out": held_out})
+    shutil.rmtree(int8, ignore_errors=True)
+    return texts, held_out
 
 
 def _certificate(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
@@ -250,19 +280,3 @@ def _load(folder: Path) -> Model:
 
     trained = read_config(folder / "config.json").max_position_embeddings
     return load_folder(folder, context=min(MODEL_CONTEXT, trained))
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `target`, with a name by which a later conversion would remove it."""
-    from tinychat.conversion.convert import aside_prefix
-
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=aside_prefix(target), dir=target.parent))
-    except OSError as error:
-        raise ConversionError(f"{target} cannot be written ({error.strerror}): choose another target") from None
-    try:
-        yield aside
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -6,7 +6,7 @@ of the checkpoint and y of the quantized model, W becomes ``W + W E[(x - y) y'] 
 whose outputs are added to the residual stream also correct its error so far.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -17,6 +17,7 @@ from tinychat.conversion.linear_codes import Coded, Coder, arrays_of
 from tinychat.conversion.pack import Array, Packer
 from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
+from tinychat.conversion.unfinished import Work
 from tinychat.errors import ConversionError
 from tinychat.models.layout import LANES, Quantization, padded, stored_linears
 from tinychat.models.tensors import Linear as LinearLayout
@@ -28,8 +29,11 @@ ERROR_TOKENS = 256
 # Ridge of the least squares: added to the diagonal of the inputs' second moments, as a share of each entry and of their
 # mean.
 CORRECTION_SHRINKAGE = 0.2
-Packed = tuple[str, int, dict[str, Array]]
-"""A linear's name, its layer (0 outside the layers), and its arrays as `kernels.weights` names them."""
+Packed = tuple[str, int, dict[str, Array], Sequence[float]]
+"""A linear's name, its layer (0 outside the layers), its arrays as `kernels.weights` names them, and its errors."""
+Finished = Callable[[str, int], list[float] | None]
+"""Called with a linear's name and layer; returns its errors if an earlier try has finished it, else None."""
+STATE = "hidden_states.npz"
 
 
 class Calibrated:
@@ -59,7 +63,9 @@ class Calibrated:
         quantization: Quantization,
         feedback: bool,
         texts: Sequence[Sequence[int]],
+        work: Work,
     ) -> None:
+        self._work = work
         self.output_errors: dict[tuple[str, int], float] = {}
         self._source = Source(checkpoint)
         self._tensors = checkpoint.tensors
@@ -71,22 +77,42 @@ class Calibrated:
         self._ids = [token for text in texts for token in text]
         self._cuts = [0, *accumulate(len(text) for text in texts)]
 
-    def linears(self) -> Iterator[Packed]:
-        """Yield every linear of the model once it is quantized."""
+    def errors(self) -> dict[str, float]:
+        """Return the errors of the outputs, the largest first."""
+        worst = sorted(self.output_errors.items(), key=lambda item: -item[1])
+        return {f"{name} {layer}": round(error, 5) for (name, layer), error in worst}
+
+    def linears(self, finished: Finished) -> Iterator[Packed]:
+        """Yield every linear of the model once it is quantized, but those that are finished."""
         config = self._source.config
-        hidden = true_hidden = self._source.embed(self._ids)
-        for layer in range(config.num_hidden_layers):
+        first, hidden, true_hidden = self._resumed(finished)
+        for layer in range(first, config.num_hidden_layers):
             true: dict[str, tuple[Floats, Floats | None]] = {}
             if self._feedback:
                 true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(layer, true))
             made: list[Packed] = []
             hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(layer, made, true))
             yield from made
+            # Whoever asks for more has written these.
+            states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
+            self._work.write_arrays(STATE, states)
         inputs = last_inputs(self._source, hidden)
         for linear in self._stored.values():
-            if linear.layers is None:
+            if linear.layers is None and finished(linear.name, 0) is None:
                 gives_outputs = config.tie_word_embeddings or linear.name == "lm_head"
-                yield linear.name, 0, self._table(linear, inputs if gives_outputs else None)
+                yield linear.name, 0, self._table(linear, inputs if gives_outputs else None), ()
+
+    def _resumed(self, finished: Finished) -> tuple[int, Floats, Floats]:
+        """Return the first layer that is not finished, and the hidden states that it gets, quantized and true."""
+        states = self._work.read_arrays(STATE)
+        layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
+        names = [name for name, linear in self._stored.items() if linear.layers is not None]
+        found = {(name, layer): finished(name, layer) for layer in range(layers) for name in names}
+        if layers and all(errors is not None for errors in found.values()):
+            self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
+            return layers, np.asarray(states["hidden"], np.float32), np.asarray(states["true_hidden"], np.float32)
+        hidden = self._source.embed(self._ids)
+        return 0, hidden, hidden
 
     def _recording(self, layer: int, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
         """Return the checkpoint's own linears, which also store their inputs and residual stream in `true`."""
@@ -115,9 +141,9 @@ class Calibrated:
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
-                made.append((name, layer, arrays))
+                made.append((name, layer, arrays, (self.output_errors[name, layer],)))
             else:
-                made.append((name, layer, self._packed(name, layer)))
+                made.append((name, layer, self._packed(name, layer), ()))
                 values = self._source.weight(name, layer).T
             outputs = inputs @ values
             return outputs if bias is None else outputs + bias

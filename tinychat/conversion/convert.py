@@ -4,12 +4,8 @@ Peak memory is one layer's largest linear, in and out, whatever the size of the 
 """
 
 import json
-import os
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from tinychat.conversion.calibrated import Calibrated, Packed
-from tinychat.conversion.pack import Packer, check_finite
+from tinychat.conversion.calibrated import Calibrated, Finished, Packed
+from tinychat.conversion.pack import Packer, check_finite, relative_error
 from tinychat.conversion.smoothing import smoothed
+from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms
@@ -30,8 +27,6 @@ from tinychat.models.tensors import Norm
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20
-# A conversion writes all the time.
-_STALE_SECONDS = 24 * 3600.0
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 Examine = Callable[[Path], Mapping[str, object]]
@@ -54,7 +49,8 @@ def convert(
     Parameters
     ----------
     src, dst : path
-        `dst` must not exist yet. It is written aside and renamed: an interrupted conversion leaves nothing.
+        `dst` must not exist yet. It is written aside and renamed: an interrupted conversion leaves nothing, and what a
+        killed one leaves is gone on from.
     quant : {"int4", "int8", "f32"}
     group_size : {32, 64, 128}
         Columns that share one scale.
@@ -88,6 +84,7 @@ def write_model_folder(
     method: str = "plain",
     texts: Sequence[Sequence[int]] = (),
     examine: Examine | None = None,
+    work: Work | None = None,
 ) -> Path:
     """Convert as `convert` does, with any quantization, and with codes chosen by any method.
 
@@ -103,6 +100,8 @@ def write_model_folder(
         activations are smoothed by (`conversion.smoothing`).
     examine : callable, optional
         See `Examine`.
+    work : Work, optional
+        Of `dst`, from whoever makes `dst` of it; one of its own when omitted.
 
     Raises
     ------
@@ -119,9 +118,11 @@ def write_model_folder(
     is_smoothed = quantization.method == "int8" and bool(texts)
     if is_smoothed:
         checkpoint = smoothed(checkpoint, texts)
-    with written_aside(Path(dst)) as folder:
+    own = work_for(Path(dst), key_of(Path(src), quantization, method, texts)) if work is None else nullcontext(work)
+    with own as place:
+        folder = place.model
         how = (method, texts) if calibrated else None
-        errors = write_weights(checkpoint, quantization, folder / WEIGHTS, progress, how)
+        errors = write_weights(checkpoint, quantization, place, progress, how)
         for file in checkpoint.text_files():
             (folder / file.name).write_bytes(read_text_file(file))
         description: dict[str, object] = {
@@ -159,117 +160,65 @@ def read_text_file(file: Path) -> bytes:
         raise ConversionError(f"{file} cannot be read ({error.strerror or error})") from None
 
 
-@contextmanager
-def written_aside(dst: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `dst` that becomes `dst` at the end, or is removed if anything fails."""
-    if dst.exists() or dst.is_symlink():
-        raise ConversionError(f"{dst} exists already: remove it, or choose another target")
-    try:
-        dst.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale_asides(dst)
-        aside = Path(tempfile.mkdtemp(prefix=aside_prefix(dst), dir=dst.parent))
-    except OSError as error:
-        raise ConversionError(f"{dst} cannot be written ({error.strerror}): choose another target") from None
-    try:
-        yield aside
-        aside.chmod(0o755)
-        os.replace(aside, dst)
-    except OSError as error:
-        if dst.exists():
-            raise ConversionError(f"{dst} exists now: another program has made it in the meantime") from None
-        reason = error.strerror or error
-        raise ConversionError(
-            f"{dst} cannot be written ({reason}): free some space, or choose another target"
-        ) from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def aside_prefix(dst: Path) -> str:
-    """Return how the names of a target's temporary folders begin: no person would name a folder so."""
-    return f".{dst.name}.converting-"
-
-
-def remove_stale_asides(dst: Path) -> None:
-    """Remove what killed conversions to `dst` left: temporary folders in which nothing was written for a day."""
-    prefix, limit = aside_prefix(dst), time.time() - _STALE_SECONDS
-    try:
-        folders = [*dst.parent.iterdir()]
-    except OSError:
-        # Such a folder can be written to, but not listed.
-        return
-    for folder in folders:
-        if folder.name.startswith(prefix) and not folder.is_symlink() and _touched(folder) < limit:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _touched(folder: Path) -> float:
-    """Return when anything in a folder was written last, in seconds since the epoch; now if that is not known."""
-    try:
-        return max(path.stat().st_mtime for path in [folder, *folder.rglob("*")])
-    except OSError:
-        return time.time()
-
-
 def write_weights(
     checkpoint: Checkpoint,
     quantization: Quantization,
-    file: Path,
+    work: Work,
     progress: Progress | None,
     calibrated: tuple[str, Sequence[Sequence[int]]] | None = None,
 ) -> dict[str, float]:
     """Write the weight file; return the relative root-mean-square error of each quantized linear.
 
-    `calibrated` is the method that chooses four-bit codes, and its texts: the errors are then those of the outputs, not
-    of the weights.
+    What `work` has of an earlier try is kept. `calibrated` is the method that chooses four-bit codes, and its texts:
+    the errors are then those of the outputs, not of the weights.
     """
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
-    total, done = sum(spec.bytes for spec in specs.values()), 0
-    errors: dict[str, float] = {}
+    total = sum(spec.bytes for spec in specs.values())
     packer = Packer(quantization)
-    packed = (
-        _packed(checkpoint, packer, errors)
-        if calibrated is None
-        else _calibrated(checkpoint, packer, errors, *calibrated)
-    )
-    with file.open("wb") as stream:
-        stream.write(header)
-        stream.truncate(len(header) + total)
-        for linear, layer, arrays in packed:
-            for name, data in arrays.items():
-                stream.seek(offsets[f"{linear}.{name}"] + layer * data.nbytes)
-                stream.write(data.data)
-                done += data.nbytes
+    with Pieces(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as pieces:
+        how = _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
+        for linear, layer, arrays, note in how.linears(pieces.finished):
+            pieces.write(linear, layer, arrays, note)
             if progress:
-                progress(done, total)
+                progress(pieces.done, total)
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint, norm, quantization).items():
-                stream.seek(offsets[name])
-                stream.write(data.data)
-                done += data.nbytes
+                pieces.write_tensor(name, data)
         if progress:
-            progress(done, total)
-    return errors
+            progress(pieces.done, total)
+    return how.errors()
 
 
-def _packed(checkpoint: Checkpoint, packer: Packer, errors: dict[str, float]) -> Iterator[Packed]:
-    """Yield every linear, each weight quantized by itself; store the weights' errors in `errors`."""
-    for linear in stored_linears(checkpoint.config, packer.quantization):
-        for layer in range(linear.layers or 1):
-            yield linear.name, layer, packer.pack(checkpoint.tensors, linear, layer)
-        if packer.quantization.method != "f32":
-            errors[linear.name] = packer.relative_error()
+class _Plain:
+    """Quantizes every linear, each weight by itself."""
+
+    def __init__(self, checkpoint: Checkpoint, packer: Packer) -> None:
+        self._checkpoint, self._packer = checkpoint, packer
+        self._sums: dict[str, dict[int, Sequence[float]]] = {}
+
+    def linears(self, finished: Finished) -> Iterator[Packed]:
+        """Yield those that are not finished."""
+        for linear in stored_linears(self._checkpoint.config, self._packer.quantization):
+            sums = self._sums.setdefault(linear.name, {})
+            for layer in range(linear.layers or 1):
+                sums[layer] = finished(linear.name, layer) or ()
+                if not sums[layer]:
+                    arrays = self._packer.pack(self._checkpoint.tensors, linear, layer)
+                    sums[layer] = self._packer.take_sums()
+                    yield linear.name, layer, arrays, sums[layer]
+
+    def errors(self) -> dict[str, float]:
+        """Return the errors of the weights, over all layers of a linear."""
+        if self._packer.quantization.method == "f32":
+            return {}
+        return {name: relative_error([sums[layer] for layer in sorted(sums)]) for name, sums in self._sums.items()}
 
 
 def _calibrated(
-    checkpoint: Checkpoint, packer: Packer, errors: dict[str, float], method: str, texts: Sequence[Sequence[int]]
-) -> Iterator[Packed]:
-    """Yield every linear, quantized for the inputs that the texts give it; store the outputs' errors in `errors`."""
-    quantizer = Calibrated(checkpoint, packer, packer.quantization, method == "gptq", texts)
-    yield from quantizer.linears()
-    worst = sorted(quantizer.output_errors.items(), key=lambda item: -item[1])
-    errors.update({f"{name} {layer}": round(error, 5) for (name, layer), error in worst})
+    checkpoint: Checkpoint, packer: Packer, work: Work, method: str, texts: Sequence[Sequence[int]]
+) -> Calibrated:
+    return Calibrated(checkpoint, packer, packer.quantization, method == "gptq", texts, work)
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:

@@ -1,6 +1,6 @@
 """One linear layer of a checkpoint, packed: which rows go where, in pieces that fit into memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,11 @@ class Packer:
             arrays["bias"] = bias
         return arrays
 
-    def relative_error(self) -> float:
-        """Return the relative root-mean-square error of the weights packed since the last call."""
-        error = (self._squared_error / self._squared_weights) ** 0.5 if self._squared_weights else 0.0
+    def take_sums(self) -> tuple[float, float]:
+        """Return the sums of the squares of the errors, and of the weights, packed since the last call."""
+        sums = self._squared_error, self._squared_weights
         self._squared_error = self._squared_weights = 0.0
-        return round(error, 5)
+        return sums
 
     def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
         bits = 4 if self.quantization.method_of(linear.name) == "int4" else 8
@@ -77,6 +77,12 @@ class Packer:
             arrange_rows(rows, part)
             check_finite(part, name)
         return {"values": values}
+
+
+def relative_error(sums: Iterable[Sequence[float]]) -> float:
+    """Return the relative root-mean-square error of weights of which `Packer.take_sums` gave these sums."""
+    errors, weights = np.sum([*sums], axis=0)
+    return round(float(errors / weights) ** 0.5, 5) if weights else 0.0
 
 
 def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:

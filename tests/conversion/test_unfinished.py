@@ -1,0 +1,168 @@
+"""A conversion that was killed goes on from what it had finished, and ends with the bytes of an unbroken one."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import families
+import numpy as np
+import pytest
+
+import tinychat
+from tinychat.conversion import calibrated, convert
+from tinychat.conversion.convert import write_model_folder
+from tinychat.conversion.unfinished import Pieces, key_of, work_for
+from tinychat.errors import ConversionError
+from tinychat.models.layout import Quantization
+
+TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
+KILLED = """
+import os, signal, sys
+from tinychat.conversion import convert, unfinished
+from tinychat.models.layout import Quantization
+
+write, steps = unfinished.Pieces.write, int(sys.argv[3])
+
+def write_and_die(self, linear, layer, arrays, note):
+    global steps
+    steps -= 1
+    if steps < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, linear, layer, arrays, note)
+
+unfinished.Pieces.write = write_and_die
+texts = eval(sys.argv[5])
+method = "gptq" if texts else "plain"
+convert.write_model_folder(sys.argv[1], sys.argv[2], Quantization(sys.argv[4]), texts=texts, method=method)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path_factory.mktemp("checkpoint"))
+
+
+def kill_after(steps, checkpoint, target, quant, texts):
+    command = [sys.executable, "-c", KILLED, checkpoint, target, str(steps), quant, repr(texts)]
+    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    (left,) = target.parent.glob(f".{target.name}.converting-*")
+    return left
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What is packed by itself, and layer by layer with texts: each killed in another place.
+@pytest.mark.parametrize(("quant", "texts", "steps", "left_to_do"), [("int8", [], 7, 5), ("int4", TEXTS, 6, 10)])
+def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint, tmp_path, monkeypatch):
+    method = "gptq" if texts else "plain"
+    expected = write_model_folder(checkpoint, tmp_path / "whole", Quantization(quant), texts=texts, method=method)
+    target = tmp_path / "model"
+    left = kill_after(steps, checkpoint, target, quant, texts)
+    # Somebody kills it again, and the last line of the journal is not whole.
+    kill_after(2, checkpoint, target, quant, texts)
+    with (left / "journal").open("a") as journal:
+        journal.write('{"linear": "qkv')
+    written = []
+    write = Pieces.write
+    monkeypatch.setattr(Pieces, "write", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
+    seen = []
+    write_model_folder(
+        checkpoint, target, Quantization(quant), lambda *done: seen.append(done), texts=texts, method=method
+    )
+    assert len(written) == left_to_do, "of 14: three layers of four linears, embedding and output matrix"
+    assert seen[-1][0] == seen[-1][1]
+    found, wanted = files_of(target), files_of(expected)
+    assert found.keys() == wanted.keys()
+    assert all(found[name] == wanted[name] for name in wanted)
+    assert not left.exists()
+
+
+def test_what_did_not_reach_the_disk_is_made_again(checkpoint, tmp_path):
+    expected = convert.convert(checkpoint, tmp_path / "whole", "int8")
+    left = kill_after(7, checkpoint, tmp_path / "model", "int8", [])
+    weights = left / "model" / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.seek(-weights.stat().st_size // 2, os.SEEK_END)
+        file.write(bytes(4096))
+    assert files_of(convert.convert(checkpoint, tmp_path / "model", "int8")) == files_of(expected)
+
+
+def test_another_checkpoint_or_way_begins_anew(checkpoint, tmp_path):
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    key = key_of(copy, "int8")
+    assert key == key_of(copy, "int8") != key_of(copy, "int4")
+    assert key != key_of(checkpoint, "int8"), "it lies elsewhere"
+    os.utime(next(copy.glob("*.safetensors")), (1, 1))
+    assert key_of(copy, "int8") != key
+    key = key_of(copy, "int8")
+    (copy / "config.json").write_text((copy / "config.json").read_text() + "\n")
+    assert key_of(copy, "int8") != key
+    # The hub's cache: the place says which files these are, and not all may be there yet.
+    snapshot = shutil.copytree(checkpoint, tmp_path / "models--a--b" / "snapshots" / "0123")
+    key = key_of(snapshot)
+    next(snapshot.glob("*.safetensors")).unlink()
+    assert key_of(snapshot) == key
+
+
+@pytest.mark.parametrize(("error", "is_kept"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
+def test_what_is_kept_where_it_is_asked_for(error, is_kept, tmp_path):
+    with pytest.raises(error), work_for(tmp_path / "model", "key", keeps=True) as work:
+        work.write("texts.json", {"a": [1, 2]})
+        work.write_arrays("states", {"x": np.arange(3)})
+        raise error
+    assert [path.name for path in tmp_path.iterdir()] == ([".model.converting-key"] if is_kept else [])
+    with work_for(tmp_path / "model", "key") as work:
+        assert work.read("texts.json") == ({"a": [1, 2]} if is_kept else {})
+        assert [*work.read_arrays("states")] == (["x"] if is_kept else [])
+        (work.folder / "texts.json").write_text("{")
+        assert work.read("texts.json") == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_at_once_do_not_meet(tmp_path):
+    with work_for(tmp_path / "model", "key") as one:
+        with pytest.raises(ConversionError, match="another program has made it"):
+            with work_for(tmp_path / "model", "key") as two:
+                assert one.folder != two.folder
+                (tmp_path / "model").mkdir()
+                (tmp_path / "model" / "file").touch()
+        shutil.rmtree(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
+def test_what_another_user_has_put_there_is_not_gone_on_from(tmp_path, monkeypatch):
+    (tmp_path / ".model.converting-key").mkdir()
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with work_for(tmp_path / "model", "key") as work:
+        assert work.folder.name != ".model.converting-key"
+
+
+def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path, monkeypatch):
+    """The first use of a checkpoint, stopped by Ctrl-C between two layers."""
+    calls = []
+    run_layer = calibrated.run_layer
+
+    def interrupted(*arguments):
+        calls.append(arguments[1])
+        if calls == [0, 0, 1]:
+            raise KeyboardInterrupt
+        return run_layer(*arguments)
+
+    monkeypatch.setattr("tinychat.making.TEXTS", 2)
+    expected = tinychat.convert(checkpoint, tmp_path / "whole")
+    monkeypatch.setattr(calibrated, "run_layer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tinychat.api.locate(str(checkpoint))
+    monkeypatch.setattr("tinychat.calibration.write_texts", None)
+    folder = tinychat.api.locate(str(checkpoint))
+    assert calls[3:] == [1, 1, 2, 2]
+    assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+    described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
+    assert described[0]["certificate"] == described[1]["certificate"]
