@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import families
 import numpy as np
@@ -13,8 +14,8 @@ from tinychat.calibration import TEXT_TOKENS, cut_texts, write_texts
 from tinychat.certificate import examine
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.source import Source
-from tinychat.errors import SettingError, TextError
-from tinychat.making import Phases, Recipe, stored, weight_count
+from tinychat.errors import ConversionError, SettingError, TextError
+from tinychat.making import Phases, Recipe, disk_needed, memory_needed, stored, weight_count
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.models.shapes import config_of
@@ -24,6 +25,35 @@ from tinychat.store.local import certificate_lines, list_models, path_for
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
 SMOLLM2 = Path(os.environ.get("TINYCHAT_SMOLLM2", "no checkpoint named"))
 needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason=f"needs a trained checkpoint at {STORIES}")
+
+
+def test_too_little_memory_or_disk_is_told_first(tmp_path, monkeypatch):
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
+    monkeypatch.setattr("tinychat.making.available_memory_bytes", lambda: 50_000_000)
+    with pytest.raises(ConversionError, match=r"needs some 0\.\d\d GB of memory, and 0\.05 GB are free: .*plain"):
+        tinychat.convert(checkpoint, tmp_path / "model")
+    monkeypatch.setattr("tinychat.making.available_memory_bytes", lambda: None)
+    disk = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("tinychat.estimates.shutil", disk)
+    with pytest.raises(
+        ConversionError, match=r"0\.00 GB are needed on the disk of .* for the model .*, and 0\.00 GB are free"
+    ):
+        tinychat.convert(checkpoint, tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_the_memory_of_a_conversion_follows_its_largest_layer():
+    small, large = (parse_config(config_of(shape), shape) for shape in ("smollm2-135m", "llama-2-7b"))
+    assert memory_needed(small, Recipe()) < 1e9 < memory_needed(large, Recipe()) < 6e9
+    assert memory_needed(large, Recipe(method="plain")) < 1.2e9
+
+
+def test_the_disk_of_a_conversion_has_room_for_a_model_in_int8_first(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config_of("llama-2-7b")))
+    weights = weight_count(parse_config(config_of("llama-2-7b"), "llama"))
+    assert 1.0 < disk_needed(tmp_path, Recipe()) / weights < 1.1
+    assert disk_needed(tmp_path, Recipe(method="plain")) / weights < 0.6
+    assert disk_needed(tmp_path, Recipe("f32")) / weights == pytest.approx(4, rel=0.01)
 
 
 @pytest.fixture(scope="module")

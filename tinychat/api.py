@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
+from tinychat.estimates import check_space
 from tinychat.file_lock import locked
 from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, make_store
@@ -203,13 +205,34 @@ def _converted(reference: ModelReference, progress: Callable[[int, int], None] |
 
 
 def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
-    source = Path(reference.source) if reference.kind == "checkpoint" else _fetch(reference.source)
-    with folder_of(source) as folder:
+    target, name = reference.path, reference.source
+    with ExitStack() as stack:
+        if reference.kind == "checkpoint":
+            folder = stack.enter_context(folder_of(Path(name)))
+        else:
+            folder = stack.enter_context(_arriving_checkpoint(name, target))
         check_checkpoint(folder)
         # Imported here: only a conversion needs Numba.
         from tinychat.making import make, usual_recipe
 
-        make(folder, reference.path, usual_recipe(folder), progress, reference.source, keeps=True)
+        make(folder, target, usual_recipe(folder), progress, name, keeps=True)
+
+
+@contextmanager
+def _arriving_checkpoint(repo_id: str, target: Path) -> Iterator[Path]:
+    """Give the folder of a repository's checkpoint while its last shards are still downloaded."""
+    # Imported here: the hub's client takes a while, and offline use never needs it.
+    from tinychat.checkpoint.tensors import arriving
+    from tinychat.store.hub import fetching
+
+    def check_room(folder: Path, size: int, cache: Path) -> None:
+        from tinychat.making import disk_needed, usual_recipe
+
+        needed = disk_needed(folder, usual_recipe(folder))
+        check_space([("the download", cache, size), ("the model", target, needed)])
+
+    with fetching(repo_id, before_weights=check_room) as (folder, wait), arriving(folder, wait):
+        yield folder
 
 
 def _target(path: str) -> Path:

@@ -6,10 +6,14 @@ All of it follows from the number of its weights: nothing has to be downloaded.
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter
 
 from tinychat.engine.context import DEFAULT_CONTEXT
+from tinychat.errors import ConversionError
 from tinychat.store.catalog import CatalogEntry
 
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -73,3 +77,36 @@ def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
             list(pool.map(np.max, parts))
             fastest = min(fastest, perf_counter() - started)
     return sum(part.nbytes for part in parts) / fastest / 1e9
+
+
+def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:
+    """Check that disks have room, before anything is written.
+
+    Parameters
+    ----------
+    needs : sequence of (str, Path, int)
+        What will be written, where, and how many bytes.
+
+    Raises
+    ------
+    ConversionError
+        If a disk has not: saying how much is needed there, for what, and how much is free.
+    """
+    disks: dict[int, list[tuple[str, Path, int]]] = {}
+    for what, path, size in needs:
+        place = next(parent for parent in [path.absolute(), *path.absolute().parents] if parent.exists())
+        disks.setdefault(place.stat().st_dev, []).append((what, place, size))
+    for parts in disks.values():
+        place, needed = parts[0][1], sum(size for _, _, size in parts)
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            whats = " and ".join(f"{what} ({gigabytes(size)})" for what, _, size in parts if size)
+            raise ConversionError(
+                f"{gigabytes(needed)} are needed on the disk of {place} for {whats}, and {gigabytes(free)} are free:"
+                " free some space"
+            )
+
+
+def gigabytes(count: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{count / 1e9:.2f} GB"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinychat.errors import SettingError
-from tinychat.estimates import SMALL, usual_bits
+from tinychat.errors import ConversionError, SettingError
+from tinychat.estimates import PROGRAM_BYTES, SMALL, check_space, gigabytes, usual_bits
 from tinychat.files import read_text
+from tinychat.machine import available_memory_bytes
 
 if TYPE_CHECKING:
     from tinychat.conversion.unfinished import Work
@@ -110,8 +111,59 @@ def make(
     quantization = stored(config, recipe)
     key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
     with work_for(target, key, keeps) as work:
+        written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
+        check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
+        check_memory(config, recipe)
         _make(folder, work, recipe, quantization, Phases(progress), source)
     return target
+
+
+def disk_needed(folder: Path, recipe: Recipe) -> int:
+    """Return how many bytes the conversion of a checkpoint writes at most at a time, by its configuration."""
+    from tinychat.models.architectures import read_config
+    from tinychat.models.layout import Quantization, tensor_specs
+
+    config = read_config(folder / "config.json")
+
+    def size(quantization: Quantization) -> int:
+        return sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+
+    # A model in int8 writes the texts, and is gone before the other is written.
+    int8 = size(Quantization("int8", recipe.group_size)) if recipe.uses_texts and recipe.quant == "int4" else 0
+    return max(int8, size(stored(config, recipe)))
+
+
+def check_memory(config: ModelConfig, recipe: Recipe) -> None:
+    """Refuse a conversion for which this machine has too little memory free, as far as its system tells.
+
+    Raises
+    ------
+    ConversionError
+        Saying how much is needed, and how much is there.
+    """
+    needed, free = memory_needed(config, recipe), available_memory_bytes()
+    if free is not None and needed > free:
+        other = ", or convert it with `tinychat convert --method plain`" if recipe.uses_texts else ""
+        raise ConversionError(
+            f"the conversion needs some {gigabytes(needed)} of memory, and {gigabytes(free)} are free: close other"
+            f" programs{other}"
+        )
+
+
+def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
+    """Return how many bytes of memory a conversion takes about, that cannot be given back to the system meanwhile."""
+    from tinychat.calibration import TEXT_TOKENS
+    from tinychat.models.architectures import linears
+
+    layers = [linear for linear in linears(config) if linear.layers is not None]
+    weights, columns = max(sum(each.rows) * each.columns for each in layers), max(each.columns for each in layers)
+    if not recipe.uses_texts:
+        return PROGRAM_BYTES + 4 * weights
+    tokens = TEXT_TOKENS * (TEXTS if weight_count(config) < SMALL else FEWER_TEXTS)
+    # In float32: the largest linear as it was, corrected, and coded; second moments of its inputs and their factors;
+    # the texts' hidden states and what goes between linears, in the quantized and in the true model.
+    floats = 5 * weights + 3 * columns**2 + tokens * (8 * config.hidden_size + 6 * config.intermediate_size)
+    return PROGRAM_BYTES + 4 * floats
 
 
 def _make(

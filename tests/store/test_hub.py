@@ -3,16 +3,25 @@
 import hashlib
 import json
 import re
+import shutil
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
+import families
 import numpy as np
 import pytest
 from huggingface_hub import constants
 from safetensors.numpy import save
 
+from tinychat import api, estimates
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.errors import HubError, UnsupportedModelError
+from tinychat.conversion.convert import convert
+from tinychat.conversion.unfinished import Pieces
+from tinychat.errors import CheckpointError, ConversionError, HubError, UnsupportedModelError
+from tinychat.making import Recipe
 from tinychat.store.hub import fetch
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -70,7 +79,8 @@ class Hub(BaseHTTPRequestHandler):
                 for path, content in files.items()
             ]
         else:
-            listing = {"id": repo_id, "sha": COMMIT, "siblings": [{"rfilename": path} for path in files]}
+            siblings = [{"rfilename": path, "size": len(content or b"")} for path, content in files.items()]
+            listing = {"id": repo_id, "sha": COMMIT, "siblings": siblings}
         return self._send(200, json.dumps(listing).encode(), Content_Type="application/json")
 
     def _answer_file(self, repo_id, revision, path):
@@ -78,6 +88,8 @@ class Hub(BaseHTTPRequestHandler):
         if content is None:
             return self._send(404, X_Error_Code="EntryNotFound")
         headers = {"ETag": f'"{tag(content)}"', "X_Repo_Commit": COMMIT} | self.server.headers
+        if path in self.server.held_back and self.command == "GET":
+            self.server.held_back[path].wait(30)
         if self.server.elsewhere and path.endswith(".safetensors"):
             headers |= {"X_Linked_Etag": f'"{tag(content)}"', "Location": f"{self.server.elsewhere}/{path}"}
             return self._send(302, **headers)
@@ -101,7 +113,7 @@ def tag(content):
 def hub(monkeypatch, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.asked, server.broken = [], False
-    server.headers, server.elsewhere = {}, None
+    server.headers, server.elsewhere, server.held_back = {}, None, {}
     server.repositories = {
         "owner/model": {
             "config.json": CONFIG_FILE,
@@ -170,6 +182,81 @@ def test_shards(hub):
     files["model.safetensors.index.json"] = json.dumps(index).encode()
     checkpoint = open_checkpoint(fetch("owner/model"))
     assert checkpoint.tensors.names() == {"model.norm.weight"}
+
+
+@pytest.fixture
+def sharded(hub, tmp_path):
+    """A checkpoint in shards, the last of which the server holds back; the event lets it go."""
+    folder = families.write_checkpoint(families.BY_NAME["llama2-gqa"], tmp_path / "sharded")
+    hub.repositories["owner/sharded"] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    last = sorted(path.name for path in folder.glob("model-*.safetensors"))[-1]
+    hub.held_back[last] = threading.Event()
+    yield folder, hub.held_back[last]
+    hub.held_back[last].set()
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """Convert as fast as can be where a model is named."""
+    monkeypatch.setattr("tinychat.making.usual_recipe", lambda folder: Recipe("int8", method="plain", check=False))
+
+
+def test_a_conversion_begins_with_the_first_shard(sharded, plainly, monkeypatch):
+    checkpoint, released = sharded
+    write, written = Pieces.write, []
+
+    def note(self, linear, layer, *rest):
+        written.append((linear, layer, released.is_set()))
+        if len(written) == 3:
+            released.set()
+        write(self, linear, layer, *rest)
+
+    monkeypatch.setattr(Pieces, "write", note)
+    folder = api.locate("owner/sharded")
+    assert [before for _, _, before in written[:4]] == [False] * 3 + [True]
+    expected = convert(checkpoint, checkpoint.parent / "whole", "int8")
+    assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+    described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
+    assert described[0] == described[1] | {"source": "owner/sharded"}
+
+
+def test_a_shard_that_does_not_come_ends_the_conversion(sharded, plainly, hub, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    checkpoint, released = sharded
+    name = sorted(path.name for path in checkpoint.glob("model-*.safetensors"))[-1]
+    hub.repositories["owner/sharded"][name] = b"something else"
+    released.set()
+    with pytest.raises(CheckpointError, match=f"{name} is truncated or not safetensors"):
+        api.locate("owner/sharded")
+    del hub.repositories["owner/sharded"][name]
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    hub.repositories["owner/sharded"][name] = None
+    with pytest.raises(HubError, match=r"owner/sharded lists a file that it does not have; try again later"):
+        api.locate("owner/sharded")
+
+
+def test_a_conversion_that_fails_ends_the_download(sharded, plainly, hub, monkeypatch):
+    def fail(*arguments):
+        raise ConversionError("it fails")
+
+    monkeypatch.setattr(Pieces, "write", fail)
+    monkeypatch.setattr("tinychat.store.hub._SECONDS_TO_STOP", 0.01)
+    with pytest.raises(ConversionError, match="it fails"):
+        api.locate("owner/sharded")
+    sharded[1].set()
+    deadline = time.monotonic() + 10
+    while any(thread.name.endswith("(_run)") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(list(Path(constants.HF_HUB_CACHE).rglob("snapshots/*/model-*.safetensors"))) == 2
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_download(sharded, plainly, hub, monkeypatch):
+    monkeypatch.setattr(estimates, "shutil", SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=10_000)))
+    with pytest.raises(ConversionError, match=r"for the download .* and the model .* are free: free") as caught:
+        api.locate("owner/sharded")
+    assert str(caught.value).isprintable()
+    assert not [line for line in hub.asked if line.startswith("GET") and ".safetensors" in line.split("?")[0]]
 
 
 def test_unsupported_model_is_refused_before_its_weights_are_fetched(hub):

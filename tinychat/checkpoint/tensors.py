@@ -1,5 +1,8 @@
 """All tensors of a checkpoint folder behind one interface, whatever its files are."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +22,29 @@ WEIGHT_FILES = (
 )
 _LONGEST_NAME = 200
 _LFS_POINTER = b"version https://git-lfs"
+
+
+Wait = Callable[[Path], None]
+"""Called with the path of a shard; returns once it is there."""
+_arriving: ContextVar[tuple[Path, Wait] | None] = ContextVar("_arriving", default=None)
+
+
+@contextmanager
+def arriving(folder: Path, wait: Wait) -> Iterator[None]:
+    """Let shards of a folder be missing within the block, as those of a download: each is waited for once it is needed.
+
+    Parameters
+    ----------
+    folder : Path
+        Its index is there.
+    wait : callable
+        See `Wait`.
+    """
+    token = _arriving.set((folder, wait))
+    try:
+        yield
+    finally:
+        _arriving.reset(token)
 
 
 class TensorFile(Protocol):
@@ -85,11 +111,101 @@ class Tensors:
             )
         return file.read(name, start, stop)
 
+    def expect(self, name: str, shape: tuple[int, ...]) -> None:
+        """Check that a tensor is there, in a shape: of a shard that has yet to arrive, once it has.
+
+        Raises
+        ------
+        CheckpointError
+            If it is not.
+        """
+        if name not in self.files:
+            raise CheckpointError(
+                f"{self.folder} has no tensor {name}: the checkpoint is incomplete, download it again"
+            )
+        file = self.files[name]
+        if isinstance(file, ArrivingFile) and not file.has_arrived:
+            file.expected[name] = shape
+        else:
+            _check_shape(self.folder, name, file.shape(name), shape)
+
+    def arrival(self, name: str) -> int:
+        """Return a number that is larger for tensors of shards that arrive later; 0 for those that are there."""
+        file = self._file(name)
+        return file.position if isinstance(file, ArrivingFile) else 0
+
     def _file(self, name: str) -> TensorFile:
         try:
             return self.files[name]
         except KeyError:
             raise CheckpointError(f"{self.folder} has no tensor {one_line(name)!r}") from None
+
+
+class ArrivingFile:
+    """A shard that is still on its way: what is asked of it waits.
+
+    Parameters
+    ----------
+    path : Path
+    position : int
+        Which one it is, from 1 on.
+    promised : frozenset of str
+        The tensors that it has, as the index says.
+    wait : callable
+        See `Wait`.
+
+    Attributes
+    ----------
+    expected : dict
+        Shapes to check once it is there.
+    """
+
+    def __init__(self, path: Path, position: int, promised: frozenset[str], wait: Wait) -> None:
+        self.path, self.position = path, position
+        self.expected: dict[str, tuple[int, ...]] = {}
+        self._promised, self._wait = promised, wait
+        self._file: TensorFile | None = None
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether nothing has to be waited for."""
+        return self._file is not None
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the tensors that were promised."""
+        return self._promised
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        return self._arrived().shape(name)
+
+    def read(self, name: str, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        return self._arrived().read(name, start, stop)
+
+    def _arrived(self) -> TensorFile:
+        if self._file is None:
+            self._wait(self.path)
+            file = _open_file(self.path)
+            for name in self._promised:
+                _check_promise(self.path, name, file)
+            for name, shape in self.expected.items():
+                _check_shape(self.path.parent, name, file.shape(name), shape)
+            self._file = file
+        return self._file
+
+
+def _check_shape(folder: Path, name: str, found: tuple[int, ...], asked: tuple[int, ...]) -> None:
+    if found != asked:
+        raise CheckpointError(
+            f"{folder}: {name} has shape {list(found)}, config.json asks for {list(asked)}:"
+            " they are of different models, download both again"
+        )
+
+
+def _check_promise(path: Path, name: str, file: TensorFile) -> None:
+    if name not in file.names():
+        raise CheckpointError(f"{path.parent}: tensor {one_line(name)!r} is not in {path.name} as the index promises")
 
 
 def open_tensors(folder: Path) -> Tensors:
@@ -117,16 +233,18 @@ def _open_shards(index: Path) -> dict[str, TensorFile]:
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map must be an object from tensors to files")
+    paths = {tensor: _shard_path(index, shard) for tensor, shard in weight_map.items()}
+    folder, wait = _arriving.get() or (None, None)
     shards: dict[Path, TensorFile] = {}
-    files: dict[str, TensorFile] = {}
-    for tensor, shard in weight_map.items():
-        path = _shard_path(index, shard)
-        if path not in shards:
+    for position, path in enumerate(sorted({*paths.values()}), 1):
+        if wait is not None and folder == index.parent and not path.exists():
+            promised = frozenset(tensor for tensor, place in paths.items() if place == path)
+            shards[path] = ArrivingFile(path, position, promised, wait)
+        else:
             shards[path] = _open_file(path)
-        if tensor not in shards[path].names():
-            raise CheckpointError(f"{index}: tensor {one_line(tensor)!r} is not in {path.name} as promised")
-        files[tensor] = shards[path]
-    return files
+    for tensor, path in paths.items():
+        _check_promise(path, tensor, shards[path])
+    return {tensor: shards[path] for tensor, path in paths.items()}
 
 
 def _shard_path(index: Path, shard: object) -> Path:

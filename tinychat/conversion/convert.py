@@ -17,13 +17,13 @@ from tinychat.conversion.calibrated import Calibrated, Finished, Packed
 from tinychat.conversion.pack import Packer, check_finite, relative_error
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
-from tinychat.errors import CheckpointError, ConversionError, SettingError
+from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
-from tinychat.models.tensors import Norm
+from tinychat.models.tensors import Linear, Norm
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20
@@ -199,20 +199,28 @@ class _Plain:
 
     def linears(self, finished: Finished) -> Iterator[Packed]:
         """Yield those that are not finished."""
-        for linear in stored_linears(self._checkpoint.config, self._packer.quantization):
+        tensors, stored = self._checkpoint.tensors, stored_linears(self._checkpoint.config, self._packer.quantization)
+        layers = [(linear, layer) for linear in stored for layer in range(linear.layers or 1)]
+
+        def arrival(piece: tuple[Linear, int]) -> int:
+            return max(tensors.arrival(f"{source.format(piece[1])}.weight") for source in piece[0].sources)
+
+        # While a checkpoint is downloaded, first what is there.
+        for linear, layer in sorted(layers, key=arrival):
             sums = self._sums.setdefault(linear.name, {})
-            for layer in range(linear.layers or 1):
-                sums[layer] = finished(linear.name, layer) or ()
-                if not sums[layer]:
-                    arrays = self._packer.pack(self._checkpoint.tensors, linear, layer)
-                    sums[layer] = self._packer.take_sums()
-                    yield linear.name, layer, arrays, sums[layer]
+            sums[layer] = finished(linear.name, layer) or ()
+            if not sums[layer]:
+                arrays = self._packer.pack(tensors, linear, layer)
+                sums[layer] = self._packer.take_sums()
+                yield linear.name, layer, arrays, sums[layer]
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the weights, over all layers of a linear."""
         if self._packer.quantization.method == "f32":
             return {}
-        return {name: relative_error([sums[layer] for layer in sorted(sums)]) for name, sums in self._sums.items()}
+        found = {name: relative_error([sums[layer] for layer in sorted(sums)]) for name, sums in self._sums.items()}
+        stored = stored_linears(self._checkpoint.config, self._packer.quantization)
+        return {linear.name: found[linear.name] for linear in stored}
 
 
 def _calibrated(
@@ -230,16 +238,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
         Naming the first tensor that is missing or has another shape.
     """
     for name, shape in expected_shapes(checkpoint.config):
-        if name not in checkpoint.tensors.names():
-            raise CheckpointError(
-                f"{checkpoint.path} has no tensor {name}: the checkpoint is incomplete, download it again"
-            )
-        found = checkpoint.tensors.shape(name)
-        if found != shape:
-            raise CheckpointError(
-                f"{checkpoint.path}: {name} has shape {list(found)}, config.json asks for {list(shape)}:"
-                " they are of different models, download both again"
-            )
+        checkpoint.tensors.expect(name, shape)
 
 
 def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

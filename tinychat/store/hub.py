@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -27,6 +28,9 @@ _WEIGHTS = (
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
 )
 _SECONDS_FOR_A_LISTING = 30.0
+_SECONDS_BETWEEN_LOOKS, _SECONDS_TO_STOP = 0.2, 5.0
+BeforeWeights = Callable[[Path, int, Path], None]
+"""Called when all but the weights is there, with their folder, how many bytes are to be downloaded, and where to."""
 ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 # The client takes the first of these that is there for the name of the file.
@@ -35,6 +39,17 @@ _COMMIT = "X-Repo-Commit"
 
 
 def fetch(repo_id: str, revision: str | None = None) -> Path:
+    """Download a checkpoint as `fetching` does, and return its folder once all of it is there."""
+    with fetching(repo_id, revision) as (folder, wait):
+        for path in wait.paths:
+            wait(path)
+        return folder
+
+
+@contextmanager
+def fetching(
+    repo_id: str, revision: str | None = None, before_weights: BeforeWeights = lambda folder, size, cache: None
+) -> Iterator[tuple[Path, Arrivals]]:
     """Download a checkpoint into the hub's own cache, only the files that are needed.
 
     The configuration comes first, so that a model that is not supported is refused before its weights
@@ -46,11 +61,15 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         As in "owner/name".
     revision : str, optional
         Branch, tag or commit; the main branch by default.
+    before_weights : callable, optional
+        See `BeforeWeights`.
 
-    Returns
-    -------
+    Yields
+    ------
     Path
-        A checkpoint folder for `open_checkpoint`.
+        A checkpoint folder for `open_checkpoint`, once its text files and the first shard of its weights are there.
+    Arrivals
+        Called with the path of another shard, it waits for that. The download ends with the block.
 
     Raises
     ------
@@ -61,47 +80,143 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         As `read_config` does.
     """
     with checked_answers():
+        with _explained(repo_id, revision):
+            folder, missing = _begin(repo_id, revision or "main", before_weights)
+        arrivals = Arrivals(repo_id, folder, missing)
         try:
-            return _fetch(repo_id, revision or "main")
-        except TinychatError:
-            raise
-        # The library lets through whatever its HTTP client raises, and that client has changed twice.
-        except Exception as error:
-            raise HubError(_explain(repo_id, revision, error)) from error
+            yield folder, arrivals
+        finally:
+            arrivals.stop()
 
 
-def _fetch(repo_id: str, revision: str) -> Path:
+@contextmanager
+def _explained(repo_id: str, revision: str | None) -> Iterator[None]:
+    try:
+        yield
+    except TinychatError:
+        raise
+    # The library lets through whatever its HTTP client raises, and that client has changed twice.
+    except Exception as error:
+        raise HubError(_explain(repo_id, revision, error)) from error
+
+
+def _begin(repo_id: str, revision: str, before_weights: BeforeWeights) -> tuple[Path, list[str]]:
+    """Download all up to the first shard; return the folder, and the names of the other shards."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
     names = _list_files(repo_id, revision)
     if "config.json" not in names:
         advice = _advice(repo_id)
         raise HubError(f"{repo_id} has no config.json, so it is not a checkpoint in the Hugging Face layout; {advice}")
     folder = _download(repo_id, revision, ["config.json"])
     read_config(folder / "config.json")
-    patterns = next((patterns for patterns in _WEIGHTS if names & set(patterns[:2])), None)
+    patterns = next((patterns for patterns in _WEIGHTS if names.keys() & set(patterns[:2])), None)
     if patterns is None:
         expected = ", ".join(WEIGHT_FILES)
         raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
     weights = sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
     # The folder is named by its commit: all parts come from the same one.
-    return _download(repo_id, folder.name, [*(name for name in TEXT_FILES if name in names), *weights])
+    _download(repo_id, folder.name, [name for name in TEXT_FILES if name in names])
+    missing = [
+        name for name in weights if not isinstance(try_to_load_from_cache(repo_id, name, revision=folder.name), str)
+    ]
+    before_weights(folder, sum(names[name] for name in missing), Path(constants.HF_HUB_CACHE))
+    indexes = [name for name in missing if name.endswith(".index.json")]
+    shards = [name for name in missing if name not in indexes]
+    _download(repo_id, folder.name, [*indexes, *shards[:1]])
+    return folder, shards[1:]
 
 
-def _list_files(repo_id: str, revision: str) -> set[str]:
-    """Return the names of a repository's files: of those in the cache where the hub does not answer."""
+class Arrivals:
+    """Shards that are downloaded in the background, one after the other.
+
+    Parameters
+    ----------
+    repo_id : str
+    folder : Path
+        Of the snapshot, named by its commit.
+    names : sequence of str
+
+    Attributes
+    ----------
+    paths : list of Path
+    """
+
+    def __init__(self, repo_id: str, folder: Path, names: Sequence[str]) -> None:
+        self.paths = [folder / name for name in names]
+        self._repo_id, self._folder = repo_id, folder
+        self._error: HubError | None = None
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        if names:
+            self._thread.start()
+
+    def __call__(self, path: Path) -> None:
+        """Wait until a shard is there.
+
+        Raises
+        ------
+        HubError
+            If its download has failed.
+        """
+        with self._changed:
+            while not path.exists():
+                if self._error is not None:
+                    raise self._error
+                self._changed.wait(_SECONDS_BETWEEN_LOOKS)
+
+    def stop(self) -> None:
+        """End the download, whether it is finished or not."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_SECONDS_TO_STOP)
+
+    def _run(self) -> None:
+        try:
+            with _explained(self._repo_id, self._folder.name):
+                for path in self.paths:
+                    _download(self._repo_id, self._folder.name, [path.name], tqdm_class=self._silent_bar())
+        except HubError as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _silent_bar(self) -> type:
+        """Return a progress bar for the hub's client that shows nothing, and ends the download when it is to stop."""
+        from huggingface_hub.utils.tqdm import tqdm
+
+        stopped = self._stopped
+
+        class SilentBar(tqdm):
+            def __init__(self, *arguments: Any, **settings: Any) -> None:
+                super().__init__(*arguments, **{**settings, "disable": True})  # type: ignore[no-untyped-call]
+
+            def update(self, n: float | None = 1) -> None:
+                if stopped.is_set():
+                    raise HubError("the download was stopped")
+
+        return SilentBar
+
+
+def _list_files(repo_id: str, revision: str) -> dict[str, int]:
+    """Return the names of a repository's files, with sizes: of those in the cache where the hub does not answer."""
     from huggingface_hub import HfApi, errors
 
     try:
-        siblings = (
-            HfApi(endpoint=_endpoint()).model_info(repo_id, revision=revision, timeout=_SECONDS_FOR_A_LISTING).siblings
-        )
+        api = HfApi(endpoint=_endpoint())
+        listing = api.model_info(
+            repo_id, revision=revision, timeout=_SECONDS_FOR_A_LISTING, files_metadata=True
+        ).siblings
     except (TinychatError, errors.RevisionNotFoundError):
         raise
     except Exception as error:
-        return _list_cached_files(repo_id, revision, error)
-    names = {file.rfilename for file in siblings or ()}
-    for name in names:
+        return dict.fromkeys(_list_cached_files(repo_id, revision, error), 0)
+    sizes = {file.rfilename: file.size or 0 for file in listing or ()}
+    for name in sizes:
         check_file_name(name)
-    return names
+    return sizes
 
 
 def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[str]:
@@ -117,12 +232,14 @@ def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[st
     raise errors.LocalEntryNotFoundError(str(reason)) from reason
 
 
-def _download(repo_id: str, revision: str, names: Iterable[str]) -> Path:
-    """Download what is not in the cache yet, one file after the other; return the folder of them all."""
+def _download(repo_id: str, revision: str, names: Iterable[str], **settings: Any) -> Path:
+    """Download what is not in the cache yet, one file after the other; return the folder of the last."""
     from huggingface_hub import hf_hub_download
 
-    files = [hf_hub_download(repo_id, name, revision=revision, endpoint=_endpoint()) for name in names]
-    return Path(files[0]).parent
+    folder = Path()
+    for name in names:
+        folder = Path(hf_hub_download(repo_id, name, revision=revision, endpoint=_endpoint(), **settings)).parent
+    return folder
 
 
 def _endpoint() -> str | None:
@@ -147,6 +264,8 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
         return f"{name} is gated: accept its terms on its page, then set HF_TOKEN to a token of your account"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{name} has no revision {one_line(str(revision))!r}"
+    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return f"{name} lists a file that it does not have; try again later"
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
         return (
             f"{name} does not exist on the hub, or is private, and there is no folder of this name here;"
