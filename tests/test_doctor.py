@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 
@@ -10,6 +11,8 @@ from tinychat.cli import main
 from tinychat.conversion.convert import convert
 from tinychat.engine.cache import KVCache
 from tinychat.models.architectures import read_config
+from tinychat.text.hard_texts import HARD_TEXTS
+from tinychat.text.tokenizer import load_tokenizer
 
 VARIANT = families.BY_NAME["llama2-gqa"]
 
@@ -98,6 +101,37 @@ def test_what_is_wrong_with_a_model(name, message, folder, capsys):
     assert code == 1
     assert message in lines["problem"]
     assert err == "error: 1 problem(s) found: see above\n"
+
+
+def test_what_the_tokenizer_and_the_template_do(checkpoint, tmp_path, capsys):
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text()) | {"eos_token_id": [2, 7]}
+    (copy / "config.json").write_text(json.dumps(config))
+    template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    (copy / "chat_template.jinja").write_text(template)
+    assert main(["doctor", str(copy)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {line[:15].strip(): line[15:].strip() for line in lines}
+    assert (
+        found["round trip"]
+        == f"{len(HARD_TEXTS)} of {len(HARD_TEXTS)} hard texts are the same once encoded and decoded"
+    )
+    tokenizer = load_tokenizer(copy)
+    assert found["stop tokens"] == (
+        f"2 '</s>' (the tokenizer, the chat template, config.json); 7 {tokenizer.piece(7)!r} (config.json)"
+    )
+    assert found["template"] == "'<s>user: Hi</s><s>assistant: Hello!</s><s>user: ?</s>'"
+    assert found["plain one"] == r"'User: Hi\nAssistant: Hello!\nUser: ?\nAssistant:'"
+
+
+def test_texts_that_a_tokenizer_changes_are_shown(checkpoint, tmp_path, capsys):
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    settings = json.loads((copy / "tokenizer.json").read_text()) | {"normalizer": {"type": "NFC"}}
+    (copy / "tokenizer.json").write_text(json.dumps(settings))
+    assert main(["doctor", str(copy)]) == 0, "it is how the model was trained"
+    out = capsys.readouterr().out
+    assert f"{len(HARD_TEXTS) - 1} of {len(HARD_TEXTS)} hard texts" in out
+    assert "becomes 'é and é, ﬁ and fi, Å'" in out
 
 
 def test_a_gguf_file(tmp_path, capsys):

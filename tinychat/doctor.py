@@ -18,6 +18,14 @@ from tinychat.store.local import certificate_lines, list_models, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
 
+# What the chat templates are shown with.
+_TURNS = (
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello!"},
+    {"role": "user", "content": "?"},
+)
+_LONGEST_TEMPLATE = 400
+
 
 @dataclass
 class Findings:
@@ -127,13 +135,32 @@ def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: s
 
 
 def _examine_text(findings: Findings, folder: Path) -> None:
-    from tinychat.text.template import load_template
+    from tinychat.text.guard import unguard
+    from tinychat.text.hard_texts import HARD_TEXTS, changed_texts
+    from tinychat.text.stop import stop_sources
+    from tinychat.text.template import load_template, plain_template
     from tinychat.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
     origin = "none: a plain one is used" if template.is_fallback else "its own"
     findings.add("vocabulary", f"{tokenizer.vocab_size} tokens; chat template: {origin}")
+    changed = changed_texts(tokenizer)
+    count = f"{len(HARD_TEXTS) - len(changed)} of {len(HARD_TEXTS)}"
+    findings.add("round trip", f"{count} hard texts are the same once encoded and decoded")
+    for text, back in changed:
+        findings.add("", f"{_quoted(text)} becomes {_quoted(back)}")
+    stops = stop_sources(folder, tokenizer, template).items()
+    ids = [f"{number} {_quoted(tokenizer.piece(number))} ({', '.join(sources)})" for number, sources in sorted(stops)]
+    findings.add("stop tokens", "; ".join(ids) or "none: a reply ends at its limit")
+    for name, each in (("template", template), ("plain one", plain_template(tokenizer))):
+        findings.add(name, _quoted(unguard(each.render(_TURNS)), _LONGEST_TEMPLATE))
+
+
+def _quoted(text: str, limit: int = 80) -> str:
+    """Return a text in quotes and in one line, with its middle left out where it is long."""
+    text = repr(text)
+    return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
 def _add_sizes(

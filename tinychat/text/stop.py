@@ -14,7 +14,12 @@ _PROBE = "tinychat"
 
 
 def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> frozenset[int]:
-    """Unite what every source calls the end.
+    """Unite what every source calls the end: see `stop_sources`."""
+    return frozenset(stop_sources(folder, tokenizer, template))
+
+
+def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> dict[int, list[str]]:
+    """Return the ids that end a reply, each with the sources that call it so.
 
     That is ``eos_token_id`` of config.json and of generation_config.json, the tokenizer's end token,
     and the token that the chat template writes after a reply. Checkpoints often name only some.
@@ -31,11 +36,15 @@ def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> froz
     TextError
         One of the two files is not a JSON object.
     """
-    found = {tokenizer.eos_id, end_of_turn_id(tokenizer, template)}
+    found = [(tokenizer.eos_id, "the tokenizer"), (end_of_turn_id(tokenizer, template), "the chat template")]
     for name in ("config.json", "generation_config.json"):
         ids = read_settings(folder / name).get("eos_token_id")
-        found.update(number for number in (ids if isinstance(ids, list) else [ids]) if type(number) is int)
-    return frozenset(number for number in found if number is not None and number >= 0)
+        found += [(number, name) for number in (ids if isinstance(ids, list) else [ids]) if type(number) is int]
+    sources: dict[int, list[str]] = {}
+    for number, source in found:
+        if number is not None and number >= 0:
+            sources.setdefault(number, []).append(source)
+    return sources
 
 
 def end_of_turn_id(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:

@@ -173,6 +173,11 @@ def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
         source = _default_template(read_settings(path).get("chat_template"), path)
         if source is not None:
             return ChatTemplate(source, tokenizer, str(path))
+    return plain_template(tokenizer)
+
+
+def plain_template(tokenizer: Tokenizer) -> ChatTemplate:
+    """Return the template for models that have none."""
     begin = "{{ bos_token }}" if tokenizer.adds_bos else ""
     return ChatTemplate(begin + _PLAIN_TEMPLATE, tokenizer, "plain template", is_fallback=True)
 
