@@ -50,8 +50,20 @@ def byte_level_tokens(vocab_size):
     return tokens, [3, 3, 3] + [1] * (vocab_size - 3)
 
 
-def write_variant(variant, path, **tensors):
-    """Write a variant as a GGUF file in float32, with `tensors` beside its own."""
+def mixture(name):
+    """Return types of tensors of codes by the checkpoint's names: every form, mixed within a linear and over layers."""
+    kinds = {"q_proj": "Q4_1", "k_proj": "Q4_0", "v_proj": "Q8_0", "o_proj": "Q4_0", "gate_proj": "Q4_1"}
+    kinds |= {"up_proj": "Q4_1", "down_proj": "Q5_1", "embed_tokens": "Q8_0", "lm_head": "Q5_0"}
+    if ".1." in name and "down_proj" in name:
+        return "Q4_0"
+    return next((kind for part, kind in kinds.items() if part in name), "F32")
+
+
+def write_variant(variant, path, kind_of=lambda name: "F32", **tensors):
+    """Write a variant as a GGUF file with `tensors` beside its own.
+
+    kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
+    """
     config, weights = variant.config, families.make_weights(variant)
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -94,7 +106,10 @@ def write_variant(variant, path, **tensors):
         if architecture in ("llama", "smollm3"):
             values = interleaved(values, heads) if "q_proj" in name else values
             values = interleaved(values, kv_heads) if "k_proj" in name else values
-        writer.add_tensor(gguf_name(name), values)
+        kind = gguf.GGMLQuantizationType[kind_of(name)]
+        if values.ndim < 2 or values.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
+            kind = gguf.GGMLQuantizationType.F32
+        writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
     write(writer)
     return path
 

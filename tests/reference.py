@@ -194,6 +194,24 @@ def dequantize_int8(packed, scales, row_scales, shape=None):
     return dequantize(unpack_int8(packed).astype(np.float64) - 128, scales, row_scales, shape)
 
 
+def dequantize_affine(codes, scales, offsets, factors):
+    """Return ``f * scale * code + h * offset`` as float64 [N, K].
+
+    codes : whole numbers [N, K]; scales, offsets : [N/16, groups, 16], offsets perhaps [N/16, 0, 16], of float32, int8,
+    or uint16 that stands for float16; factors : float32 [N/16, spans, 2, 16].
+    """
+
+    def by_row(numbers):
+        numbers = numbers.view(np.float16) if numbers.dtype == np.uint16 else numbers
+        wide = numbers.astype(np.float64).transpose(0, 2, 1).reshape(len(codes), -1)
+        return np.repeat(wide, codes.shape[1] // wide.shape[1], axis=1)
+
+    weight = codes * by_row(scales) * by_row(np.ascontiguousarray(factors[:, :, 0]))
+    if offsets.shape[1]:
+        weight += by_row(offsets) * by_row(np.ascontiguousarray(factors[:, :, 1]))
+    return weight
+
+
 def squared_error(group, scales, lowest=-8, highest=7):
     """Return, for every scale of ``scales [M]``, the squared error of rounding ``group [K]`` to its codes."""
     group = np.asarray(group, np.float64)

@@ -34,7 +34,7 @@ ARROWS = {
     "json_file": [],
     "models": ["json_file"],
     "engine": ["held_signals", "kernels", "models"],
-    "checkpoint": ["json_file", "models.architectures", "models.config"],
+    "checkpoint": ["json_file", "models.architectures", "models.config", "models.kept"],
     "store": ["checkpoint", "json_file", "models.architectures", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file"],

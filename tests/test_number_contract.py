@@ -87,6 +87,15 @@ def test_threads(name, method, threads, folders, expected):
     assert_same(logits_of_all(sequence, ids), logits, f"{threads} threads")
 
 
+# Row blocks of two kinds in one linear, and of either in others.
+@pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 1), (7, 3), (256, 2)])
+def test_kept_codes(size, threads, folders, expected):
+    ids, logits = expected("tinyllama", "kept")
+    sequence = engines.open_sequence(folders("tinyllama", "kept"), threads=threads)
+    ends, rows = run_in_chunks(sequence, ids, size)
+    assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
+
+
 @models
 def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
     ids, logits = expected(name, method)
@@ -182,7 +191,8 @@ def run_under(isa, target, folders):
 @pytest.mark.parametrize("isa", host_instruction_sets())
 def test_instruction_sets(isa, folders, tmp_path):
     names = [name for name in NAMES if name != "stories260K" or STORIES.is_dir()]
-    converted = {(name, method): folders(name, method) for name in names for method in METHODS}
+    pairs = [*itertools.product(names, METHODS), ("tinyllama", "kept")]
+    converted = {(name, method): folders(name, method) for name, method in pairs}
     run_under(isa, tmp_path / "logits.npz", converted.values())
     with np.load(tmp_path / "logits.npz") as got:
         for (name, method), folder in converted.items():

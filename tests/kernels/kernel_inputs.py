@@ -76,9 +76,8 @@ def empty_activations(method, T, K, group_size=32):
     if method == "f32":
         return FloatActivations(np.full(size, np.nan, np.float32))
     groups = size // group_size
-    return QuantizedActivations(
-        np.full(size, 77, np.int8), np.full(groups, np.nan, np.float32), np.full(groups, 99, np.int32)
-    )
+    floats = np.full((2, groups), np.nan, np.float32)
+    return QuantizedActivations(np.full(size, 77, np.int8), floats[0], np.full(groups, 99, np.int32), floats[1])
 
 
 def decode(x, T, K, group_size=32):

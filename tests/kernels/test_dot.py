@@ -56,3 +56,16 @@ def test_dot_products_are_exact(emit, zero, rng):
             expected = sums + ((codes.astype(np.int32) - zero) * x).reshape(16, 4).sum(axis=1)
             run(sums, codes, x)
             np.testing.assert_array_equal(sums, expected)
+
+
+@pytest.mark.parametrize("emit", [dot.dot4_small, *([dot.dot4_pairs] if ISA != "generic" else [])])
+def test_dot_products_of_small_codes_are_exact(emit, rng):
+    run = dot_product(emit)
+    for lowest in (0, 15):
+        for extreme in (None, -127, 127):
+            codes = rng.integers(lowest, 16, 64, dtype=np.uint8)
+            x = rng.integers(-127, 128, 64, dtype=np.int8) if extreme is None else np.full(64, extreme, np.int8)
+            sums = rng.integers(-(2**30), 2**30, 16, dtype=np.int32)
+            expected = sums + (codes.astype(np.int32) * x).reshape(16, 4).sum(axis=1)
+            run(sums, codes, x)
+            np.testing.assert_array_equal(sums, expected)

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import METHODS, UNTOUCHED, on_threads, random_weight
 
+from tinychat.engine.forward import Sizes
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.weights import SplitWeight
+
+SIZES = Sizes(0, 0, 0, 0, 0, np.float32(0))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -14,7 +17,7 @@ def test_rows_are_the_weights_meaning(method, T, threads, K, group_size, rng):
     weight, w = random_weight(rng, method, 48, K, group_size)
     ids = rng.integers(0, 48, T)
     hidden = np.full((T + 1, K + 16), UNTOUCHED)
-    on_threads(embed, threads, T, weight, ids, hidden)
+    on_threads(embed, threads, T, weight, ids, SIZES, hidden)
     # A code of at most 8 bits times a scale of as many is exact, that times a row's scale rounded once.
     np.testing.assert_array_equal(hidden[:T, :K], w[ids].astype(np.float32))
     assert (hidden[T:] == UNTOUCHED).all()
@@ -25,5 +28,5 @@ def test_rows_in_two_kinds_are_those_of_each(rng):
     (frequent, w), (rest, v) = (random_weight(rng, method, N, 96) for method, N in [("int8", 32), ("int4", 48)])
     ids = rng.permutation(80)
     hidden = np.full((80, 96), UNTOUCHED)
-    on_threads(embed, 1, 80, SplitWeight(frequent, rest), ids, hidden)
+    on_threads(embed, 1, 80, SplitWeight(frequent, rest), ids, SIZES, hidden)
     np.testing.assert_array_equal(hidden, np.concatenate([w, v])[ids].astype(np.float32))

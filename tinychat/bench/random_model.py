@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tinychat.models.architectures import linears, parse_config
-from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, tensor_specs
 
 _PIECE_BYTES = 16 << 20
@@ -38,7 +37,7 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
     """
     config, quantization = parse_config(shape, "random shape"), Quantization("int4", 32)
     (folder / "config.json").write_text(json.dumps(shape))
-    description = {"format": FORMAT, "quantization": asdict(quantization), "source": "random"}
+    description = {**description_of(quantization), "source": "random"}
     (folder / DESCRIPTION).write_text(json.dumps(description))
     _write_tokenizer(folder, config.vocab_size)
     specs = tensor_specs(config, quantization)

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import TensorFile, Tensors
+from tinychat.checkpoint.tensors import CodedFile, TensorFile, Tensors, kind_of
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
+from tinychat.models.kept import Form
 
 
 @dataclass
@@ -59,6 +61,23 @@ class AdjustedTensor:
             return rows
         adjusted: NDArray[np.float32] = np.float32(self.scale) * (np.float32(self.offset) + rows.astype(np.float32))
         return adjusted
+
+    def kind(self, name: str) -> str:
+        """Return what the format calls the type of the tensor."""
+        return kind_of(self.file, name)
+
+    def form(self, name: str) -> Form | None:
+        """Return how the codes of the tensor can be kept; None where its numbers are computed anew."""
+        is_changed = (self.offset, self.scale) != (0.0, 1.0)
+        return None if is_changed or not isinstance(self.file, CodedFile) else self.file.form(name)
+
+    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
+        if not isinstance(self.file, CodedFile):
+            raise TypeError(f"{name} has no codes")
+        if self.order is None:
+            return self.file.read_codes(name, start, stop)
+        return self.file.read_codes(name, 0, self.file.shape(name)[0]).rows(self.order[start:stop])
 
 
 def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
+from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
+from tinychat.models.kept import Form
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -244,8 +246,25 @@ class GgufTensors:
         theirs = self._names[name]
         if name not in self._heads:
             return self._file.read(theirs, start, stop)
-        rows = self._file.read(theirs, 0, self.shape(name)[0])
-        return rows[halves_order(len(rows), self._heads[name])[start:stop]]
+        return self._file.read(theirs, 0, self.shape(name)[0])[self._order(name)[start:stop]]
+
+    def kind(self, name: str) -> str:
+        """Return the name of a tensor's type."""
+        return self._file.kind(self._names[name])
+
+    def form(self, name: str) -> Form | None:
+        """Return how a tensor's codes can be kept."""
+        return self._file.form(self._names[name])
+
+    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
+        theirs = self._names[name]
+        if name not in self._heads:
+            return self._file.read_codes(theirs, start, stop)
+        return self._file.read_codes(theirs, 0, self.shape(name)[0]).rows(self._order(name)[start:stop])
+
+    def _order(self, name: str) -> NDArray[np.intp]:
+        return halves_order(self.shape(name)[0], self._heads[name])
 
 
 def halves_order(rows: int, heads: int) -> NDArray[np.intp]:

@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinychat.checkpoint.gguf import MAGIC, PART, parts_of
+from tinychat.checkpoint.gguf_codes import FORMS, codes_of
+from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line
+from tinychat.models.kept import Form
 
 _VERSIONS = (2, 3)
 _MOST_ENTRIES = 1 << 16
@@ -77,12 +81,31 @@ class GgufFile:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        blocks = (*tensor.shape[:-1], _bytes_of(tensor.shape[-1:], tensor.type))
-        rows = map_rows(self.path, "uint8", tensor.offset, blocks, start, stop)
+        rows = self._blocks(name, start, stop)
         # What is not finite is reported by whoever uses it.
         with np.errstate(all="ignore"):
             numbers: FloatArray = dequantize(rows, GGMLQuantizationType(tensor.type))
         return numbers.astype(np.float32, copy=False)
+
+    def kind(self, name: str) -> str:
+        """Return the name of a tensor's type, as "Q4_K"."""
+        from gguf import GGMLQuantizationType
+
+        return GGMLQuantizationType(self.tensors[name].type).name
+
+    def form(self, name: str) -> Form | None:
+        """Return how a tensor's codes can be kept; None for types that no form holds."""
+        return FORMS.get(self.kind(name))
+
+    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
+        return codes_of(self._blocks(name, start, stop), self.kind(name))
+
+    def _blocks(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return the bytes of some rows."""
+        tensor = self.tensors[name]
+        blocks = (*tensor.shape[:-1], _bytes_of(tensor.shape[-1:], tensor.type))
+        return map_rows(self.path, "uint8", tensor.offset, blocks, start, stop)
 
     def _read_header(self, reader: "_Reader") -> None:
         tensors, entries = reader.counts()

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line, read_json_object
+from tinychat.models.kept import Form
 
 # In transformers' order of preference.
 WEIGHT_FILES = (
@@ -57,6 +59,28 @@ class TensorFile(Protocol):
     def shape(self, name: str) -> tuple[int, ...]: ...  # noqa: D102
 
     def read(self, name: str, start: int, stop: int) -> FloatArray: ...  # noqa: D102
+
+
+@runtime_checkable
+class CodedFile(TensorFile, Protocol):
+    """What a reader offers besides if some of its tensors are codes (`checkpoint.group_codes`)."""
+
+    def kind(self, name: str) -> str:
+        """Return what the format calls the type of a tensor, as "Q4_K" or "GPTQ"."""
+
+    def form(self, name: str) -> Form | None:
+        """Return how a tensor can be kept exactly; None where it cannot: then its numbers are read."""
+
+    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` of a tensor that has a form: codes of its bits, groups and spans of its size.
+
+        `read` gives their values.
+        """
+
+
+def kind_of(file: TensorFile, name: str) -> str:
+    """Return what the checkpoint's format calls the type of a tensor."""
+    return file.kind(name) if isinstance(file, CodedFile) else str(file.read(name, 0, 0).dtype)
 
 
 class Tensors:
@@ -133,6 +157,22 @@ class Tensors:
         """Return a number that is larger for tensors of shards that arrive later; 0 for those that are there."""
         file = self._file(name)
         return file.position if isinstance(file, ArrivingFile) else 0
+
+    def form(self, name: str) -> Form | None:
+        """Return how the codes of a tensor can be kept exactly; None where it has none, or not such."""
+        file = self._file(name)
+        return file.form(name) if isinstance(file, CodedFile) else None
+
+    def kind(self, name: str) -> str:
+        """Return what the checkpoint's format calls the type of a tensor."""
+        return kind_of(self._file(name), name)
+
+    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+        """Read rows ``start..stop-1`` of a tensor that has a form, as codes."""
+        file = self._file(name)
+        if not isinstance(file, CodedFile):
+            raise CheckpointError(f"{file.path}: tensor {one_line(name)!r} has no codes")
+        return file.read_codes(name, start, stop)
 
     def _file(self, name: str) -> TensorFile:
         try:

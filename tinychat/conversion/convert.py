@@ -6,7 +6,6 @@ Peak memory is one layer's largest linear, in and out, whatever the size of the 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.calibrated import Calibrated, Finished, Packed
+from tinychat.conversion.keep import account_of, kept_pieces
 from tinychat.conversion.pack import Packer, check_finite, relative_error
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
@@ -21,7 +21,7 @@ from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
-from tinychat.models.folder import DESCRIPTION, FORMAT, WEIGHTS, header_of
+from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.tensors import Linear, Norm
 
@@ -126,11 +126,12 @@ def write_model_folder(
         for file in checkpoint.text_files():
             (folder / file.name).write_bytes(read_text_file(file))
         description: dict[str, object] = {
-            "format": FORMAT,
-            "quantization": asdict(quantization),
+            **description_of(quantization),
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
+        if quantization.kept:
+            description["codes"] = account_of(checkpoint)
         if is_smoothed:
             description["smoothed"] = True
         if calibrated:
@@ -175,19 +176,31 @@ def write_weights(
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
     total = sum(spec.bytes for spec in specs.values())
-    packer = Packer(quantization)
     with Pieces(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as pieces:
-        how = _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
-        for linear, layer, arrays, note in how.linears(pieces.finished):
-            pieces.write(linear, layer, arrays, note)
+
+        def show() -> None:
             if progress:
                 progress(pieces.done, total)
+
+        errors: dict[str, float] = {}
+        if quantization.kept:
+            for name, start, data in kept_pieces(checkpoint, quantization):
+                pieces.write_tensor(name, data, start)
+                show()
+        else:
+            packer = Packer(quantization)
+            how = (
+                _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
+            )
+            for linear, layer, arrays, note in how.linears(pieces.finished):
+                pieces.write(linear, layer, arrays, note)
+                show()
+            errors = how.errors()
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint, norm, quantization).items():
                 pieces.write_tensor(name, data)
-        if progress:
-            progress(pieces.done, total)
-    return how.errors()
+        show()
+    return errors
 
 
 class _Plain:

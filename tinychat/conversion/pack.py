@@ -39,14 +39,7 @@ class Packer:
             else (self._codes(tensors, linear, layer, N, K))
         )
         if linear.bias:
-            bias = np.zeros(N, np.float32)
-            start = 0
-            for source, rows in zip(linear.sources, linear.rows):
-                name = f"{source.format(layer)}.bias"
-                bias[start : start + rows] = tensors.read(name).astype(np.float32)
-                check_finite(bias[start : start + rows], name)
-                start += rows
-            arrays["bias"] = bias
+            arrays["bias"] = read_bias(tensors, linear, layer)
         return arrays
 
     def take_sums(self) -> tuple[float, float]:
@@ -83,6 +76,24 @@ def relative_error(sums: Iterable[Sequence[float]]) -> float:
     """Return the relative root-mean-square error of weights of which `Packer.take_sums` gave these sums."""
     errors, weights = np.sum([*sums], axis=0)
     return round(float(errors / weights) ** 0.5, 5) if weights else 0.0
+
+
+def read_bias(tensors: Tensors, linear: Linear, layer: int) -> NDArray[np.float32]:
+    """Return a linear's bias, float32 [N], padded with zeros.
+
+    Raises
+    ------
+    ConversionError
+        If it is not finite.
+    """
+    bias = np.zeros(padded(sum(linear.rows), LANES), np.float32)
+    start = 0
+    for source, rows in zip(linear.sources, linear.rows):
+        name = f"{source.format(layer)}.bias"
+        bias[start : start + rows] = tensors.read(name).astype(np.float32)
+        check_finite(bias[start : start + rows], name)
+        start += rows
+    return bias
 
 
 def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tinychat.engine.forward import GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
+from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Relu, Relu2, Silu, Uncapped
 from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm, WidthNorm
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
@@ -30,6 +31,8 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
 
     def weight(name: str) -> Any:
         stack = (L,) if name not in (FREQUENT, "embed_tokens", "lm_head") else ()
+        if folder.quantization.kept:
+            return kept_weight(folder, name)
         kind = KINDS[folder.quantization.method_of(name)]
         *parts, _ = kind._fields
         bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))

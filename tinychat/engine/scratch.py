@@ -8,7 +8,7 @@ from tinychat.kernels.kv import CacheBuffers
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.weights import FloatActivations, QuantizedActivations
+from tinychat.kernels.weights import ACTIVATION_GROUP, FloatActivations, QuantizedActivations
 from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, padded
@@ -52,8 +52,10 @@ def allocate_activations(
     size = padded(chunk_size, len(TOKENS)) * widest_input(config, quantization)
     if quantization.method == "f32":
         return FloatActivations(np.zeros(size, np.float32))
-    groups = size // quantization.group_size
-    return QuantizedActivations(np.zeros(size, np.int8), np.zeros(groups, np.float32), np.zeros(groups, np.int32))
+    group = quantization.smallest_group
+    groups = size // (min(group, ACTIVATION_GROUP) if quantization.kept else group)
+    floats = np.zeros((2, groups), np.float32)
+    return QuantizedActivations(np.zeros(size, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
 
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:

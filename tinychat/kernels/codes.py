@@ -1,4 +1,4 @@
-"""Four-bit codes: two to a byte of a line, each standing for one of 16 bytes in a table."""
+"""Four-bit codes: two to a byte of a line, each standing for one of 16 bytes in a table, or for itself."""
 
 import platform
 
@@ -63,6 +63,16 @@ def low_bits(builder, indices):
     return builder.and_(indices, constant(0x0F, I8, 64))
 
 
+def shifted(builder, line):
+    """Return each byte's high four bits where its low ones are; what is above them does not matter.
+
+    In lanes of 16 bits: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that competes with the dot
+    products for their execution units.
+    """
+    words = builder.bitcast(line, ir.VectorType(I16, 32))
+    return builder.bitcast(builder.lshr(words, constant(4, I16, 32)), U8X64)
+
+
 def usual_shuffle():
     """Return the best way to look up bytes by their low four bits, whatever their upper ones."""
     if ISA == "avx512vnni":
@@ -106,12 +116,30 @@ def look_up_high(typingctx, table, lines):
     """Return what the high four bits of each byte stand for."""
 
     def codegen(context, builder, signature, arguments):
-        # Shifted in lanes of 16 bits: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that competes
-        # with the dot products for their execution units.
-        words, four = ir.VectorType(I16, 32), constant(4, I16, 32)
         entries, codes = arguments
-        shifted = [builder.lshr(builder.bitcast(line, words), four) for line in unpack(builder, lines, codes)]
-        found = [shuffle(builder, entries, builder.bitcast(line, U8X64)) for line in shifted]
+        found = [shuffle(builder, entries, shifted(builder, line)) for line in unpack(builder, lines, codes)]
         return cgutils.pack_array(builder, found)
 
     return lines(u8x64, lines), codegen
+
+
+@intrinsic
+def low_codes(typingctx, lines):
+    """Return the low four bits of each byte."""
+
+    def codegen(context, builder, signature, arguments):
+        found = [low_bits(builder, line) for line in unpack(builder, lines, arguments[0])]
+        return cgutils.pack_array(builder, found)
+
+    return lines(lines), codegen
+
+
+@intrinsic
+def high_codes(typingctx, lines):
+    """Return the high four bits of each byte."""
+
+    def codegen(context, builder, signature, arguments):
+        found = [low_bits(builder, shifted(builder, line)) for line in unpack(builder, lines, arguments[0])]
+        return cgutils.pack_array(builder, found)
+
+    return lines(lines), codegen

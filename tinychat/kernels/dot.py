@@ -12,7 +12,21 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import F32, F32X16, I8, I16, I32, I32X16, ROUNDER, U8X64, call, constant, fused, i32x16
+from tinychat.kernels.simd import (
+    F32,
+    F32X16,
+    I8,
+    I16,
+    I32,
+    I32X16,
+    ROUNDER,
+    U8X64,
+    call,
+    constant,
+    fused,
+    i32x16,
+    splat,
+)
 from tinychat.kernels.tile import address, load_splat, load_splats, unpack
 
 # Integers that begin here are floats, `ROUNDER` above what they count.
@@ -44,6 +58,20 @@ def dot4_signs(builder, sums, codes, x):
     return builder.add(sums, joined)
 
 
+def dot4_pairs(builder, sums, codes, x):
+    """``vpmaddubsw`` and ``vpmaddwd``, in two halves, of codes up to 128: 2 x 128 x 127 cannot saturate 16 bits."""
+    i16x16, i32x8 = ir.VectorType(I16, 16), ir.VectorType(I32, 8)
+    x = builder.bitcast(x, U8X64)
+    halves = []
+    for start in (0, 32):
+        lanes = ir.Constant(ir.VectorType(I32, 32), list(range(start, start + 32)))
+        code, factor = (builder.shuffle_vector(v, v, lanes) for v in (codes, x))
+        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
+        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
+    joined = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, 16), list(range(16))))
+    return builder.add(sums, joined)
+
+
 def dot4_generic(builder, sums, codes, x):
     """Widen, multiply, add neighbours: for processors whose dot product has no case of its own here."""
     i16x64 = ir.VectorType(I16, 64)
@@ -55,10 +83,11 @@ def dot4_generic(builder, sums, codes, x):
     return sums
 
 
-dot4, DOT_ZERO = {
-    "avx512vnni": (dot4_vnni, 0),
-    "avx2": (dot4_signs, 128),
-    "generic": (dot4_generic, 0),
+# The second is for codes of four bits, which stand for themselves.
+dot4, DOT_ZERO, dot4_small = {
+    "avx512vnni": (dot4_vnni, 0, dot4_vnni),
+    "avx2": (dot4_signs, 128, dot4_pairs),
+    "generic": (dot4_generic, 0, dot4_generic),
 }[ISA]
 
 
@@ -76,11 +105,33 @@ def start_tile(typingctx, starts, index, rows, tokens):
 
 
 @intrinsic
+def start_all(typingctx, start, rows, tokens):
+    """Return an integer tile whose accumulators all begin at `start`."""
+    tile = types.UniTuple(i32x16, len(rows) * len(tokens))
+
+    def codegen(context, builder, signature, arguments):
+        return cgutils.pack_array(builder, [splat(builder, arguments[0])] * len(tile))
+
+    return tile(types.int32, rows, tokens), codegen
+
+
+@intrinsic
 def dot(typingctx, tile, codes, activations, index):
     """Add to each accumulator lane the dot product of 4 codes and 4 int8 activations of its token.
 
     Token t's 4 activations are at ``index + 4 * t``; what code counts as 0 is `DOT_ZERO`.
     """
+    return tile(tile, codes, activations, types.intp), dots(tile, codes, dot4)
+
+
+@intrinsic
+def dot_small(typingctx, tile, codes, activations, index):
+    """Do the same for codes of four bits, of which 0 counts as 0."""
+    return tile(tile, codes, activations, types.intp), dots(tile, codes, dot4_small)
+
+
+def dots(tile, codes, dot4):
+    """Return code that adds the products that `dot4` makes to each accumulator of a tile."""
     rows, tokens = len(codes), len(tile) // len(codes)
 
     def codegen(context, builder, signature, arguments):
@@ -94,14 +145,14 @@ def dot(typingctx, tile, codes, activations, index):
                 sums[r * tokens + t] = dot4(builder, sums[r * tokens + t], lines[r], x)
         return cgutils.pack_array(builder, sums)
 
-    return tile(tile, codes, activations, types.intp), codegen
+    return codegen
 
 
 @intrinsic
 def add_scaled(typingctx, tile, sums, row_scales, scales, index, tokens):
     """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
 
-    The sums began at `ROUNDER_BITS` and count less than 2**22. Row scales are whole numbers of up to 8 bits, so that
+    The sums began at `ROUNDER_BITS` and count less than 2**22. Row scales have at most 22 significant bits, so that
     ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
     """
 

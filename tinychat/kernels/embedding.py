@@ -4,11 +4,23 @@ A row is a lane of the packed lines, so this reads one lane of K/8 lines: a few 
 """
 
 import numpy as np
+from numba import types
 
-from tinychat.kernels.jit import by_type
+from tinychat.kernels.jit import by_type, inlined
+from tinychat.kernels.memory import load_one
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weights import ZERO, Float32Weight, Int4Weight, SplitWeight, columns, is_weight
+from tinychat.kernels.weights import (
+    ZERO,
+    Affine4Weight,
+    Affine8Weight,
+    Float32Weight,
+    Int4Weight,
+    MixedWeight,
+    SplitWeight,
+    columns,
+    is_weight,
+)
 
 
 @by_type
@@ -23,6 +35,31 @@ def value_at(weight, n, k):
         return np.int32(weight.packed[n // LANES, k // 4, n % LANES, k % 4]) - ZERO
 
     return int4 if is_weight(weight, Int4Weight) else int8
+
+
+@inlined
+def expand_affine_row(weight, block, lane, zero, factor, out):
+    """Write row `lane` of a block of an affine weight, whose code `zero` counts as 0, times `factor`."""
+    groups, spans, per_line = weight.scales.shape[1], weight.factors.shape[1], columns(weight) // weight.packed.shape[1]
+    size, has_offsets = columns(weight) // groups, weight.offsets.shape[1] > 0
+    for g in range(groups):
+        span = g * spans // groups
+        scale = number_at(weight.scales, block, g, lane) * weight.factors[block, span, 0, lane]
+        offset = np.float32(0)
+        if has_offsets:
+            offset = number_at(weight.offsets, block, g, lane) * weight.factors[block, span, 1, lane]
+        for k in range(g * size, (g + 1) * size):
+            byte = weight.packed[block, k // per_line, lane, k % 4]
+            code = np.int32((byte >> (k & 4)) & 15 if per_line == 8 else byte) - zero
+            out[k] = (np.float32(code) * scale + offset) * factor
+
+
+@by_type
+def number_at(array, block, g, lane):
+    """Return an element of an array of int8, float32, or uint16 that stands for float16, as float32."""
+    if array.dtype == types.uint16:
+        return lambda array, block, g, lane: load_one(array, (block * array.shape[1] + g) * LANES + lane)
+    return lambda array, block, g, lane: np.float32(array[block, g, lane])
 
 
 @by_type
@@ -48,8 +85,27 @@ def expand_row(weight, n, factor, out):
         else:
             expand_row(weight.rest, n - first, factor, out)
 
+    def affine4(weight, n, factor, out):
+        expand_affine_row(weight, n // LANES, n % LANES, 0, factor, out)
+
+    def affine8(weight, n, factor, out):
+        expand_affine_row(weight, n // LANES, n % LANES, ZERO, factor, out)
+
+    def mixed(weight, n, factor, out):
+        place = weight.places[n // LANES]
+        if place >= 0:
+            expand_row(weight.four, place * LANES + n % LANES, factor, out)
+        else:
+            expand_row(weight.eight, (-1 - place) * LANES + n % LANES, factor, out)
+
     if is_weight(weight, SplitWeight):
         return split
+    if is_weight(weight, MixedWeight):
+        return mixed
+    if is_weight(weight, Affine4Weight):
+        return affine4
+    if is_weight(weight, Affine8Weight):
+        return affine8
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 

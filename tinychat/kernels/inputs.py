@@ -36,7 +36,7 @@ from tinychat.kernels.simd import (
     to_i32,
 )
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, is_weight
+from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, input_group, is_weight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 
@@ -71,8 +71,8 @@ def groups_of(weight):
     """Return the `Groups` of a weight's input."""
 
     def quantized(weight):
-        K, groups = columns(weight), weight.scales.shape[1]
-        return Groups(K, groups, K // groups)
+        K, size = columns(weight), input_group(weight)
+        return Groups(K, K // size, size)
 
     def float32(weight):
         K = columns(weight)
@@ -100,7 +100,9 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
             store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
         position = (tile * groups.count + g) * tokens + place
         x.scales[position] = largest / np.float32(127)
-        x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_lanes_i32(total)
+        sum_of_codes = sum_lanes_i32(total)
+        x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_of_codes
+        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
 
     def float32(weight, x, row, groups, g, tile, place, tokens):
         for k in range(g * LANES, (g + 1) * LANES):

@@ -6,6 +6,11 @@ For a quantized weight, per output row (a lane) and group g of columns:
     total += round(sums * scale[g]) * x_scale[g]     groups ascending
     out    = total * row_scale
 
+and for an affine one:
+
+    total += round(sums * scale[g]) * x_scale[g]
+    total += offset[g] * x_sum[g]
+
 The same instructions in the same order for one token and for many, so the bits are the same. One token reads
 N*K/2 + N*K/group_size bytes (int4) and is bound by memory. Many tokens are bound by the dot products.
 Reference: ``tests/reference.py``.
@@ -13,15 +18,25 @@ Reference: ``tests/reference.py``.
 
 import numpy as np
 
-from tinychat.kernels.codes import load_table, look_up_high, look_up_low
-from tinychat.kernels.dot import add_scaled, dot, start_tile
+from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.dot import ROUNDER_BITS, add_scaled, dot, dot_small, start_all, start_tile
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.team import THREADS, barrier, settle, stage, take
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
-from tinychat.kernels.weights import Float32Weight, Int4Weight, SplitWeight, columns, is_weight
+from tinychat.kernels.weights import (
+    Affine4Weight,
+    Affine8Weight,
+    Float32Weight,
+    Int4Weight,
+    MixedWeight,
+    SplitWeight,
+    columns,
+    input_group,
+    is_weight,
+)
 
 # Tile shapes: tuples whose lengths count. Twelve sums and twelve totals fit into the 32 registers of AVX-512, four of
 # each into the 16 of AVX2. 1 x 12 looks up and scales a line for twice as many tokens as 2 x 6, which is 1.1 to 1.2
@@ -68,6 +83,16 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
         return sums
 
+    def affine4(weight, sums, first, step, lines, codes, index, rows, tokens):
+        for j in range(lines):
+            line = load_lines(weight.packed, first + j * 64, step, rows)
+            if len(tokens) == 1:
+                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            x = index + j * 8 * len(tokens)
+            sums = dot_small(sums, low_codes(line), codes, x)
+            sums = dot_small(sums, high_codes(line), codes, x + 4 * len(tokens))
+        return sums
+
     def int8(weight, sums, first, step, lines, codes, index, rows, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, step, rows)
@@ -76,7 +101,54 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
+    if is_weight(weight, Affine4Weight):
+        return affine4
     return int4 if is_weight(weight, Int4Weight) else int8
+
+
+@inlined_by_type
+def start_group(weight, x, index, rows, tokens):
+    """Return the tile that the integer sums of a group begin with; index : the group's place among those of `x`."""
+
+    def small(weight, x, index, rows, tokens):
+        return start_all(ROUNDER_BITS, rows, tokens)
+
+    def corrected(weight, x, index, rows, tokens):
+        return start_tile(x.corrections, index, rows, tokens)
+
+    return small if is_weight(weight, Affine4Weight) else corrected
+
+
+@inlined
+def affine_tile(weight, size, x, tile, block, stride, rows, tokens):
+    """Do what `linear_tile` does for an affine weight whose input has groups of `size` columns.
+
+    They are no larger than those of the weight, of which there are whole ones in a span.
+    """
+    T, row_lines = len(tokens), weight.packed.shape[1]
+    groups, spans = weight.scales.shape[1], weight.factors.shape[1]
+    parts, has_offsets = columns(weight) // size, weight.offsets.shape[1] > 0
+    per_group, per_span = parts // groups, groups // spans
+    lines, step = row_lines // parts, stride * row_lines * 64
+    scale_step, factor_step = stride * groups * LANES, stride * spans * 2 * LANES
+    total = zero_tile(rows, tokens)
+    for span in range(spans):
+        factor = (block * spans + span) * 2 * LANES
+        scale_factors = load_rows(weight.factors, factor, factor_step, rows)
+        offset_factors = load_rows(weight.factors, factor + LANES, factor_step, rows)
+        for group in range(span * per_span, (span + 1) * per_span):
+            place = (block * groups + group) * LANES
+            scales = scale_by_row(load_rows(weight.scales, place, scale_step, rows), scale_factors)
+            for g in range(group * per_group, (group + 1) * per_group):
+                position = (tile * parts + g) * T
+                sums = start_group(weight, x, position, rows, tokens)
+                first = (block * row_lines + g * lines) * 64
+                sums = dot_group(weight, sums, first, step, lines, x.codes, position * size, rows, tokens)
+                total = add_scaled(total, sums, scales, x.scales, position, tokens)
+                if has_offsets:
+                    offsets = scale_by_row(load_rows(weight.offsets, place, scale_step, rows), offset_factors)
+                    total = add_outer(total, offsets, x.sums, position, 1)
+    return total
 
 
 @inlined_by_type
@@ -105,7 +177,36 @@ def linear_tile(weight, x, tile, block, stride, rows, tokens):
             total = add_outer(total, column, x.values, (tile * K + k) * T, 1)
         return total
 
+    def affine(weight, x, tile, block, stride, rows, tokens):
+        return affine_tile(weight, input_group(weight), x, tile, block, stride, rows, tokens)
+
+    def mixed(weight, x, tile, block, stride, rows, tokens):
+        place, size = weight.places[block], input_group(weight)
+        if place >= 0:
+            return affine_tile(weight.four, size, x, tile, place, stride, rows, tokens)
+        return affine_tile(weight.eight, size, x, tile, -1 - place, stride, rows, tokens)
+
+    if is_weight(weight, MixedWeight):
+        return mixed
+    if is_weight(weight, Affine4Weight, Affine8Weight):
+        return affine
     return float32 if is_weight(weight, Float32Weight) else quantized
+
+
+@inlined_by_type
+def stride_from(weight, block, last, rows):
+    """Return how far the second row block of a tile lies behind `block`: 1, or 0 where there is only one."""
+
+    def stacked(weight, block, last, rows):
+        return 1 if block + len(rows) <= last else 0
+
+    def mixed(weight, block, last, rows):
+        if block + len(rows) > last:
+            return 0
+        first, second = weight.places[block], weight.places[block + len(rows) - 1]
+        return 1 if (first >= 0 and second == first + len(rows) - 1) or len(rows) == 1 else 0
+
+    return mixed if is_weight(weight, MixedWeight) else stacked
 
 
 @inlined
@@ -127,12 +228,14 @@ def write_tile(buffer, bias, out, offset, block, stride, tile, T, residual, rows
 def linear_rows(weight, x, T, out, offset, buffer, residual, first, last, rows, tokens):
     """Compute row blocks ``first..last`` for all tokens."""
     for tile in range((T + len(tokens) - 1) // len(tokens)):
-        for block in range(first, last, len(rows)):
-            # An odd block at the end is computed twice in one tile; only the first is stored.
-            stride = 1 if block + len(rows) <= last else 0
+        block = first
+        while block < last:
+            # A block that stands alone is computed twice in one tile; only the first is stored.
+            stride = stride_from(weight, block, last, rows)
             total = linear_tile(weight, x, tile, block, stride, rows, tokens)
             store_tile(buffer, 0, total)
             write_tile(buffer, weight.bias, out, offset, block, stride, tile, T, residual, rows, tokens)
+            block += len(rows) if stride > 0 else 1
 
 
 @inlined
@@ -203,4 +306,6 @@ def out_blocks(weight):
     """Return the number of row blocks, N/16."""
     if is_weight(weight, Float32Weight):
         return lambda weight: weight.values.shape[0]
+    if is_weight(weight, MixedWeight):
+        return lambda weight: weight.places.shape[0]
     return lambda weight: weight.packed.shape[0]

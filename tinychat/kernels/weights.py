@@ -10,7 +10,18 @@ a lane is a row:
                  code c stands for ``c - 128``
     Float32Weight values float32 [N/16, K, 16]
 
-`scales` is int8 [N/16, K/group_size, 16], `row_scales` float32 [N/16, 16]; `bias` float32 [N], or [0] for none.
+Of these, `scales` is int8 [N/16, K/group_size, 16], `row_scales` float32 [N/16, 16]; `bias` float32 [N], or [0] for
+none.
+
+Where the numbers of a file are kept as they are, a weight is ``f * scale * c + h * offset``, with scale and offset of a
+group of columns, and factors f and h of a span of such groups (`models.kept` says which):
+
+    Affine4Weight  packed as in Int4Weight; c is the code
+    Affine8Weight  packed as in Int8Weight; c is the code minus 128
+
+`scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 that stands for float16; `factors` float32
+[N/16, K/span, 2, 16], first those of the scales. Eight-bit weights without offsets have [N/16, 0, 16] of them.
+
 Stacked over layers, each array has one more axis in front. Groups of up to 256 columns leave the sums of a group room.
 """
 
@@ -22,6 +33,8 @@ from numba import types
 from tinychat.kernels.jit import by_type
 
 ZERO = 128
+# Columns of the input of an affine weight that share a scale, at most.
+ACTIVATION_GROUP = 32
 
 
 class Int4Weight(NamedTuple):
@@ -43,6 +56,39 @@ class Int8Weight(NamedTuple):
     bias: np.ndarray
 
 
+class Affine4Weight(NamedTuple):
+    """Four-bit codes with scales and offsets."""
+
+    packed: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray
+    factors: np.ndarray
+    bias: np.ndarray
+
+
+class Affine8Weight(NamedTuple):
+    """Eight-bit codes with scales and, perhaps, offsets."""
+
+    packed: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray
+    factors: np.ndarray
+    bias: np.ndarray
+
+
+class MixedWeight(NamedTuple):
+    """Row blocks in two kinds, in any order.
+
+    places : int32 [N/16], or stacked; which block of `four` each is, or, from -1 downwards, of `eight`; these hold the
+    blocks of all layers, one after another, and no bias.
+    """
+
+    places: np.ndarray
+    four: Affine4Weight
+    eight: Affine8Weight
+    bias: np.ndarray
+
+
 class Float32Weight(NamedTuple):
     """Weights as they are: the reference mode."""
 
@@ -61,12 +107,14 @@ class QuantizedActivations(NamedTuple):
     """The input of a quantized linear; T tokens in tiles of `tokens`, K in the weight's groups.
 
     codes int8 [T/tokens, K/4, tokens, 4]; scales float32 and corrections int32 [T/tokens, groups, tokens]: the
-    sums of a group begin at them, for the zero point of the weight's codes (`kernels.inputs`).
+    sums of a group begin at them, for the zero point of the weight's codes (`kernels.inputs`); sums float32 [T/tokens,
+    groups, tokens], what the codes of a group sum up to, times its scale: by these an offset counts.
     """
 
     codes: np.ndarray
     scales: np.ndarray
     corrections: np.ndarray
+    sums: np.ndarray
 
 
 class FloatActivations(NamedTuple):
@@ -84,6 +132,8 @@ def layer_of(stacked, layer):
         if isinstance(kind, types.Array):
             return f"{name}[layer]"
         classes[kind.instance_class.__name__] = kind.instance_class
+        if kind.instance_class is MixedWeight:
+            return f"MixedWeight({name}.places[layer], {name}.four, {name}.eight, {name}.bias[layer])"
         parts = ", ".join(element(part, f"{name}.{field}") for part, field in zip(kind.types, kind.fields))
         return f"{kind.instance_class.__name__}({parts})"
 
@@ -93,11 +143,23 @@ def layer_of(stacked, layer):
 @by_type
 def columns(weight):
     """Return K, padding included."""
-    if weight.instance_class is Int4Weight:
+    if is_weight(weight, Int4Weight, Affine4Weight):
         return lambda weight: weight.packed.shape[1] * 8
-    if weight.instance_class is Int8Weight:
+    if is_weight(weight, Int8Weight, Affine8Weight):
         return lambda weight: weight.packed.shape[1] * 4
+    if is_weight(weight, MixedWeight):
+        return lambda weight: weight.four.packed.shape[1] * 8
     return lambda weight: weight.values.shape[1]
+
+
+@by_type
+def input_group(weight):
+    """Return how many columns of the input of a quantized weight share a scale: no more than those of the weight do."""
+    if is_weight(weight, MixedWeight):
+        return lambda weight: min(input_group(weight.four), input_group(weight.eight))
+    if is_weight(weight, Affine4Weight, Affine8Weight):
+        return lambda weight: min(ACTIVATION_GROUP, columns(weight) // weight.scales.shape[1])
+    return lambda weight: columns(weight) // weight.scales.shape[1]
 
 
 def is_weight(kind: types.Type, *classes: type) -> bool:

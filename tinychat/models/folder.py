@@ -5,13 +5,18 @@
     {"format": 2, "source": "owner/name",
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
+Where codes of a checkpoint are kept, the format is 3, and "quantization" has "kept", an object by linear::
+
+    {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true}], "bits": [[4, 4, 4], ...]}
+
 ``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
 tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.
 """
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +28,19 @@ from tinychat.files import open_regular
 from tinychat.json_file import read_json_object
 from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
+from tinychat.models.kept import kept_linear
 from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
 
-FORMAT = 2
+FORMAT, KEPT_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
-MAPPED_AS: dict[str, np.dtype[Any]] = {"U8": np.dtype("<u1"), "I8": np.dtype("<i1"), "F32": np.dtype("<f4")}
+# Numba knows no float16 on CPUs.
+MAPPED_AS: dict[str, np.dtype[Any]] = {
+    "U8": np.dtype("<u1"),
+    "I8": np.dtype("<i1"),
+    "F16": np.dtype("<u2"),
+    "F32": np.dtype("<f4"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,20 @@ def open_model_folder(path: Path) -> ModelFolder:
         config = read_config(path / "config.json")
     except CheckpointError as error:
         raise ModelFolderError(str(error)) from None
-    return ModelFolder(path, config, quantization, map_weights(path / WEIGHTS, tensor_specs(config, quantization)))
+    try:
+        specs = tensor_specs(config, quantization)
+    except SettingError as error:
+        raise ModelFolderError(f"{path / DESCRIPTION}: {error}: convert the model again") from None
+    return ModelFolder(path, config, quantization, map_weights(path / WEIGHTS, specs))
+
+
+def description_of(quantization: Quantization) -> dict[str, object]:
+    """Return what ``tinychat.json`` says of the weights: format and quantization."""
+    stored = asdict(quantization)
+    kept = stored.pop("kept")
+    if kept:
+        stored["kept"] = dict(kept)
+    return {"format": KEPT_FORMAT if kept else FORMAT, "quantization": stored}
 
 
 def read_description(path: Path) -> Quantization:
@@ -82,20 +107,28 @@ def read_description(path: Path) -> Quantization:
     if not (path / DESCRIPTION).is_file():
         raise ModelFolderError(f"{path} is not a model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
-    if description.get("format") != FORMAT:
+    if description.get("format") not in (FORMAT, KEPT_FORMAT):
         raise ModelFolderError(
-            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT}: "
-            "convert the model again, or update tinychat"
+            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT} and "
+            f"{KEPT_FORMAT}: convert the model again, or update tinychat"
         )
-    stored = description.get("quantization")
-    if not isinstance(stored, dict) or stored.keys() != {"method", "group_size", "int8", "frequent"}:
-        raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again')
     try:
-        return Quantization(**stored | {"int8": tuple(stored["int8"])})
-    except TypeError:
+        return _quantization(description)
+    except (TypeError, ValueError, KeyError):
         raise ModelFolderError(f'{path / DESCRIPTION} has no valid "quantization": convert the model again') from None
     except SettingError as error:
         raise ModelFolderError(f"{path / DESCRIPTION}: {error}") from None
+
+
+def _quantization(description: Mapping[str, Any]) -> Quantization:
+    stored, fields = description["quantization"], {"method", "group_size", "int8", "frequent"}
+    if description["format"] == KEPT_FORMAT:
+        fields.add("kept")
+    if not isinstance(stored, dict) or stored.keys() != fields:
+        raise ValueError
+    kept = stored.get("kept", {})
+    linears = tuple((name, kept_linear(value)) for name, value in kept.items())
+    return Quantization(**stored | {"int8": tuple(stored["int8"]), "kept": linears})
 
 
 def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.config import ModelConfig
+from tinychat.models.kept import Form, KeptLinear
 from tinychat.models.tensors import Linear
 
-METHODS = ("int4", "int8", "f32")
+METHODS = ("int4", "int8", "f32", "kept")
 GROUP_SIZES = (32, 64, 128)
 LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj", "lm_head")
 # The first rows of the embedding, where they are stored apart from the others.
@@ -24,16 +25,18 @@ LINE = 64  # bytes
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, or "f32".
+    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, "f32", or "kept".
 
     `int8` names the linears of an int4 model that are stored in int8; `frequent` is how many of the first rows of the
-    embedding are, a multiple of 16: tokenizers number the most frequent tokens first.
+    embedding are, a multiple of 16: tokenizers number the most frequent tokens first. `kept` says of each linear of a
+    kept model how the checkpoint's own codes are stored.
     """
 
     method: str = "int4"
     group_size: int = 32
     int8: tuple[str, ...] = ()
     frequent: int = 0
+    kept: tuple[tuple[str, KeptLinear], ...] = ()
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -48,10 +51,17 @@ class Quantization:
             raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
         if self.frequent and (self.method != "int4" or "embed_tokens" in self.int8):
             raise SettingError(f"{self.frequent} rows cannot be in int8: the embedding is not in int4")
+        if (self.method == "kept") != bool(self.kept) or (self.kept and self.group_size != GROUP_SIZES[0]):
+            raise SettingError("codes can be kept only where each linear says how, in groups of 32 columns")
 
     def method_of(self, linear: str) -> str:
         """Return how a linear of this name is stored."""
         return "int8" if linear in (*self.int8, FREQUENT) else self.method
+
+    @property
+    def smallest_group(self) -> int:
+        """Fewest columns of a weight that share a scale."""
+        return min([form.group for _, linear in self.kept for form in linear.forms] or [self.group_size])
 
     @property
     def column_multiple(self) -> int:
@@ -69,7 +79,7 @@ class TensorSpec:
     @property
     def bytes(self) -> int:
         """Size of the data."""
-        return math.prod(self.shape) * {"U8": 1, "I8": 1, "F32": 4}[self.dtype]
+        return math.prod(self.shape) * {"U8": 1, "I8": 1, "F16": 2, "F32": 4}[self.dtype]
 
 
 def padded(size: int, multiple: int) -> int:
@@ -91,6 +101,11 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     """Return name, dtype and shape of every tensor, in the order of the file.
 
     The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line.
+
+    Raises
+    ------
+    SettingError
+        If the codes that are kept are not those of such a model.
     """
     specs: dict[str, TensorSpec] = {}
     for linear in stored_linears(config, quantization):
@@ -110,7 +125,9 @@ def _linear_specs(
     N = padded(sum(linear.rows), LANES)
     K = padded(linear.columns, quantization.column_multiple)
     method = quantization.method_of(linear.name)
-    if method == "f32":
+    if method == "kept":
+        yield from stored_kept(linear, dict(quantization.kept).get(linear.name), K)
+    elif method == "f32":
         yield f"{linear.name}.values", TensorSpec("F32", (*stack, N // LANES, K, LANES))
     else:
         per_line = 8 if method == "int4" else 4
@@ -122,3 +139,30 @@ def _linear_specs(
         yield f"{linear.name}.table", TensorSpec("I8", (*stack, 16))
     if linear.bias:
         yield f"{linear.name}.bias", TensorSpec("F32", (*stack, N))
+
+
+def stored_kept(linear: Linear, kept: KeptLinear | None, K: int) -> Iterator[tuple[str, TensorSpec]]:
+    """Yield the tensors of a kept linear of K columns: for each size of codes, the blocks of rows of all layers.
+
+    Raises
+    ------
+    SettingError
+        If `kept` is of another linear, or None.
+    """
+    if kept is None or len(kept.bits) != (linear.layers or 1):
+        raise SettingError(f"the codes of {linear.name} are of another model")
+    if any(len(layer) != len(linear.rows) for layer in kept.bits):
+        raise SettingError(f"the codes of {linear.name} are of other tensors")
+    blocks = [bits for layer in kept.blocks(linear.rows) for bits in layer]
+    for form in kept.forms:
+        if K % (form.span or form.group):
+            raise SettingError(f"{K} columns of {linear.name} make no whole groups")
+        yield from _form_specs(linear.name, form, blocks.count(form.bits), K)
+
+
+def _form_specs(name: str, form: Form, blocks: int, K: int) -> Iterator[tuple[str, TensorSpec]]:
+    yield f"{name}.packed{form.bits}", TensorSpec("U8", (blocks, K * form.bits // 32, LANES, 4))
+    yield f"{name}.scales{form.bits}", TensorSpec(form.numbers, (blocks, K // form.group, LANES))
+    if form.has_offsets:
+        yield f"{name}.offsets{form.bits}", TensorSpec(form.numbers, (blocks, K // form.group, LANES))
+    yield f"{name}.factors{form.bits}", TensorSpec("F32", (blocks, K // (form.span or K), 2, LANES))

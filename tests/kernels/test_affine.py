@@ -1,0 +1,172 @@
+"""Weights kept as codes with scales and offsets: the linear and the embedding on exactly the numbers they read."""
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import (
+    EPS,
+    LANES,
+    UNTOUCHED,
+    assert_within,
+    empty_activations,
+    meaning,
+    on_threads,
+    scratch_of,
+)
+
+from tinychat.engine.forward import Sizes
+from tinychat.kernels.embedding import embed
+from tinychat.kernels.inputs import quantize_plain
+from tinychat.kernels.linear import ADD, STORE, linear
+from tinychat.kernels.weights import ACTIVATION_GROUP, ZERO, Affine4Weight, Affine8Weight, MixedWeight
+
+LENGTHS = (1, 2, 3, 17, 200)
+SIZES = Sizes(0, 0, 0, 0, 0, np.float32(0))
+KINDS = ("four", "eight", "mixed")
+# (N, K, columns of a group, groups of a span); 17 spans; a group for each span.
+SHAPES = [(48, 64, 32, 2), (80, 544, 32, 1), (16, 384, 64, 3), (112, 256, 128, 2)]
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+lengths = pytest.mark.parametrize("T", LENGTHS)
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+def random_numbers(rng, shape, dtype):
+    if dtype == np.int8:
+        return rng.integers(-63, 64, shape, np.int8)
+    return (rng.standard_normal(shape) * 16).astype(np.float16).view(np.uint16)
+
+
+def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True):
+    """Return a weight without bias, and its float64 meaning; codes use their whole range."""
+    groups = K // group
+    packed = rng.integers(0, 256, (blocks, K * bits // 32, LANES, 4), np.uint8)
+    packed[:1], packed[-1:, :, 1:] = 0, 255
+    scales = random_numbers(rng, (blocks, groups, LANES), dtype)
+    offset = random_numbers(rng, (blocks, groups if offsets else 0, LANES), dtype)
+    # Few bits, so that scales, and what they make of a code, are exact.
+    factors = rng.integers(-63, 64, (blocks, groups // per_span, 2, LANES)).astype(np.float32) / 65536
+    codes = reference.unpack_int4(packed) if bits == 4 else reference.unpack_int8(packed).astype(np.int64) - ZERO
+    kind = Affine4Weight if bits == 4 else Affine8Weight
+    weight = kind(packed, scales, offset, factors, np.zeros(0, np.float32))
+    return weight, reference.dequantize_affine(codes.astype(np.float64), scales, offset, factors)
+
+
+def random_kind(rng, kind, shape, bias=False):
+    """Return a weight [N, K] of a kind, its meaning, and the columns of a group of its input."""
+    N, K, group, per_span = shape
+    blocks = N // LANES
+    b = rng.standard_normal(N).astype(np.float32) if bias else np.zeros(0, np.float32)
+    if kind == "four":
+        weight, w = random_affine(rng, 4, blocks, K, group, per_span, np.uint16)
+        return weight._replace(bias=b), w, min(group, ACTIVATION_GROUP)
+    if kind == "eight":
+        weight, w = random_affine(rng, 8, blocks, K, group // 2, 2 * per_span, np.int8, offsets=N > 48)
+        return weight._replace(bias=b), w, min(group // 2, ACTIVATION_GROUP)
+    # Blocks of both kinds, some neighbours, some not, out of order, among blocks of other layers.
+    is_four = rng.random(blocks) < 0.6
+    places = np.where(is_four, rng.permutation(blocks + 2)[:blocks], -1 - rng.permutation(blocks + 2)[:blocks])
+    if blocks > 4:
+        places[1:4] = 2, 3, 4
+    four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8)
+    eight, w8 = random_affine(rng, 8, blocks + 2, K, group // 2, 2 * per_span, np.int8, offsets=False)
+    w4, w8 = (w.reshape(-1, LANES, K) for w in (w4, w8))
+    rows = np.concatenate([w4[place] if place >= 0 else w8[-1 - place] for place in places])
+    return MixedWeight(places.astype(np.int32), four, eight, b), rows, min(group // 2, ACTIVATION_GROUP)
+
+
+def prepare(weight, values, group):
+    """Return activations of `values` for `weight`."""
+    T, K = values.shape
+    x = empty_activations("int8", T, K, group)
+    on_threads(quantize_plain, 1, T, values, weight, scratch_of(x, 1, K))
+    return x
+
+
+def apply(weight, x, T, N, threads=1, residual=None):
+    out = np.full((T + 2, N + 48), UNTOUCHED)
+    if residual is not None:
+        out[:T, :N] = residual
+    on_threads(linear, threads, T, weight, scratch_of(x, threads, 0), out, STORE if residual is None else ADD)
+    assert (out[T:] == UNTOUCHED).all()
+    assert (out[:, N:] == UNTOUCHED).all()
+    return out[:T, :N]
+
+
+@kinds
+@lengths
+@shapes
+def test_linear_equals_its_codes_meaning(kind, T, shape, rng):
+    N, K = shape[:2]
+    weight, w, group = random_kind(rng, kind, shape, bias=True)
+    residual = rng.standard_normal((T, N)).astype(np.float32)
+    x = prepare(weight, rng.standard_normal((T, K)).astype(np.float32), group)
+    exact = meaning("int8", x, T, K, group)
+    expected = reference.linear(exact, w, weight.bias) + residual
+    # Scales and offsets count apart, so each may be larger than the weight; an offset's sum is rounded too.
+    parts = np.abs(exact) @ (np.abs(w) + 2 * largest_offset(weight)).T + np.abs(weight.bias) + np.abs(residual)
+    got = apply(weight, x, T, N, residual=residual)
+    assert_within(got, expected, (4 * K // group + 8) * EPS / 2 * parts)
+
+
+def largest_offset(weight):
+    """Return the largest absolute value of an offset that counts."""
+    if isinstance(weight, MixedWeight):
+        return max(largest_offset(weight.four), largest_offset(weight.eight))
+    if not weight.offsets.size:
+        return 0.0
+    offsets = weight.offsets.view(np.float16) if weight.offsets.dtype == np.uint16 else weight.offsets
+    return float(np.abs(offsets.astype(np.float64)).max() * np.abs(weight.factors).max())
+
+
+@kinds
+@lengths
+def test_threads_and_other_tokens_change_no_bits(kind, T, rng):
+    shape = (112, 192, 32, 3)
+    weight, _, group = random_kind(rng, kind, shape, bias=True)
+    values = rng.standard_normal((T, 192)).astype(np.float32)
+    one = apply(weight, prepare(weight, values, group), T, 112)
+    assert apply(weight, prepare(weight, values, group), T, 112, threads=3).tobytes() == one.tobytes()
+    for t in {0, T // 2, T - 1}:
+        alone = apply(weight, prepare(weight, values[t : t + 1], group), 1, 112)
+        assert alone.tobytes() == one[t].tobytes()
+
+
+@kinds
+@pytest.mark.parametrize("T", [1, 17])
+def test_extreme_codes_do_not_saturate(kind, T, rng):
+    """Whole numbers everywhere: nothing may be rounded."""
+    N, K = 48, 256
+    weight, _, group = random_kind(rng, kind, (N, K, 128, 2))
+    parts = (weight.four, weight.eight) if kind == "mixed" else (weight,)
+    for part in parts:
+        part.factors[:] = 1
+        one = np.float16(1).view(np.uint16) if part.scales.dtype == np.uint16 else 1
+        part.scales[:] = one
+        part.offsets[:] = one
+    for sign in (1, -1):
+        x = prepare(weight, np.full((T, K), sign * 127, np.float32), group)
+        for byte in (0, 255):
+            for part in parts:
+                part.packed[:] = byte
+            codes = {Affine4Weight: byte & 15, Affine8Weight: byte - ZERO}
+            value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
+            by_block = [type(parts[0])] * (N // LANES)
+            if kind == "mixed":
+                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.places]
+            expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
+            assert (apply(weight, x, T, N) == expected.astype(np.float32)).all()
+
+
+@kinds
+@shapes
+def test_rows_of_the_embedding_are_the_weights_meaning(kind, shape, rng):
+    weight, w, _ = random_kind(rng, kind, shape)
+    N, K = shape[:2]
+    ids = rng.integers(0, N, 17)
+    hidden = np.full((18, K + 16), UNTOUCHED)
+    on_threads(embed, 2, 17, weight, ids, SIZES, hidden)
+    # Scales times factors and times codes are exact here; adding an offset, which is too, rounds once.
+    np.testing.assert_array_equal(hidden[:17, :K], w[ids].astype(np.float32))
+    assert (hidden[17:] == UNTOUCHED).all()
+    assert (hidden[:, K:] == UNTOUCHED).all()

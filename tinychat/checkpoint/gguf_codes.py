@@ -1,0 +1,65 @@
+"""The codes of GGUF's types, with their scales and offsets, as they stand in the blocks of a file.
+
+A block has f16 numbers and codes (github.com/ggml-org/ggml, src/ggml-common.h). Types of 32 columns (Q4_0, Q4_1, Q5_0,
+Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q4_K, Q5_K, Q6_K) have whole scales for smaller
+groups, and minima that are subtracted. Where the bits of each code stand is the knowledge of the package `gguf`: codes
+are what it makes of blocks whose scales are 1 and whose minima are 0.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.group_codes import GroupCodes
+from tinychat.models.kept import Form
+
+FORMS = {
+    "Q4_0": Form(4),
+    "Q4_1": Form(4, offsets=True),
+    "Q4_K": Form(4, "I8", 32, 256, offsets=True),
+    "Q5_0": Form(8),
+    "Q5_1": Form(8, offsets=True),
+    "Q5_K": Form(8, "I8", 32, 256, offsets=True),
+    "Q6_K": Form(8, "I8", 16, 256),
+    "Q8_0": Form(8),
+}
+# The code that stands for 0, of types without minima.
+_ZEROS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
+_ONE = np.array([1], "<f2").view(np.uint8)
+# The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.
+_ONES_AND_ZEROS = np.array([1] * 4 + [0] * 4 + [1] * 4, np.uint8)
+_SCALES_OF_Q6 = slice(192, 208)
+
+
+def codes_of(rows: NDArray[np.uint8], kind: str) -> GroupCodes:
+    """Return the codes of rows of blocks, uint8 [N, bytes], of a type of `FORMS`."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf.quants import Q4_K, dequantize
+
+    size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
+    N, zero = len(rows), _ZEROS.get(kind, 0)
+    blocks = rows.reshape(-1, size)
+    plain = blocks.copy()
+    scales, offsets, factors = _half(blocks, 0), None, None
+    if kind == "Q6_K":
+        scales = blocks[:, _SCALES_OF_Q6].view(np.int8).astype(np.float32)
+        factors = np.repeat(_half(blocks, 208)[:, :, None], 2, axis=2)
+        plain[:, _SCALES_OF_Q6], plain[:, 208:210] = 1, _ONE
+    elif kind in ("Q4_K", "Q5_K"):
+        whole, minima = Q4_K.get_scale_min(np.ascontiguousarray(blocks[:, 4:16]))
+        scales, offsets = whole.astype(np.float32), -minima.astype(np.float32)
+        factors = np.stack([_half(blocks, 0), _half(blocks, 2)], axis=2)
+        plain[:, :2], plain[:, 2:4], plain[:, 4:16] = _ONE, 0, _ONES_AND_ZEROS
+    elif FORMS[kind].offsets:
+        offsets = _half(blocks, 2)
+        plain[:, :2], plain[:, 2:4] = _ONE, 0
+    else:
+        plain[:, :2] = _ONE
+    codes = (dequantize(plain.reshape(N, -1), GGMLQuantizationType[kind]) + zero).astype(np.uint8)
+    offsets = None if offsets is None else offsets.reshape(N, -1)
+    factors = None if factors is None else factors.reshape(N, -1, 2)
+    return GroupCodes(codes, scales.reshape(N, -1), offsets, factors, zero)
+
+
+def _half(blocks: NDArray[np.uint8], start: int) -> NDArray[np.float32]:
+    """Return the float16 at a byte of each block, float32 [blocks, 1]."""
+    return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)

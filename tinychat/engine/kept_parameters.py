@@ -1,0 +1,47 @@
+"""Binds the tensors of linears whose codes are kept (`models.kept`) to the weights that the kernels take."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.kernels.weights import Affine4Weight, Affine8Weight, MixedWeight
+from tinychat.models.architectures import linears
+from tinychat.models.folder import ModelFolder
+from tinychat.models.layout import LANES
+
+AFFINE: dict[int, Any] = {4: Affine4Weight, 8: Affine8Weight}
+
+
+def kept_weight(folder: ModelFolder, name: str) -> Any:
+    """Return a linear whose codes are kept, as one of the affine weights of `kernels.weights`."""
+    kept, tensors = dict(folder.quantization.kept)[name], folder.tensors
+    (linear,) = [linear for linear in linears(folder.config) if linear.name == name]
+    stack = () if linear.layers is None else (linear.layers,)
+    bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))
+    parts = {form.bits: affine_arrays(tensors, name, form.bits) for form in kept.forms}
+    if len(parts) == 1:
+        ((bits, arrays),) = parts.items()
+        if stack:
+            arrays = [array.reshape(*stack, len(array) // stack[0], *array.shape[1:]) for array in arrays]
+        return AFFINE[bits](*arrays, bias)
+    places = places_of_blocks(kept.blocks(linear.rows))
+    none = np.zeros(0, np.float32)
+    four, eight = (AFFINE[bits](*arrays, none) for bits, arrays in parts.items())
+    return MixedWeight(places.reshape(*stack, -1), four, eight, bias)
+
+
+def affine_arrays(tensors: dict[str, NDArray[Any]], name: str, bits: int) -> list[NDArray[Any]]:
+    """Return the arrays of a linear's codes of one size, blocks first."""
+    packed, scales, factors = (tensors[f"{name}.{part}{bits}"] for part in ("packed", "scales", "factors"))
+    none = np.zeros((len(packed), 0, LANES), scales.dtype)
+    return [packed, scales, tensors.get(f"{name}.offsets{bits}", none), factors]
+
+
+def places_of_blocks(by_layer: list[list[int]]) -> NDArray[np.int32]:
+    """Return `MixedWeight.places` of blocks whose codes have 4 or 8 bits."""
+    bits = np.array(by_layer)
+    flat, places = bits.reshape(-1), np.empty(bits.size, np.int32)
+    places[flat == 4] = np.arange((flat == 4).sum())
+    places[flat == 8] = -1 - np.arange((flat == 8).sum())
+    return places.reshape(bits.shape)
