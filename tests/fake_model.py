@@ -1,7 +1,7 @@
 """A model without weights: every byte is a token, and a script says what comes next."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -94,6 +94,23 @@ class FakeSequence:
         pairs = zip(ids, self.ids, strict=False)
         return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
+    @property
+    def engine(self):
+        return FakeEngine(self)
+
+    def remember(self):
+        pass
+
+    def release(self):
+        self.ids = []
+
+    def span(self, ids, sequence_length, outputs=1):
+        return FakeSpan(self, ids, sequence_length, outputs)
+
+    def reuse(self, ids):
+        self.rewind(min(self.reusable_prefix(ids), len(ids) - 1))
+        return len(self.ids)
+
     def rewind(self, length):
         assert 0 <= length <= len(self.ids)
         del self.ids[length:]
@@ -128,6 +145,34 @@ class FakeSequence:
         return row
 
 
+class FakeSpan(NamedTuple):
+    """What `FakeSequence.span` returns."""
+
+    sequence: FakeSequence
+    ids: list
+    sequence_length: int
+    outputs: int
+
+
+class FakeEngine:
+    """Makes sequences like `first`, whose steps are noted there, and runs them one after the other."""
+
+    def __init__(self, first):
+        self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
+        self._first = first
+
+    def sequence(self, context_size=None):
+        first = self._first
+        next_id = getattr(first._next_id, "another", lambda: first._next_id)()
+        other = FakeSequence(next_id, context_size or first.context_size, first.chunk_size, first._before_step)
+        other.steps = first.steps
+        return other
+
+    def run(self, spans):
+        rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]
+        return [found[len(found) - span.outputs :] for found, span in zip(rows, spans)]
+
+
 class Continuation:
     """Continues each prompt text (of the table) with its text, then ends."""
 
@@ -149,6 +194,12 @@ class Replies:
     def __init__(self, *replies):
         self._left = [reply.encode() for reply in replies]
         self._reply = b""
+
+    def another(self):
+        """Return what speaks beside this one: it takes the next reply when it is asked."""
+        other = Replies()
+        other._left = self._left
+        return other
 
     def __call__(self, ids):
         spoken = ids[::-1].index(ASSISTANT) if ASSISTANT in ids else None

@@ -9,7 +9,7 @@ import pytest
 from tinychat import machine
 from tinychat.cli import main
 from tinychat.conversion.convert import convert
-from tinychat.engine.cache import KVCache
+from tinychat.engine.blocks import bytes_per_position
 from tinychat.models.architectures import read_config
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.tokenizer import load_tokenizer
@@ -59,8 +59,7 @@ def test_the_memory_of_another_cache(folder, capsys):
     config = read_config(folder / "config.json")
     _, lines, _ = doctor(capsys, folder, "--context", 100_000, "--kv", "int8")
     assert lines["context"].strip() == "100000 tokens; trained 256"
-    cache = KVCache(config, 1024, "int8")
-    size = cache.bytes_per_position * 100_000 / 2**20
+    size = bytes_per_position(config, "int8") * 100_000 / 2**20
     assert f"{size:.0f} MiB for a full context in int8" in lines["memory needed"]
     _, usual, _ = doctor(capsys, folder)
     assert "in f16" in usual["memory needed"]

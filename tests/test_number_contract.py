@@ -138,7 +138,7 @@ def test_cached_prefix_and_rewind(name, method, folders, expected):
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
     sequence = engines.open_sequence(folders(name, method))
-    for buffer in sequence.cache.front:
+    for buffer in sequence.engine.pool.buffers:
         buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
     assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")
 
@@ -162,7 +162,7 @@ def test_every_type_of_cache(name, method, kv, folders):
     one, two = (engines.open_sequence(folder, threads=threads, kv=kv) for threads in (1, 2))
     ids = engines.draw_ids(one)
     logits = logits_of_all(one, ids)
-    for buffer in two.cache.front:
+    for buffer in two.engine.pool.buffers:
         buffer.view(np.uint8)[:] = 0xFF
     for kept, size in [(0, 37), (333, 1), (64, 200), (1, 256)]:
         two.rewind(kept)

@@ -166,7 +166,7 @@ def _quoted(text: str, limit: int = 80) -> str:
 def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
-    from tinychat.engine.cache import KVCache
+    from tinychat.engine.blocks import bytes_per_position
     from tinychat.engine.context import DEFAULT_CONTEXT, check_context
     from tinychat.engine.loading import usual_kv
 
@@ -175,7 +175,7 @@ def _add_sizes(
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
     kv = kv or usual_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
-    cache = context * KVCache(config, 1, kv).bytes_per_position
+    cache = context * bytes_per_position(config, kv)
     needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     findings.add("weights", f"{_size(weights)} in {quantization.method}")

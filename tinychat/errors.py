@@ -10,6 +10,7 @@
     |- TextError                a text, a tokenizer or a chat template cannot be used
     |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
+    |  `- CacheFullError        the memory of all sequences' keys and values is full
     `- SettingError             an argument or environment variable is out of range
        `- FieldError            the value of one named field is
 
@@ -57,6 +58,10 @@ class SessionError(TinychatError):
 
 class ContextError(TinychatError):
     """The tokens do not fit into the context."""
+
+
+class CacheFullError(ContextError):
+    """The memory of all sequences' keys and values is full."""
 
 
 class SettingError(TinychatError):

@@ -76,13 +76,18 @@ def test_shifting_reuses_what_stays(converse):
     assert chat.model.sequence.ids == [*prompt, *chat.reply_ids[:-1]]
 
 
+def first_keys(cache):
+    """Return the keys of the first layer, those of its last, partly filled lanes left out."""
+    keys = cache.pool.buffers.keys[cache.table, 0].swapaxes(0, 1)
+    return keys.reshape(keys.shape[0], -1, *keys.shape[3:])[:, : cache.length // 16]
+
+
 def test_shifted_keys_stand_where_the_ids_say(converse, folder):
     """The first layer's keys depend on token and position alone: they must be those of a fresh run."""
     sequence = converse("shift", turns=4, reply_tokens=16).model.sequence
     fresh = open_sequence(folder, context_size=96)
     fresh.step(sequence.ids)
-    count = len(sequence.ids) // 16
-    shifted_keys, fresh_keys = (each.cache.front.keys[0, :, :count] for each in (sequence, fresh))
+    shifted_keys, fresh_keys = (first_keys(each.cache) for each in (sequence, fresh))
     np.testing.assert_allclose(shifted_keys, fresh_keys, atol=2e-5)
 
 

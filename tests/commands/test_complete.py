@@ -103,13 +103,12 @@ def test_logprobs_are_of_the_model_and_not_of_the_sampler(console):
     assert logprobs == pytest.approx([-math.log(console.model.sequence.vocab_size)] * 4)
 
 
-def test_samples_grow_the_seed_and_reuse_the_prompt(console):
+def test_samples_grow_the_seed(console):
     console.model = fake_model(lambda ids: None, has_template=False)
     flags = ["--raw", "--max-tokens", "8", "--top-k", "0"]
     _, out, _ = console.run("complete", "-p", "Once", "-n", "3", "--json", "--seed", "5", *flags)
     samples = json.loads(out)
     assert [sample["seed"] for sample in samples] == [5, 6, 7]
-    assert [sample["reused_tokens"] for sample in samples] == [0, 4, 4]
     assert len({tuple(sample["token_ids"]) for sample in samples}) == 3
     _, out, _ = console.run("complete", "-p", "Once", "--json", "--seed", "6", *flags)
     assert json.loads(out)["token_ids"] == samples[1]["token_ids"]

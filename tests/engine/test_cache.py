@@ -1,13 +1,16 @@
-"""The KV cache: prefixes, rewinding, and rewrites that turn keys to where they now stand."""
+"""The KV cache of a sequence: prefixes, rewinding, sharing, and rewrites that turn keys to where they now stand."""
+
+import gc
 
 import engines
 import numpy as np
 import pytest
-from kernels.cache_inputs import HALF_ULP, kvs, layer, read_keys, read_values
+from kernels.cache_inputs import HALF_ULP, Pages, kvs, read_keys, read_values
 from kernels.kernel_inputs import assert_within
 
+from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
-from tinychat.errors import SettingError
+from tinychat.errors import CacheFullError, SettingError
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies
 
@@ -18,27 +21,45 @@ def config(request, tmp_path_factory):
     return open_model_folder(folder).config
 
 
+def pool_of(config, kv="f16", blocks=40):
+    """Return a pool whose memory is that of so many blocks, full of what is no number."""
+    pool = BlockPool(config, kv, blocks * 64 * bytes_per_position(config, kv))
+    pool.reserve(64)
+    for buffer in pool.buffers:
+        buffer.view(np.uint8)[:] = 0xFF
+    return pool
+
+
+def pages(cache):
+    return Pages(cache.pool.buffers, np.array(cache.table, np.int32))
+
+
 def keys_of(cache):
     """Return keys [L, G, length, d] as float64."""
     L, d = cache.config.num_hidden_layers, cache.config.head_dim
-    return np.stack([read_keys(cache.kv, layer(cache.front, i), d)[:, : cache.length] for i in range(L)])
+    return np.stack([read_keys(cache.kv, pages(cache), d, i)[:, : cache.length] for i in range(L)])
 
 
 def values_of(cache):
     """Return values [L, G, length, d padded] as float64."""
     L = cache.config.num_hidden_layers
-    return np.stack([read_values(cache.kv, layer(cache.front, i))[:, : cache.length] for i in range(L)])
+    return np.stack([read_values(cache.kv, pages(cache), i)[:, : cache.length] for i in range(L)])
 
 
-def filled(config, kv, length, rng, context_size=100):
+def extend(cache, ids):
+    cache.make_room(len(ids))
+    cache.append(list(ids))
+
+
+def filled(config, kv, length, rng):
     """Return a cache of random keys and values for ids 0, 1, 2 ..., rounded to its type from float32."""
-    cache = KVCache(config, context_size, "f32")
-    for buffer in cache.front[:2]:
+    cache = KVCache(pool_of(config, "f32"), 100)
+    for buffer in cache.pool.buffers[:2]:
         buffer[:] = rng.standard_normal(buffer.shape)
-    cache.front.values[..., config.head_dim :] = 0
-    cache.append(list(range(length)))
+    cache.pool.buffers.values[..., config.head_dim :] = 0
+    extend(cache, range(length))
     if kv != "f32":
-        cache.resize(context_size, kv)
+        cache.move(pool_of(config, kv))
     return cache
 
 
@@ -53,43 +74,47 @@ def turned(config, keys, moves):
 
 @kvs
 def test_a_new_cache_is_empty(config, kv):
-    cache = KVCache(config, 100, kv)
-    assert (cache.length, cache.ids, cache.context_size, cache.kv) == (0, [], 100, kv)
+    cache = KVCache(pool_of(config, kv), 100)
+    assert (cache.length, cache.ids, cache.table, cache.context_size, cache.kv) == (0, [], [], 100, kv)
     L, G, d = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
     shared = 2 if kv == "bf16" else 1
-    assert cache.front.keys.shape == (L, G, 128 // 16, d // shared, 16), "rounded up to blocks of 64"
-    assert cache.front.values.shape == (L, G, 128 // shared, -(-d // 16) * 16)
+    assert cache.pool.buffers.keys.shape == (40, L, G, 4, d // shared, 16)
+    assert cache.pool.buffers.values.shape == (40, L, G, 64 // shared, -(-d // 16) * 16)
     size = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}[kv]
     scales = 2 * 4 if kv == "int8" else 0
-    assert cache.bytes_per_position == L * G * ((d + -(-d // 16) * 16) * size + scales)
+    assert bytes_per_position(config, kv) == L * G * ((d + -(-d // 16) * 16) * size + scales)
 
 
 def test_an_unknown_type_is_refused(config):
     with pytest.raises(SettingError, match=r"^kv must be one of bf16, f16, int8, f32, not 'int3'$"):
-        KVCache(config, 100, "int3")
+        BlockPool(config, "int3")
 
 
 def test_common_prefix_counts_equal_leading_ids(config):
-    cache = KVCache(config, 100)
-    cache.append([5, 6, 7, 8])
+    cache = KVCache(pool_of(config), 100)
+    extend(cache, [5, 6, 7, 8])
     for ids, common in [([], 0), ([5], 1), ([5, 6, 7, 8], 4), ([5, 6, 7, 8, 9], 4), ([5, 6, 9, 8], 2), ([6, 5], 0)]:
         assert cache.common_prefix(ids) == common
     cache.rewind(2)
     assert cache.common_prefix([5, 6, 7, 8]) == 2
 
 
-def test_rewinding_keeps_the_beginning(config):
-    cache = KVCache(config, 100)
-    cache.append([5, 6, 7])
-    cache.append([8])
-    for length, kept in [(9, [5, 6, 7, 8]), (4, [5, 6, 7, 8]), (2, [5, 6]), (0, [])]:
+def test_rewinding_keeps_the_beginning_and_gives_blocks_back(config):
+    cache = KVCache(pool_of(config), 300)
+    extend(cache, range(63))
+    assert len(cache.table) == 1
+    extend(cache, range(63, 70))
+    assert len(cache.table) == 2
+    for length, blocks in [(70, 2), (65, 2), (64, 1), (2, 1), (0, 0)]:
         cache.rewind(length)
-        assert cache.ids == kept
-        assert cache.length == len(kept)
+        assert cache.ids == list(range(length))
+        assert len(cache.table) == blocks
+    # The first block was full once: it stays for others.
+    assert cache.pool.used == len(cache.pool.prefixes) == 1
 
 
 @kvs
-@pytest.mark.parametrize(("start", "stop"), [(0, 10), (20, 33), (60, 70), (0, 69), (15, 15)])
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (20, 33), (60, 70), (64, 69), (0, 69), (15, 15)])
 def test_dropping_turns_later_keys_back(config, kv, start, stop, rng):
     cache = filled(config, kv, 70, rng)
     keys, values = keys_of(cache), values_of(cache)
@@ -104,37 +129,28 @@ def test_dropping_turns_later_keys_back(config, kv, start, stop, rng):
     np.testing.assert_array_equal(keys_of(cache)[:, :, :start], keys[:, :, :start])
 
 
-@kvs
-@pytest.mark.parametrize("context_size", [70, 71, 300, 5000])
-def test_resizing_is_exact(config, kv, context_size, rng):
-    cache = filled(config, kv, 70, rng)
-    keys, values = keys_of(cache), values_of(cache)
-    cache.resize(context_size)
-    assert (cache.context_size, cache.kv, cache.ids) == (context_size, kv, list(range(70)))
-    assert cache.front.keys.shape[2] * 16 >= context_size
-    np.testing.assert_array_equal(keys_of(cache), keys)
-    np.testing.assert_array_equal(values_of(cache), values)
+def test_another_capacity_moves_nothing(config, rng):
+    cache = filled(config, "f16", 70, rng)
+    table = cache.table.copy()
+    cache.resize(1000)
+    assert (cache.context_size, cache.table, cache.ids) == (1000, table, list(range(70)))
+    with pytest.raises(SettingError, match="less than the 70 tokens in use"):
+        cache.resize(69)
+    assert cache.context_size == 1000
 
 
 @kvs
 def test_widening_and_narrowing_again_is_exact(config, kv, rng):
     cache = filled(config, kv, 70, rng)
     keys, values = keys_of(cache), values_of(cache)
-    cache.resize(100, "f32")
-    assert cache.front.keys.dtype == np.float32
+    first, wide = cache.pool, pool_of(config, "f32")
+    cache.move(wide)
+    assert cache.kv == "f32"
+    assert first.used == len(first.prefixes), "nothing but what is kept for later sequences"
     np.testing.assert_array_equal(keys_of(cache), keys)
-    cache.resize(100, kv)
+    cache.move(first)
     np.testing.assert_array_equal(keys_of(cache), keys)
     np.testing.assert_array_equal(values_of(cache), values)
-
-
-def test_a_context_below_what_is_stored_is_refused(config, rng):
-    cache = filled(config, "f16", 70, rng)
-    front = cache.front
-    with pytest.raises(SettingError, match="less than the 70 tokens in use"):
-        cache.resize(69)
-    assert cache.front is front
-    assert cache.context_size == 100
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -143,10 +159,119 @@ def test_an_interrupted_rewrite_leaves_the_old_cache(config, error, rng, monkeyp
         raise error
 
     cache = filled(config, "f16", 70, rng)
-    front, before = cache.front, [buffer.tobytes() for buffer in cache.front]
+    table, keys = cache.table.copy(), keys_of(cache)
     monkeypatch.setattr("tinychat.engine.cache.rewrite", interrupted)
     with pytest.raises(error):
         cache.drop(10, 20)
-    assert cache.front is front
-    assert [buffer.tobytes() for buffer in front] == before
-    assert (cache.ids, cache.context_size) == (list(range(70)), 100)
+    assert (cache.ids, cache.table) == (list(range(70)), table)
+    np.testing.assert_array_equal(keys_of(cache), keys)
+    # What was taken for it comes back when blocks run out.
+    free = cache.pool.capacity - len(set(cache.table) | set(cache.pool.prefixes.blocks()))
+    assert len(set(cache.pool.take(free))) == free
+
+
+def test_a_fork_shares_blocks_until_one_writes(config, rng):
+    cache = filled(config, "f16", 70, rng)
+    keys = keys_of(cache)
+    other = cache.fork()
+    assert other.table == cache.table
+    other.make_room(1)
+    assert other.table[0] == cache.table[0]
+    assert other.table[1] != cache.table[1], "the block that is written next is its own"
+    np.testing.assert_array_equal(keys_of(other), keys)
+    cache.make_room(1)
+    assert cache.table[1] != other.table[1]
+    shared = cache.table[0]
+    cache.rewind(0)
+    assert shared not in cache.pool._free
+    np.testing.assert_array_equal(keys_of(other), keys)
+
+
+def test_what_one_sequence_had_another_finds(config):
+    pool = pool_of(config)
+    first = KVCache(pool, 300)
+    extend(first, range(200))
+    second = KVCache(pool, 300)
+    second.recall([*range(130), 7, 8], 132)
+    assert second.ids == list(range(130)), "two blocks, and the beginning of a third"
+    assert second.table == first.table[:3]
+    second.make_room(2)
+    assert second.table[:2] == first.table[:2]
+    assert second.table[2] != first.table[2], "it is written next, and another one's"
+    first.rewind(0)
+    third = KVCache(pool, 300)
+    third.recall(range(100, 200), 100)
+    assert third.ids == []
+    third.recall(range(195), 200)
+    assert third.ids == list(range(192)), "blocks that were never full are kept only if that is asked"
+
+
+def test_the_same_tokens_are_kept_once(config):
+    pool = pool_of(config)
+    caches = [KVCache(pool, 300) for _ in range(3)]
+    for cache in caches:
+        extend(cache, range(130))
+    assert caches[0].table[:2] == caches[1].table[:2] == caches[2].table[:2]
+    assert pool.used == 2 + 3
+
+
+def test_a_partly_filled_block_is_kept_and_replaced_by_a_longer_one(config):
+    pool = pool_of(config)
+    cache = KVCache(pool, 300)
+    extend(cache, range(90))
+    cache.remember(90)
+    found = KVCache(pool, 300)
+    found.recall(range(100), 100)
+    assert found.ids == list(range(90))
+    extend(cache, range(90, 140))
+    assert len(pool.prefixes) == 2
+    found.recall(range(100), 100)
+    assert found.ids == list(range(100))
+
+
+def test_what_follows_a_drop_is_not_kept(config, rng):
+    cache = filled(config, "f16", 70, rng)
+    cache.resize(300)
+    cache.drop(5, 9)
+    extend(cache, range(100, 200))
+    other = KVCache(cache.pool, 300)
+    other.recall(cache.ids, 300)
+    assert other.ids == []
+    cache.rewind(5)
+    extend(cache, range(100, 200))
+    other.recall(cache.ids, 300)
+    assert other.ids == cache.ids[:64], "after a rewind to before it all is as if fresh"
+
+
+def test_the_least_recently_used_beginnings_go_first(config):
+    pool = pool_of(config, blocks=6)
+    cache = KVCache(pool, 1000)
+    for start in (0, 1000):
+        extend(cache, range(start, start + 128))
+        cache.rewind(0)
+    cache.recall(range(128), 128)
+    cache.rewind(0)
+    extend(cache, range(2000, 2000 + 256))
+    found = KVCache(pool, 1000)
+    found.recall(range(128), 128)
+    assert found.length == 128
+    found.rewind(0)
+    found.recall(range(1000, 1128), 128)
+    assert found.length == 0
+
+
+def test_memory_that_is_full_is_told_and_given_back(config):
+    pool = pool_of(config, blocks=4)
+    one, two = KVCache(pool, 1000), KVCache(pool, 1000)
+    extend(one, range(130))
+    extend(two, range(1000, 1060))
+    with pytest.raises(CacheFullError, match=r"^the cache memory of 0 MiB is full"):
+        two.make_room(70)
+    assert two.ids == list(range(1000, 1060))
+    del one
+    gc.collect()
+    two.make_room(70)
+    with pytest.raises(
+        SettingError, match=r"^a context of 257 tokens is too large: 256 fit into a cache memory of 0 MiB$"
+    ):
+        pool.reserve(257)

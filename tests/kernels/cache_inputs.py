@@ -1,10 +1,12 @@
 """Caches of every type for tests, written and read without the kernels."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from kernels.kernel_inputs import LANES, round_up
 
-from tinychat.kernels.kv import CacheBuffers, empty_buffers
+from tinychat.kernels.kv import BLOCK, CacheBuffers, LayerCache, empty_buffers
 
 KVS = ("bf16", "f16", "int8", "f32")
 kvs = pytest.mark.parametrize("kv", KVS)
@@ -40,42 +42,57 @@ def storage_error(x, kv):
     return HALF_ULP[kv] * np.broadcast_to(largest, x.shape) + (2.0**-25 if kv == "f16" else 0)
 
 
-def empty_cache(kv, G, context, d):
-    """Return one layer's buffers, full of what is no number; of codes, whose scales are none."""
-    buffers = empty_buffers(kv, (G,), round_up(context, 64), d)
+class Pages(NamedTuple):
+    """Blocks of a cache, and which of them, in which order, are one sequence's."""
+
+    buffers: CacheBuffers
+    table: np.ndarray
+
+    @property
+    def context(self):
+        """Positions there are."""
+        return len(self.table) * BLOCK
+
+    def layer(self, number=0):
+        """Return one layer as the kernels take it."""
+        return LayerCache(*self.buffers, number)
+
+
+def empty_cache(kv, G, context, d, layers=1):
+    """Return blocks that are full of what is no number; of codes, whose scales are none. They are out of order."""
+    count = round_up(context, BLOCK) // BLOCK
+    buffers = empty_buffers(kv, count + 2, layers, G, d)
     for buffer in buffers:
         buffer.view(np.uint8)[:] = 0xFF
-    return buffers
-
-
-def key_places(kv, buffers):
-    """Return a view of the keys as [G, position, d]."""
-    keys = buffers.keys
-    if kv == "bf16":
-        G, blocks, half, _ = keys.shape
-        halves = keys.view(np.uint16).reshape(G, blocks, half, LANES, 2)
-        return halves.transpose(0, 1, 3, 2, 4)
-    return keys.transpose(0, 1, 3, 2)
+    return Pages(buffers, np.random.default_rng(count).permutation(count + 2)[:count].astype(np.int32))
 
 
 def fill_cache(kv, k, v):
-    """Return buffers that hold k, v [S, G, d] at positions 0..S, and k, v as float64 of what they hold."""
-    S, G, d = k.shape
-    buffers = empty_cache(kv, G, S, d)
-    keys, values = key_places(kv, buffers), buffers.values
+    """Return a cache of one layer that holds k, v [S, G, d] at positions 0..S, and k, v as float64 of what it holds."""
+    pages = fill_layers(kv, k[None], v[None])
+    return pages, kept(k, kv), kept(v, kv)
+
+
+def fill_layers(kv, k, v):
+    """Return a cache that holds k, v [L, S, G, d]."""
+    L, S, G, d = k.shape
+    pages = empty_cache(kv, G, S, d, L)
+    keys, values, scales = pages.buffers
     for s in range(S):
-        block, lane = divmod(s, LANES)
+        block, i = pages.table[s // BLOCK], s % BLOCK
+        key, value = keys[block, :, :, i // LANES, :, i % LANES], values[block]
         if kv == "bf16":
-            keys[:, block, lane] = upper_half(k[s]).reshape(G, d // 2, 2)
-            values.view(np.uint16).reshape(G, -1, values.shape[2], 2)[:, s // 2, :d, s % 2] = upper_half(v[s])
+            halves = upper_half(k[:, s]).reshape(L, G, d // 2, 2)
+            key[:] = halves[..., 0] | halves[..., 1].astype(np.uint32) << 16
+            value.view(np.uint16).reshape(L, G, BLOCK // 2, -1, 2)[:, :, i // 2, :d, i % 2] = upper_half(v[:, s])
         elif kv == "int8":
-            (keys[:, block, lane], buffers.scales[:, 0, s]) = to_codes(k[s])
-            (values[:, s, :d], buffers.scales[:, 1, s]) = to_codes(v[s])
+            (key[:], scales[block, :, :, 0, i]) = to_codes(k[:, s])
+            (value[:, :, i, :d], scales[block, :, :, 1, i]) = to_codes(v[:, s])
         else:
-            keys[:, block, lane], values[:, s, :d] = (as_stored(x[s], kv) for x in (k, v))
+            key[:], value[:, :, i, :d] = (as_stored(x[:, s], kv) for x in (k, v))
     if kv == "bf16" and S % 2:
-        values.view(np.uint16).reshape(G, -1, values.shape[2], 2)[:, S // 2, :, 1] = 0
-    return buffers, kept(k, kv), kept(v, kv)
+        values[pages.table[S // BLOCK]].view(np.uint16).reshape(L, G, BLOCK // 2, -1, 2)[:, :, S % BLOCK // 2, :, 1] = 0
+    return pages
 
 
 def upper_half(x):
@@ -86,20 +103,29 @@ def as_stored(x, kv):
     return x.astype(np.float16).view(np.uint16) if kv == "f16" else x.astype(np.float32)
 
 
-def read_keys(kv, buffers, d):
+def read_keys(kv, pages, d, layer=0):
     """Return the keys of all positions as float64 [G, position, d]."""
-    keys = key_places(kv, buffers).reshape(buffers.keys.shape[0], -1, d)
-    return as_numbers(kv, keys, buffers.scales[:, 0])
+    keys = pages.buffers.keys[pages.table, layer]
+    keys = keys.view(np.uint16).reshape(*keys.shape, 2) if kv == "bf16" else keys[..., None]
+    G = keys.shape[1]
+    keys = keys.transpose(1, 0, 2, 4, 3, 5).reshape(G, pages.context, d)
+    return as_numbers(kv, keys, read_scales(pages, 0, layer))
 
 
-def read_values(kv, buffers):
+def read_values(kv, pages, layer=0):
     """Return the values of all positions as float64 [G, position, padded d]."""
-    values = buffers.values
+    values = np.ascontiguousarray(pages.buffers.values[pages.table, layer].transpose(1, 0, 2, 3))
+    G, *_, padded = values.shape
     if kv == "bf16":
-        G, pairs, padded = values.shape
-        halves = values.view(np.uint16).reshape(G, pairs, padded, 2)
-        values = halves.transpose(0, 1, 3, 2).reshape(G, 2 * pairs, padded)
-    return as_numbers(kv, values, buffers.scales[:, 1])
+        halves = values.view(np.uint16).reshape(G, -1, padded, 2)
+        values = halves.transpose(0, 1, 3, 2)
+    return as_numbers(kv, values.reshape(G, pages.context, padded), read_scales(pages, 1, layer))
+
+
+def read_scales(pages, kind, layer):
+    """Return the scales of all positions, [G, position]."""
+    scales = pages.buffers.scales[pages.table, layer, :, kind]
+    return scales.transpose(1, 0, 2).reshape(scales.shape[1], -1)
 
 
 def as_numbers(kv, stored, scales):
@@ -111,17 +137,7 @@ def as_numbers(kv, stored, scales):
     return (stored.view(np.float16) if kv == "f16" else stored).astype(np.float64)
 
 
-def read_cache(kv, buffers, S, d):
+def read_cache(kv, pages, S, d, layer=0):
     """Return keys and values of positions 0..S as float64 [S, G, d]."""
-    k, v = read_keys(kv, buffers, d), read_values(kv, buffers)
+    k, v = read_keys(kv, pages, d, layer), read_values(kv, pages, layer)
     return tuple(np.ascontiguousarray(x.transpose(1, 0, 2)[:S, :, :d]) for x in (k, v))
-
-
-def stack(layers):
-    """Return the buffers of a whole cache from those of its layers."""
-    return CacheBuffers(*(np.stack(parts) for parts in zip(*layers)))
-
-
-def layer(buffers, i):
-    """Return one layer of a whole cache."""
-    return CacheBuffers(*(buffer[i] for buffer in buffers))

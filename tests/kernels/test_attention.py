@@ -1,25 +1,37 @@
 """Attention over a cache that holds NaN wherever nothing was stored: what must not be read is not read."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import reference
 from covering import covering
-from kernels.cache_inputs import HALF_ULP, KVS, fill_cache, kvs
+from kernels.cache_inputs import HALF_ULP, KVS, Pages, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.forward import Sizes
 from tinychat.kernels.activations import Capped, Uncapped
-from tinychat.kernels.attention import ITEM_ROWS, attend, new_scratch
+from tinychat.kernels.attend import attend, parts_at_most
+from tinychat.kernels.attention import ITEM_ROWS, new_scratch
+from tinychat.kernels.kv import BLOCK, CacheBuffers
 
 NO_WINDOW = 2**31
 UNCAPPED = Uncapped()
 LOG2_E = np.log2(np.e)
-LANES = 16
 
 
-def allocate(kv, G, group, d, context, threads):
+class Rows(NamedTuple):
+    """What the kernel takes of a job."""
+
+    counts: np.ndarray
+    firsts: np.ndarray
+    positions: np.ndarray
+    tables: np.ndarray
+
+
+def allocate(kv, d, context, threads):
     """Return scratch full of rubbish."""
-    scratch = new_scratch(kv, G * group, G, d, context, threads)
+    scratch = new_scratch(kv, d, threads, parts_at_most(context, threads))
     *arrays, totals, partials = scratch
     for array in (*arrays, *totals, *partials):
         array.view(np.uint8)[:] = 0xFF
@@ -28,14 +40,27 @@ def allocate(kv, G, group, d, context, threads):
 
 def run(kv, q, cache, start, window=NO_WINDOW, threads=1, cap=UNCAPPED):
     """Run the kernel for queries [T, H, d] at positions from `start` on; return [T, H, d]."""
+    return run_together(kv, q, cache, [(start, len(q))], [cache.table], window, threads, cap)
+
+
+def run_together(kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, cap=UNCAPPED):
+    """Do the same for several sequences: (start, count) of each, and its blocks of the cache."""
     T, H, d = q.shape
-    G, context = cache.keys.shape[0], cache.keys.shape[1] * LANES
+    context = max(map(len, tables)) * BLOCK
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
     qkv = np.concatenate([scaled, np.full((T, 48), np.nan, np.float32)], axis=1)
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
-    scratch = allocate(kv, G, H // G, d, context, threads)
-    sizes, positions = Sizes(0, H, d, 0, 0, EPS), np.arange(start, start + T)
-    on_threads(attend, threads, T, positions, qkv, sizes, window, cap, cache, scratch, out)
+    scratch = allocate(kv, d, context, threads)
+    job = Rows(
+        np.array([T, T, len(spans)]),
+        np.cumsum([0] + [count for _, count in spans]),
+        np.concatenate([np.arange(start, start + count) for start, count in spans]),
+        np.full((len(spans), max(map(len, tables)) + 1), -1, np.int32),
+    )
+    for i, table in enumerate(tables):
+        job.tables[i, : len(table)] = table
+    sizes = Sizes(0, H, d, 0, 0, EPS)
+    on_threads(attend, threads, job, qkv, sizes, window, cap, cache.layer(), scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()
     return out[:T, : H * d].reshape(T, H, d)
@@ -176,5 +201,36 @@ def test_equal_weights_of_pairs_average_exactly(rng):
 @pytest.mark.parametrize("T", [1, 17])
 def test_a_key_that_is_no_number_shows(kv, T, rng):
     q, cache, _, _ = draw(rng, 100, T, 4, 2, 24, kv)
-    (cache.scales[0, 0] if kv == "int8" else cache.keys[0]).view(np.uint8)[:] = 0xFF
+    keys, _, scales = cache.buffers
+    for block in cache.table:
+        (scales[block, 0, 0, 0] if kv == "int8" else keys[block, 0, 0]).view(np.uint8)[:] = 0xFF
     assert np.isnan(run(kv, q, cache, 100 - T)[:, :2]).all()
+
+
+@kvs
+@pytest.mark.parametrize("window", [0, 50])
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(600, 1), (8, 1)],
+        [(0, 40), (1100, 1), (63, 1), (509, 17)],
+        [(70 * i, 1) for i in range(12)],
+        [(9, 2), (9, 3), (640, 5)],
+    ],
+    ids=["two", "a prompt beside others", "many", "few rows each"],
+)
+def test_sequences_of_a_step_do_not_see_each_other(kv, spans, window, rng):
+    H, G, d = 4, 2, 24
+    caches = [draw(rng, start + count, count, H, G, d, kv) for start, count in spans]
+    firsts = np.cumsum([0] + [len(cache.table) + 2 for _, cache, *_ in caches])
+    together = Pages(
+        CacheBuffers(*(np.concatenate(parts) for parts in zip(*(cache.buffers for _, cache, *_ in caches)))), None
+    )
+    tables = [cache.table + first for first, (_, cache, *_) in zip(firsts, caches)]
+    q = np.concatenate([queries for queries, *_ in caches])
+    alone = [
+        run(kv, queries, cache, start, window or NO_WINDOW) for (start, _), (queries, cache, *_) in zip(spans, caches)
+    ]
+    for threads in (1, 3):
+        got = run_together(kv, q, together, spans, tables, window or NO_WINDOW, threads)
+        assert got.tobytes() == np.concatenate(alone).tobytes()

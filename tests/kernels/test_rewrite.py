@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import empty_cache, fill_cache, kept, kvs, layer, read_cache, stack, storage_error
+from kernels.cache_inputs import empty_cache, fill_layers, kept, kvs, read_cache, storage_error
 from kernels.kernel_inputs import EPS, assert_within, in_shares
 
 from tinychat.kernels.rewrite import rewrite
@@ -20,32 +20,32 @@ def random_cache(rng, kv, d):
     """Return a cache whose keys are rotated, and the bare keys [L, S, G, d]."""
     bare = rng.standard_normal((L, S, G, d)).astype(np.float32)
     angles = np.arange(S)[:, None] * frequencies(d)
-    filled = [
-        fill_cache(kv, reference.rope(k, angles), rng.standard_normal((S, G, d)).astype(np.float32)) for k in bare
-    ]
-    return stack(part[0] for part in filled), bare
+    keys = np.stack([reference.rope(k, angles) for k in bare])
+    return fill_layers(kv, keys, rng.standard_normal((L, S, G, d)).astype(np.float32)), bare
 
 
 def moved(cache, d, sources, context, back_kv, threads=1, rotary_dims=None):
     """Rewrite into a new cache; return it."""
-    back = stack([empty_cache(back_kv, G, context, d)] * L)
+    back = empty_cache(back_kv, G, context, d, L)
     angles = (np.arange(len(sources)) - sources)[:, None] * frequencies(d)
     turns = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     # The first set of angles is no layer's.
     turns, sets = np.stack([np.full_like(turns, np.nan), turns]), np.ones(L, np.int64)
     rotary_dims = np.array([d] * L if rotary_dims is None else rotary_dims)
-    in_shares(rewrite, threads, cache, back, sources, turns, sets, rotary_dims, np.empty((threads, d), np.float32))
+    tables = np.zeros((2, max(len(cache.table), len(back.table))), np.int64)
+    tables[0, : len(cache.table)], tables[1, : len(back.table)] = cache.table, back.table
+    rows = np.empty((threads, d), np.float32)
+    blocks = cache.buffers, back.buffers, tables
+    in_shares(rewrite, threads, *blocks, 0, sources, turns, sets, rotary_dims, rows)
     return back
 
 
 def test_each_layer_turns_as_many_channels_as_it_rotates(rng):
     d, sources, rotary_dims = 24, np.r_[0:20, 33:S], (24, 0, 12)
     bare = rng.standard_normal((L, S, G, d)).astype(np.float32)
-    filled = [
-        fill_cache("f32", reference.rope(k, np.arange(S)[:, None] * frequencies(24)[: r // 2]), k)
-        for k, r in zip(bare, rotary_dims)
-    ]
-    cache = stack(part[0] for part in filled)
+    angles = np.arange(S)[:, None] * frequencies(24)
+    keys = np.stack([reference.rope(k, angles[:, : r // 2]) for k, r in zip(bare, rotary_dims)])
+    cache = fill_layers("f32", keys, bare)
     k, _ = held("f32", moved(cache, d, sources, S, "f32", rotary_dims=rotary_dims), d, len(sources))
     angles = np.arange(len(sources))[:, None] * frequencies(24)
     for layer_index, r in enumerate(rotary_dims):
@@ -57,12 +57,12 @@ def test_each_layer_turns_as_many_channels_as_it_rotates(rng):
 
 def held(kv, cache, d, count=S):
     """Return keys and values, float64 [L, count, G, d]."""
-    layers = [read_cache(kv, layer(cache, i), count, d) for i in range(L)]
+    layers = [read_cache(kv, cache, count, d, i) for i in range(L)]
     return tuple(np.stack(parts) for parts in zip(*layers))
 
 
 def contents(cache):
-    return [buffer.tobytes() for buffer in cache]
+    return [buffer.tobytes() for buffer in cache.buffers]
 
 
 @kvs
@@ -84,8 +84,9 @@ def test_dropping_a_middle_turns_keys_to_where_they_stand(kv, d, rng):
 def test_positions_before_the_gap_are_the_same_bits(kv, rng):
     cache, _ = random_cache(rng, kv, 24)
     if kv != "int8":
-        cache.keys[:, :, 0, :3] = 0
-        cache.keys.view(np.uint8)[:, :, 0, :3, 3::4] = 0x80  # negative zeros
+        keys = cache.buffers.keys[cache.table[0]]
+        keys[:, :, 0, :3] = 0
+        keys.view(np.uint8)[:, :, 0, :3, 3::4] = 0x80  # negative zeros
     k, v = held(kv, moved(cache, 24, np.r_[0:20, 33:S], S, kv), 24, 20)
     old_k, old_v = held(kv, cache, 24, 20)
     assert k.tobytes() == old_k.tobytes()
@@ -128,4 +129,4 @@ def test_the_front_is_read_only_and_threads_agree(kv, rng):
 def test_an_empty_cache_is_rewritten_to_nothing(kv, rng):
     cache, _ = random_cache(rng, kv, 24)
     back = moved(cache, 24, np.zeros(0, np.int64), S, kv)
-    assert contents(back) == contents(stack([empty_cache(kv, G, S, 24)] * L))
+    assert contents(back) == contents(empty_cache(kv, G, S, 24, L))

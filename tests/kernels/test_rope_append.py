@@ -23,7 +23,9 @@ heads = pytest.mark.parametrize(("H", "G", "d"), HEADS)
 class Angles(NamedTuple):
     """What the kernel takes of a job."""
 
+    sequences: np.ndarray
     positions: np.ndarray
+    tables: np.ndarray
     cos_sin: np.ndarray
     query_factors: np.ndarray
 
@@ -44,10 +46,11 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1, rota
     rotary_dim = d if rotary_dim is None else rotary_dim
     # The second set of angles is that of this layer.
     turned = table(angles_of(start, T, rotary_dim))
+    angles = np.stack([np.full_like(turned, np.nan), turned])
     factors = np.full(T, LOG2_E / np.sqrt(d), np.float32)
-    job = Angles(np.arange(start, start + T), np.stack([np.full_like(turned, np.nan), turned]), factors)
+    job = Angles(np.zeros(T, np.int64), np.arange(start, start + T), cache.table[None], angles, factors)
     sizes = Sizes(0, H, d, 0, 0, NORM_EPS)
-    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, 1, rotary_dim, sizes, cache)
+    on_threads(rope_append, threads, T, job, work, q_gain, k_gain, 1, rotary_dim, sizes, cache.layer())
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()
     return work[:, : H * d].reshape(T, H, d), cache
@@ -105,7 +108,7 @@ def test_writes_its_own_positions_only(kv, start, T, rng):
     H, G, d = 4, 2, 24
     qkv = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32)
     _, cache = run(kv, qkv, H, G, d, start)
-    context = cache.keys.shape[1] * 16
+    context = cache.context
     k, v = read_cache(kv, cache, context, d)
     written = np.zeros(context, bool)
     written[start : start + T] = True
@@ -148,7 +151,7 @@ def test_threads_and_chunks_write_the_same_bits(kv, T, rng):
     for threads in (2, 5):
         again, others = run(kv, qkv, H, G, d, start, gain, gain, threads)
         assert again.tobytes() == queries.tobytes()
-        assert [buffer.tobytes() for buffer in others] == [buffer.tobytes() for buffer in cache]
+        assert [buffer.tobytes() for buffer in others.buffers] == [buffer.tobytes() for buffer in cache.buffers]
     alone, last = run(kv, qkv[-1:], H, G, d, start + T - 1, gain, gain)
     assert alone[0].tobytes() == queries[-1].tobytes()
     for a, b in zip(read_cache(kv, last, start + T, d), read_cache(kv, cache, start + T, d)):

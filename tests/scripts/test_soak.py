@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_conversation(model, tmp_path):
 def test_a_cache_that_is_not_what_a_fresh_run_computes_is_seen(model):
     model.generate(model.encode("Once upon a time"), max_tokens=8)
     soak.check_logits("model", model)
-    for array in model.sequence.cache.front:
+    for array in model.sequence.engine.pool.buffers:
         array[...] = 0
     with pytest.raises(AssertionError, match="differ from a fresh run"):
         soak.check_logits("model", model)

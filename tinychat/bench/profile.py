@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.forward import GatedMlp, ParallelMlp
 from tinychat.errors import SettingError
 from tinychat.kernels.norms import NoNorm
@@ -100,6 +101,8 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     D, F, keys = config.hidden_size, config.intermediate_size, config.num_key_value_heads * d
 
+    cache_bytes = bytes_per_position(config, sequence.engine.kv)
+
     def product(name: str, weight: Any, copies: int, rows: int, columns: int, tokens: int = T) -> Stage:
         return Stage(name, bytes_of(weight) // copies, rows * columns * tokens)
 
@@ -131,13 +134,14 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         if config.qk_norm == "width":
             yield Stage("norms of queries and keys", T * (H * d + keys) * 8, T * (H * d + keys) * 3)
         yield Stage("rope and append", T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
-        yield Stage("attention", (start + T) * sequence.cache.bytes_per_position // L, 2 * seen * H * d)
+        yield Stage("attention", (start + T) * cache_bytes // L, 2 * seen * H * d)
         yield Stage("quantize attention", T * H * d * 4, T * H * d)
         yield from add("o_proj", p.layers.o_proj, H * d, p.layers.post_self_attn_layernorm)
         if not parallel:
             yield from begin_mlp()
         yield Stage("activation and quantize", T * first_rows * 4, T * F * 3)
         yield from add("down_proj", mlp.down_proj, F, mlp.post_mlp_layernorm)
+    yield Stage("norms and quantize", D * 4)
     yield normed(1)
     yield product("lm_head", p.lm_head, 1, config.vocab_size, D, 1)
     if config.logits_softcap is not None:

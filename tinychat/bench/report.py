@@ -12,6 +12,7 @@ from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.fresh_process import complete_once, load_once
 from tinychat.bench.measure import Plan, Progress, measure, medians
 from tinychat.bench.work import work_of
+from tinychat.engine.blocks import bytes_per_position
 from tinychat.generate.model import Model
 from tinychat.kernels.setup import ISA
 from tinychat.machine import processor_name
@@ -59,7 +60,7 @@ def bench(
     flags = [f"--{name}={value}" for name, value in (("threads", threads), ("kv", kv)) if value is not None]
     firsts = [complete_once(model.path, flags) for _ in range(plan.rounds)]
     loads = [load_once(model.path, threads=threads, kv=kv) for _ in range(plan.rounds)]
-    work = work_of(model.config, quantization, sequence.cache.bytes_per_position)
+    work = work_of(model.config, quantization, bytes_per_position(engine.config, engine.kv))
     rates = measure(sequence, work, make_ceilings(engine.threads), plan, progress)
     return {
         "model": model.name,

@@ -27,11 +27,14 @@ from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
+from tinychat.generate.request import Request
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
 
+# What a line is to blame for.
+LINE_ERRORS = (ContextError, SettingError, TextError)
 # All tasks are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
 
@@ -55,6 +58,12 @@ _MAX_BATCH_BYTES = 512 << 20
     default=None,
     help="Use the chat template for prompts, or continue them as they are; default: the template if there is one",
 )
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Lines to answer at once; default: as many as turn out to be fastest",
+)
 @constraint_flags
 @request_flags
 @load_flags
@@ -65,6 +74,7 @@ def batch(
     source: Path,
     model: str | None,
     target: Path,
+    parallel: int | None,
     **flags: Any,
 ) -> None:
     """Answer every line of IN.jsonl with MODEL.
@@ -102,43 +112,50 @@ def batch(
             answers = _Answers(loaded, template, None if rules is None else rules.compile(loaded))
             if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
-            _run(answers, tasks, results, f"answering {source.name}")
+            _run(answers, tasks, results, parallel, f"answering {source.name}")
     if results.failed:
         raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {target}')
 
 
-def _run(answers: _Answers, tasks: list[Task], results: BatchResults, title: str) -> None:
+def _run(answers: _Answers, tasks: list[Task], results: BatchResults, parallel: int | None, title: str) -> None:
+    """Answer the tasks that have no result yet, several at once, and write the results in the order of the tasks."""
+    first = results.done
+    ready: dict[int, dict[str, object]] = {}
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
-        for task in tasks[results.done :]:
-            results.add(task, answers.fields(task))
+        asked = map(answers.request, tasks[first:])
+        for number, reply, _, error in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
+            if error is not None and not isinstance(error, LINE_ERRORS):
+                raise error
+            ready[first + number] = {"error": str(error)} if error is not None or reply is None else reply.as_json()
+            while results.done in ready:
+                results.add(tasks[results.done], ready.pop(results.done))
             progress(results.done, len(tasks))
 
 
 class _Answers:
-    """Turns tasks into the fields of their results."""
+    """Turns tasks into requests."""
 
     def __init__(self, model: Model, template: TemplateFlags, constraint: Constraint | None) -> None:
-        self._model = model
+        self.model = model
         self._template = template
         self._constraint = constraint
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
         template = self._template
-        return not isinstance(task.prompt, str) or is_message(self._model, template.system, template.as_chat)
+        return not isinstance(task.prompt, str) or is_message(self.model, template.system, template.as_chat)
 
-    def fields(self, task: Task) -> dict[str, object]:
-        """Return text and counts, or the error where the line is to blame for it."""
+    def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
+        """Return what to ask the model, or the error where the line is to blame for it."""
         if task.error is not None:
-            return {"error": task.error}
-        request = replace(task.request, constraint=self._constraint)
+            return SettingError(task.error)
         try:
-            return self._model.reply(self._prompt(task), request).to_end().as_json()
-        except (ContextError, SettingError, TextError) as error:
-            return {"error": str(error)}
+            return self._prompt(task), replace(task.request, constraint=self._constraint)
+        except LINE_ERRORS as error:
+            return error
 
     def _prompt(self, task: Task) -> Prompt:
         if isinstance(task.prompt, str):
-            return text_prompt(self._model, task.prompt, self._template.system, self._template.as_chat)
-        return chat_prompt(self._model, task.prompt)
+            return text_prompt(self.model, task.prompt, self._template.system, self._template.as_chat)
+        return chat_prompt(self.model, task.prompt)

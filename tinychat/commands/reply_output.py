@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tinychat.commands.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
-    from tinychat.generate.loop import Generation
     from tinychat.generate.model import Model
     from tinychat.generate.prompt import Prompt
-    from tinychat.generate.reply import Summary
+    from tinychat.generate.reply import Piece, Reply, Summary
     from tinychat.generate.request import Request
     from tinychat.terminal.rendering import Renderer
 
@@ -42,6 +42,81 @@ class OutputFlags:
     samples: int
     code_only: bool
 
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether nobody watches the replies come."""
+        return self.as_json or self.as_jsonl
+
+
+class Run(Protocol):
+    """A reply that is being written: iterate it for its pieces."""
+
+    @property
+    def reply(self) -> Reply: ...  # noqa: D102
+    def __iter__(self) -> Iterator[Piece]: ...
+
+    def to_end(self) -> Reply:
+        """Wait until the reply ends, and return it."""
+        ...
+
+
+class Sample:
+    """One of several replies that are written at once, as its pieces come."""
+
+    def __init__(self, samples: Samples, number: int) -> None:
+        self._samples = samples
+        self._number = number
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self._samples.pieces(self._number)
+
+    @property
+    def reply(self) -> Reply:
+        """The reply, as far as it is written."""
+        return self._samples.reply(self._number)
+
+    def to_end(self) -> Reply:
+        """Wait until the reply ends, and return it."""
+        for _ in self:
+            pass
+        return self.reply
+
+
+class Samples:
+    """Several replies to one prompt, each written at the same time as the others, read one after the other."""
+
+    def __init__(self, model: Model, prompt: Prompt, requests: Sequence[Request]) -> None:
+        self._coming = model.write_many((prompt, request) for request in requests)
+        self._pieces: list[deque[Piece]] = [deque() for _ in requests]
+        self._replies: dict[int, Reply] = {}
+        self._ended: set[int] = set()
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        """Yield the pieces of a reply that have not been read yet."""
+        while True:
+            while self._pieces[number]:
+                yield self._pieces[number].popleft()
+            if number in self._ended:
+                return
+            self._wait()
+
+    def reply(self, number: int) -> Reply:
+        """Return a reply as far as it is written."""
+        while number not in self._replies:
+            self._wait()
+        return self._replies[number]
+
+    def _wait(self) -> None:
+        one = next(self._coming)
+        if one.error is not None:
+            raise one.error
+        assert one.reply is not None
+        assert one.piece is not None
+        self._replies[one.number] = one.reply
+        self._pieces[one.number].append(one.piece)
+        if one.is_last:
+            self._ended.add(one.number)
+
 
 def write_replies(model: Model, prompt: Prompt, request: Request, output: OutputFlags) -> None:
     """Write as many replies as are wanted; a given seed grows by one with each.
@@ -51,30 +126,33 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
     TextError
         If only the text of code is wanted and a reply holds no whole block of it.
     """
-    requests = [_sample(request, number) for number in range(output.samples)]
-    if output.as_json:
-        _write_json(model, prompt, requests, output.code_only)
-    elif output.as_jsonl:
-        _write_jsonl(model, prompt, requests)
+    # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.terminal.rendering import Renderer
+
+    # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
+    renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
+    if output.samples > 1:
+        samples = Samples(model, prompt, [_sample(request, number) for number in range(output.samples)])
+        runs: list[Run] = [Sample(samples, number) for number in range(output.samples)]
     else:
-        _write_text(model, prompt, requests, output.code_only)
+        runs = [model.reply(prompt, request, on_prefill=None if output.is_for_programs else renderer.prefill_progress)]
+    if output.as_json:
+        _write_json(model.name, runs, output.code_only)
+    elif output.as_jsonl:
+        _write_jsonl(model.name, runs)
+    else:
+        _write_text(renderer, runs, output.code_only)
 
 
 def _sample(request: Request, number: int) -> Request:
     return request if request.seed is None else replace(request, seed=request.seed + number)
 
 
-def _write_text(model: Model, prompt: Prompt, requests: Sequence[Request], code_only: bool) -> None:
+def _write_text(renderer: Renderer, runs: Sequence[Run], code_only: bool) -> None:
     """Write the replies as they come."""
-    # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.terminal.rendering import Renderer
-
-    # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
-    renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
-    for number, request in enumerate(requests):
+    for number, run in enumerate(runs):
         if number > 0:
             renderer.notice(SEPARATOR)
-        run = model.reply(prompt, request, on_prefill=renderer.prefill_progress)
         try:
             summary = _write_code(renderer, run) if code_only else _write_all(renderer, run)
         finally:
@@ -82,42 +160,42 @@ def _write_text(model: Model, prompt: Prompt, requests: Sequence[Request], code_
         renderer.summary(summary)
 
 
-def _write_all(renderer: Renderer, run: Generation) -> Summary:
+def _write_all(renderer: Renderer, run: Run) -> Summary:
     for piece in run:
         renderer.text(piece.text)
-    return run.summary
+    return run.reply.summary
 
 
-def _write_code(renderer: Renderer, run: Generation) -> Summary:
+def _write_code(renderer: Renderer, run: Run) -> Summary:
     block = CodeBlock(run.reply.prompt.opens_thinking)
     for piece in run:
         renderer.text(block.add(piece.text))
         if block.closed:
             # The reply was not stopped: it has given all that was asked for.
-            return replace(run.summary, finish_reason="stop")
+            return replace(run.reply.summary, finish_reason="stop")
     renderer.text(block.finish())
     block.check()
-    return run.summary
+    return run.reply.summary
 
 
-def _write_json(model: Model, prompt: Prompt, requests: Sequence[Request], code_only: bool) -> None:
+def _write_json(name: str, runs: Sequence[Run], code_only: bool) -> None:
     """Write one object, or the list of them when there is more than one reply."""
     reports = []
-    for request in requests:
-        report = {"model": model.name} | model.reply(prompt, request).to_end().as_json()
+    for run in runs:
+        reply = run.to_end()
+        report = {"model": name} | reply.as_json()
         if code_only:
-            report["code"] = first_code_block(str(report["text"]), prompt.opens_thinking)
+            report["code"] = first_code_block(reply.text, reply.prompt.opens_thinking)
         reports.append(report)
     _write_line(reports[0] if len(reports) == 1 else reports)
 
 
-def _write_jsonl(model: Model, prompt: Prompt, requests: Sequence[Request]) -> None:
+def _write_jsonl(name: str, runs: Sequence[Run]) -> None:
     """Write one object for each piece as it comes, and one with the summary after each reply."""
-    for number, request in enumerate(requests):
-        run = model.reply(prompt, request)
+    for number, run in enumerate(runs):
         for piece in run:
             _write_line({"sample": number} | run.reply.piece_as_json(piece))
-        _write_line({"sample": number, "model": model.name, "summary": run.summary.as_json()})
+        _write_line({"sample": number, "model": name, "summary": run.reply.summary.as_json()})
 
 
 def _write_line(value: object) -> None:

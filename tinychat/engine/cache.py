@@ -1,80 +1,90 @@
-"""The KV cache: per layer a front and a back buffer of keys and values.
+"""The KV cache of one sequence: which blocks of the pool hold the keys and values of its tokens.
 
-A step appends to the front in place: no copy. Whatever rewrites the past reads the front, writes the back, and flips: a
-rewrite that is interrupted leaves the old cache as it was.
+A step appends in place. Whatever moves what is past reads the old blocks, writes new ones, and then takes them all at
+once: a rewrite that is interrupted leaves the old cache as it was.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.errors import FieldError, SettingError
-from tinychat.kernels.attention import BLOCK
-from tinychat.kernels.kv import STORAGE, CacheBuffers, empty_buffers
-from tinychat.kernels.memory import places_of
+from tinychat.engine.blocks import BlockPool, blocks_for
+from tinychat.errors import SettingError
+from tinychat.kernels.kv import BLOCK
 from tinychat.kernels.rewrite import rewrite
-from tinychat.models.config import ModelConfig
-from tinychat.models.layout import padded
 from tinychat.models.portable_math import cos_sin
-from tinychat.models.rope import inverse_frequencies, sliding_rope
+from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 
 
 class KVCache:
     """Keys and values of the tokens in context.
 
-    Invariant: ``0 <= len(ids) <= context_size``, and the front buffers hold the positions of `ids`; whatever they
-    hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has returned. The keys'
-    angles are those of a sequence of `angles_of` tokens.
+    Invariant: ``0 <= len(ids) <= context_size``, and the blocks of `table` hold the positions of `ids`, in order;
+    whatever they hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has
+    returned. The keys' angles are those of a sequence of `angles_of` tokens.
 
     Parameters
     ----------
-    config : ModelConfig
+    pool : BlockPool
     context_size : int
-        Capacity in positions; buffers are rounded up to whole blocks of 64. Memory is taken as it is written.
-    kv : {"bf16", "f16", "int8", "f32"}
+        Capacity in positions.
     """
 
-    def __init__(self, config: ModelConfig, context_size: int, kv: str = "bf16") -> None:
-        if kv not in STORAGE:
-            raise FieldError("kv", f"must be one of {', '.join(STORAGE)}, not {kv!r}")
-        self.config = config
+    def __init__(self, pool: BlockPool, context_size: int) -> None:
+        self.pool = pool
+        self.config = pool.config
         self.context_size = context_size
-        self.kv = kv
         self.ids: list[int] = []
+        self.table: list[int] = []
         self.angles_of = 0
-        self.front = self._allocate(context_size, kv)
-        self._placed = self.front, places_of(self.front)
+        # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
+        self._altered_from: int | None = None
+        pool.register(self)
+
+    def __del__(self) -> None:
+        self.pool.abandon(self.table)
+
+    @property
+    def kv(self) -> str:
+        """Type of the pool."""
+        return self.pool.kv
 
     @property
     def length(self) -> int:
         """Positions stored."""
         return len(self.ids)
 
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """Where the front buffers are, for `kernels.memory.arrays_at`."""
-        if self._placed[0] is not self.front:
-            self._placed = self.front, places_of(self.front)
-        return self._placed[1]
-
-    @property
-    def bytes_per_position(self) -> int:
-        """Bytes that one token takes, over all layers."""
-        return sum(buffer.nbytes for buffer in self.front) // padded(self.context_size, BLOCK)
-
     def common_prefix(self, ids: Sequence[int]) -> int:
         """Return how many leading ids are those in the cache."""
-        count = 0
-        for stored, wanted in zip(self.ids, ids):
-            if stored != wanted:
-                break
-            count += 1
-        return count
+        return common_length(self.ids, ids)
 
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions."""
         del self.ids[length:]
+        if self._altered_from is not None and self.length <= self._altered_from:
+            self._altered_from = None
+        needed = blocks_for(self.length)
+        surplus = self.table[needed:]
+        del self.table[needed:]
+        self.pool.release(surplus)
+
+    def make_room(self, count: int) -> None:
+        """Have blocks for `count` more positions that no other sequence uses.
+
+        Raises
+        ------
+        CacheFullError
+            If the pool has no more.
+        """
+        place, filled = divmod(self.length, BLOCK)
+        if filled and self.pool.is_shared(self.table[place]):
+            own = self.pool.copy(self.table[place])
+            self.table[place], shared = own, self.table[place]
+            self.pool.release([shared])
+        self.table += self.pool.take(blocks_for(self.length + count) - len(self.table))
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
         """Note the ids whose keys and values have been written after the last position.
@@ -82,15 +92,45 @@ class KVCache:
         angles_of : tokens of the sequence that their keys were rotated for; as many as there are now when omitted.
         """
         self.angles_of = self.length + len(ids) if angles_of is None else angles_of
+        before = self.length
         self.ids += ids
+        if self.length // BLOCK > before // BLOCK:
+            self.remember(self.length // BLOCK * BLOCK)
+
+    def remember(self, length: int) -> None:
+        """Keep the blocks of the first ids for later sequences that begin alike."""
+        angles = angle_set(self.config, self.angles_of)
+        length = length if self._altered_from is None else min(length, self._altered_from // BLOCK * BLOCK)
+        if angles is not None and length:
+            self.pool.remember(angles, self.ids[:length], self.table)
+
+    def recall(self, ids: Sequence[int], angles_of: int) -> None:
+        """Take over what the pool has kept of a beginning of `ids`, if it is longer than what is in the cache.
+
+        angles_of : tokens of the whole sequence.
+        """
+        angles = angle_set(self.config, angles_of)
+        if angles is None:
+            return
+        blocks, length = self.pool.recall(angles, ids)
+        if length <= self.common_prefix(ids):
+            self.pool.release(blocks)
+            return
+        self.rewind(0)
+        self.table = blocks
+        self.ids, self.angles_of = list(ids[:length]), angles_of
 
     def drop(self, start: int, stop: int) -> None:
         """Take positions ``start..stop`` out; later ones move down, their keys re-rotated to where they now stand."""
         kept = [*range(start), *range(stop, self.length)]
-        self._rewrite(np.array(kept, np.int64), self.context_size, self.kv)
+        altered = self._altered_from
+        if len(kept) > start and (altered is None or start < altered):
+            altered = start
+        self._rewrite(np.array(kept, np.int64), start // BLOCK * BLOCK, self.pool)
+        self._altered_from = altered
 
-    def resize(self, context_size: int, kv: str | None = None) -> None:
-        """Move everything to buffers of another capacity or type.
+    def resize(self, context_size: int) -> None:
+        """Set the capacity.
 
         Raises
         ------
@@ -99,32 +139,46 @@ class KVCache:
         """
         if context_size < self.length:
             raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
-        self._rewrite(np.arange(self.length), context_size, kv or self.kv)
+        self.context_size = context_size
 
-    def copy(self) -> "KVCache":
-        """Return a cache of its own memory that holds the same."""
-        other = KVCache(self.config, self.context_size, self.kv)
-        self._write(other.front, np.arange(self.length))
-        other.append(self.ids, self.angles_of)
+    def move(self, pool: BlockPool) -> None:
+        """Move everything to blocks of another pool, whose type may be another."""
+        self._rewrite(np.arange(self.length), 0, pool)
+
+    def fork(self) -> KVCache:
+        """Return a cache that holds the same, in the same blocks until one of the two writes."""
+        other = KVCache(self.pool, self.context_size)
+        self.pool.share(self.table)
+        other.table, other.ids = self.table.copy(), self.ids.copy()
+        other.angles_of, other._altered_from = self.angles_of, self._altered_from
         return other
 
-    def _rewrite(self, sources: NDArray[np.int64], context_size: int, kv: str) -> None:
-        back = self._allocate(context_size, kv)
-        self._write(back, sources)
-        ids = [self.ids[source] for source in sources]
-        # Ctrl-C may come between any two of these: an empty cache is valid with either buffers, as is the smaller size.
-        self.ids = []
-        self.context_size = min(self.context_size, context_size)
-        self.front, self.kv = back, kv
-        self.context_size = context_size
-        self.ids = ids
+    def clear(self) -> None:
+        """Give all blocks back; later sequences may still find what they hold."""
+        self.remember(self.length)
+        self.rewind(0)
 
-    def _write(self, back: CacheBuffers, sources: NDArray[np.int64]) -> None:
-        """Fill position j of `back` with ``sources[j]`` of the front."""
+    def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:
+        """Fill position j with what ``sources[j]`` holds, in new blocks from position `first` on."""
+        kept, moved = self.table[: first // BLOCK], sources[first:]
+        new = pool.take(blocks_for(len(moved)), beyond_limit=True)
+        tables = np.zeros((2, max(len(self.table), len(kept) + len(new))), np.int64)
+        tables[0, : len(self.table)], tables[1, len(kept) : len(kept) + len(new)] = self.table, new
         rows = np.empty((1, self.config.head_dim), np.float32)
         rotary_dims = np.array(self.config.rotary_dims, np.int64)
         angle_sets = np.array(self.config.angle_sets, np.int64)
-        rewrite(0, 1, self.front, back, sources, self._turns(sources), angle_sets, rotary_dims, rows)
+        turns = self._turns(sources)[:, first:].copy()
+        buffers = self.pool.buffers, pool.buffers
+        rewrite(0, 1, *buffers, tables, first, moved, turns, angle_sets, rotary_dims, rows)
+        ids = [self.ids[source] for source in sources]
+        # Ctrl-C may come between any two of these: an empty cache is valid with any blocks.
+        self.ids = []
+        old, self.table = self.table, kept + new
+        self.pool.release(old[len(kept) :])
+        if pool is not self.pool:
+            pool.register(self)
+        self.pool = pool
+        self.ids = ids
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""
@@ -134,7 +188,7 @@ class KVCache:
             frequencies.append(inverse_frequencies(sliding_rope(self.config)))
         return np.stack([np.concatenate(cos_sin(moves * each), axis=1) for each in frequencies]).astype(np.float32)
 
-    def _allocate(self, context_size: int, kv: str) -> CacheBuffers:
-        config = self.config
-        heads = (config.num_hidden_layers, config.num_key_value_heads)
-        return empty_buffers(kv, heads, padded(context_size, BLOCK), config.head_dim)
+
+def common_length(ids: Sequence[int], others: Sequence[int]) -> int:
+    """Return how many leading ids are the same."""
+    return next((i for i, (a, b) in enumerate(zip(ids, others)) if a != b), min(len(ids), len(others)))

@@ -1,5 +1,6 @@
 """What runs a model: its weights, a team of threads and working memory, shared by all sequences."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
@@ -8,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.blocks import BlockPool
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
 from tinychat.engine.forward import take_part
 from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
-from tinychat.engine.sequence import Sequence
+from tinychat.engine.sequence import Sequence, Span
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
-from tinychat.kernels.kv import empty_buffers
 from tinychat.kernels.memory import places_of
 from tinychat.models.folder import ModelFolder
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
@@ -36,10 +37,10 @@ class AttentionMemory(NamedTuple):
 
 
 class Engine:
-    """A model folder's decoder: runs token ids of any sequence, one sequence at a time.
+    """A model folder's decoder: runs token ids of any sequences, of one or of several at once.
 
     Made once for a model. What belongs to one conversation, the keys and values of its tokens, is a `Sequence`; any
-    number of them share the weights, the threads and the working memory.
+    number of them share the weights, the threads, the working memory and the memory of the caches.
 
     Parameters
     ----------
@@ -50,14 +51,19 @@ class Engine:
         Type of the sequences' caches.
     fewest_threads : int
         How many do at least, where other programs hold the cores.
+    cache_memory : int, optional
+        Most bytes for the keys and values of all sequences: see `BlockPool`.
 
     Attributes
     ----------
+    pool : BlockPool
     chunk_size : int
         Most ids that run at once.
     """
 
-    def __init__(self, folder: ModelFolder, threads: int, kv: str, fewest_threads: int = 1) -> None:
+    def __init__(
+        self, folder: ModelFolder, threads: int, kv: str, fewest_threads: int = 1, cache_memory: int | None = None
+    ) -> None:
         config, quantization = folder.config, folder.quantization
         self.config = config
         self.vocab_size = config.vocab_size
@@ -65,18 +71,18 @@ class Engine:
         self.threads = threads
         self.parameters = bind_parameters(folder)
         self.kv = kv
+        self.pool = BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
         self._lock = threading.Lock()
-        cache = empty_buffers(kv, (0, 0), 0, config.head_dim)
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, places_of(attention))
-        self._job = allocate_job(config, self.chunk_size, cache, attention)
+        self._job = allocate_job(config, self.chunk_size, self.pool, attention)
         arguments = (
             self.parameters,
             sizes_of(config),
-            cache,
+            self.pool.buffers,
             allocate_scratch(config, quantization, self.chunk_size, threads),
             attention,
             self._job,
@@ -99,47 +105,60 @@ class Engine:
         if context_size is None:
             context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
         with memory_for(context_size):
-            return Sequence(self, KVCache(self.config, context_size, self.kv))
+            self.pool.reserve(context_size)
+            return Sequence(self, KVCache(self.pool, context_size))
 
-    def run(self, cache: KVCache, ids: SequenceOf[int], sequence_length: int, outputs: int) -> Logits:
-        """Run up to `chunk_size` ids of one sequence after those in its cache, and append them.
-
-        Parameters
-        ----------
-        cache : KVCache
-            The sequence's, with room for the ids.
-        ids : sequence of int
-        sequence_length : int
-            Positions that the whole prompt will take, of which the ids may be a part.
-        outputs : int
-            After how many of the last ids to return logits.
+    def run(self, spans: SequenceOf[Span]) -> list[Logits]:
+        """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.
 
         Returns
         -------
-        float32 [outputs, vocab_size]
+        list of float32 [outputs, vocab_size]
+            For each span, the logits after the last of its ids.
 
         Raises
         ------
         SettingError
             If there are no ids, or too many, or one is not of the vocabulary.
+        CacheFullError
+            If there is no memory for their keys and values.
         """
-        self._check(ids, outputs)
-        T, job, start = len(ids), self._job, cache.length
+        self._check(spans)
         with self._lock:
-            job.counts[:] = T, outputs
-            job.ids[:T] = ids
-            job.sequences[:T] = 0
-            job.positions[:T] = np.arange(start, start + T)
-            job.cos_sin[0, :T] = self._cos_sin(start, start + T, sequence_length)
+            for span in spans:
+                span.cache.make_room(len(span.ids))
+            tokens, outputs = self._post(spans)
+            self._workers.run(tokens)
+            rows = self._job.logits[:outputs, : self.vocab_size].copy()
+            for span in spans:
+                span.cache.append(span.ids, span.sequence_length)
+        ends = itertools.accumulate(span.outputs for span in spans)
+        return [rows[end - span.outputs : end] for span, end in zip(spans, ends)]
+
+    def _post(self, spans: SequenceOf[Span]) -> tuple[int, int]:
+        """Write what runs into the job; return how many ids there are, and how many logits are wanted."""
+        job, T, outputs, positions = self._job, 0, 0, 0
+        for i, span in enumerate(spans):
+            count, start, table = len(span.ids), span.cache.length, span.cache.table
+            rows = slice(T, T + count)
+            job.firsts[i] = T
+            job.ids[rows] = span.ids
+            job.sequences[rows] = i
+            job.positions[rows] = np.arange(start, start + count)
+            job.cos_sin[0, rows] = self._cos_sin(start, start + count, span.sequence_length)
             if len(job.cos_sin) > 1:
-                job.cos_sin[1, :T] = self._sliding_cos_sin[start : start + T]
-            job.query_factors[:T] = self._query_scale * temperatures(self.config, start, start + T)
-            job.caches[0] = cache.places
-            job.attention[:] = self._attention_for(cache.context_size).places
-            self._workers.run(T)
-            logits = job.logits[:outputs, : self.vocab_size].copy()
-        cache.append(ids, sequence_length)
-        return logits
+                job.cos_sin[1, rows] = self._sliding_cos_sin[start : start + count]
+            job.query_factors[rows] = self._query_scale * temperatures(self.config, start, start + count)
+            job.tables[i, : len(table)] = table
+            T += count
+            job.wanted[outputs : outputs + span.outputs] = np.arange(T - span.outputs, T)
+            outputs += span.outputs
+            positions = max(positions, span.cache.context_size)
+        job.firsts[len(spans)] = T
+        job.counts[:] = T, outputs, len(spans)
+        job.cache[:] = self.pool.places
+        job.attention[:] = self._attention_for(positions).places
+        return T, outputs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
@@ -162,15 +181,16 @@ class Engine:
         """Return arguments of the compiled function, for their types."""
         return self._workers.call_arguments()
 
-    def _check(self, ids: SequenceOf[int], outputs: int) -> None:
+    def _check(self, spans: SequenceOf[Span]) -> None:
         """Refuse what compiled code, which looks nothing up, would read beyond its arrays for."""
-        if not 1 <= len(ids) <= self.chunk_size:
-            raise SettingError(f"{len(ids)} tokens in one step: give 1 to {self.chunk_size}")
-        if not 1 <= outputs <= len(ids):
-            raise SettingError(f"logits after {outputs} of {len(ids)} tokens: give 1 to {len(ids)}")
-        for token_id in (min(ids), max(ids)):
-            if not 0 <= token_id < self.vocab_size:
-                raise SettingError(f"token id {token_id} is out of range: this model knows 0 to {self.vocab_size - 1}")
+        count = sum(len(span.ids) for span in spans)
+        if count > self.chunk_size or not all(span.ids for span in spans):
+            raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}")
+        for span in spans:
+            for token_id in (min(span.ids), max(span.ids)):
+                if not 0 <= token_id < self.vocab_size:
+                    known = f"this model knows 0 to {self.vocab_size - 1}"
+                    raise SettingError(f"token id {token_id} is out of range: {known}")
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int) -> NDArray[np.float32]:
         angles = angle_set(self.config, sequence_length)

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinychat.kernels.activations import Uncapped, cap_rows
-from tinychat.kernels.attention import attend
-from tinychat.kernels.embedding import embed
+from tinychat.kernels.attend import attend
+from tinychat.kernels.embedding import embed, pick_rows
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.jit import by_type, is_kind, kernel, written_in
+from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
 from tinychat.kernels.norms import NoNorm, add_normed, norm_width
@@ -100,6 +101,7 @@ class Scratch(NamedTuple):
 
     x: Any  # activations, in the form that the linears read
     hidden: np.ndarray  # float32 [C, D]: the residual stream
+    last_hidden: np.ndarray  # float32 [C, D]: of the rows whose logits are wanted
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack]
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
@@ -109,13 +111,19 @@ class Scratch(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What one call runs: T of up to C rows, each a token of some sequence; and where memory is that changes."""
+    """What one call runs: T of up to C rows, each a token of some sequence; and where memory is that changes.
 
-    counts: np.ndarray  # int64 [2]: T; for how many of the last rows to give logits
+    The rows of a sequence stand together, in the order of their positions.
+    """
+
+    counts: np.ndarray  # int64 [3]: T; for how many rows to give logits; how many sequences there are
     ids: np.ndarray  # int64 [C]
     positions: np.ndarray  # int64 [C]
-    sequences: np.ndarray  # int64 [C]: which of the caches is the row's; today all rows of a job have the same
-    caches: np.ndarray  # int64 [1, places of the buffers of one cache]
+    sequences: np.ndarray  # int64 [C]: whose row it is
+    firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
+    tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's
+    wanted: np.ndarray  # int64 [C]: the rows to give logits for, ascending
+    cache: np.ndarray  # int64 [places of the cache's buffers]
     attention: np.ndarray  # int64 [places of attention's scratch]
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
@@ -125,21 +133,22 @@ class Job(NamedTuple):
 
 @written_in
 def forward(team, p, sizes, cache, s, attention, job):
-    """Run a job's rows, appending to the cache; leave logits of the last ones."""
+    """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
     T, outputs = job.counts[0], job.counts[1]
     embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
     for layer in range(sizes.num_hidden_layers):
-        w, kv = layer_of(p.layers, layer), layer_of(cache, layer)
+        w, kv = layer_of(p.layers, layer), layer_cache(cache, layer)
         quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
         linear(team, T, w.qkv_proj, s, s.qkv, STORE)
         begin_parallel(team, T, w.mlp, sizes, s)
         norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
         rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
-        attend(team, T, job.positions, s.qkv, sizes, w.window, w.cap, kv, attention, s.attended)
+        attend(team, job, s.qkv, sizes, w.window, w.cap, kv, attention, s.attended)
         quantize_plain(team, T, s.attended, w.o_proj, s)
         add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
         run_mlp(team, T, w.mlp, sizes, s)
-    quantize_normed(team, outputs, s.hidden[T - outputs : T], p.norm, sizes, p.lm_head, s)
+    pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
+    quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, job.logits)
     cap_logits(team, outputs, job.logits, p.cap)
 
@@ -236,8 +245,8 @@ def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attenti
     while begin(queue, thread, threads):
         team = Team(thread, queue, job.clocks)
         note_time(team)
-        front, memory = arrays_at(cache, job.caches[job.sequences[0]]), arrays_at(attention, job.attention)
-        forward(team, parameters, sizes, front, scratch, memory, job)
+        buffers, memory = arrays_at(cache, job.cache), arrays_at(attention, job.attention)
+        forward(team, parameters, sizes, buffers, scratch, memory, job)
         if thread == 0:
             release(queue)
             return True

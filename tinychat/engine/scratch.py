@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from tinychat.engine.blocks import BlockPool, blocks_for
+from tinychat.engine.context import MAX_CONTEXT
 from tinychat.engine.forward import Job, Scratch
+from tinychat.kernels.attend import parts_at_most
 from tinychat.kernels.attention import AttentionScratch, new_scratch
-from tinychat.kernels.kv import CacheBuffers
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
@@ -36,6 +38,7 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
     return Scratch(
         x=allocate_activations(config, quantization, chunk_size),
         hidden=floats(padded(config.hidden_size, multiple)),
+        last_hidden=floats(padded(config.hidden_size, multiple)),
         qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
         attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
         gate_up=floats(padded((1 + config.gated) * config.intermediate_size, LANES) + LANES),
@@ -60,21 +63,24 @@ def allocate_activations(
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    heads = config.num_attention_heads, config.num_key_value_heads
-    return new_scratch(kv, *heads, config.head_dim, context_size, threads)
+    return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
 
 
-def allocate_job(config: ModelConfig, chunk_size: int, cache: CacheBuffers, attention: AttentionScratch) -> Job:
-    """Return the arrays that carry a call's particulars; rows of logits take memory when they are written.
+def allocate_job(config: ModelConfig, chunk_size: int, pool: BlockPool, attention: AttentionScratch) -> Job:
+    """Return the arrays that carry a call's particulars; tables and rows of logits take memory when they are written.
 
-    cache : of the engine's type; attention : the first that jobs get.
+    attention : the first that jobs get.
     """
     return Job(
-        counts=np.zeros(2, np.int64),
+        counts=np.zeros(3, np.int64),
         ids=np.zeros(chunk_size, np.int64),
         positions=np.zeros(chunk_size, np.int64),
         sequences=np.zeros(chunk_size, np.int64),
-        caches=np.stack([places_of(cache)]),
+        firsts=np.zeros(chunk_size + 1, np.int64),
+        # One more: attention asks for the memory of the block after the last.
+        tables=np.zeros((chunk_size, blocks_for(MAX_CONTEXT) + 1), np.int32),
+        wanted=np.zeros(chunk_size, np.int64),
+        cache=places_of(pool.buffers),
         attention=places_of(attention),
         clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import memory_for
@@ -12,6 +12,15 @@ from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine, Logits
+
+
+class Span(NamedTuple):
+    """Consecutive ids of one sequence that run in a step."""
+
+    cache: KVCache  # of the engine's pool
+    ids: SequenceOf[int]
+    sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
+    outputs: int = 1  # after how many of the last ids to give logits
 
 
 class Sequence:
@@ -58,6 +67,23 @@ class Sequence:
         wanted, found = self._angle_sets(len(ids))
         return self.cache.common_prefix(ids) if wanted is not None and wanted == found else 0
 
+    def reuse(self, ids: SequenceOf[int]) -> int:
+        """Bring the cache to the longest beginning of `ids` that this or another sequence has run; return its length.
+
+        The last id is not part of it: the cache holds keys and values, not logits.
+        """
+        self.cache.rewind(min(self.reusable_prefix(ids), len(ids) - 1))
+        self.cache.recall(ids[:-1], len(ids))
+        return self.cache.length
+
+    def remember(self) -> None:
+        """Let later sequences that begin alike use what this one holds."""
+        self.cache.remember(self.cache.length)
+
+    def release(self) -> None:
+        """Give all memory back; what it held can be used by later sequences until somebody needs the room."""
+        self.cache.clear()
+
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions."""
         self.cache.rewind(length)
@@ -75,22 +101,16 @@ class Sequence:
             If that is less than what is stored, or more than this machine's memory.
         """
         with memory_for(context_size):
-            self.cache.resize(context_size)
+            self.engine.pool.reserve(context_size)
+        self.cache.resize(context_size)
 
     def fork(self) -> Sequence:
-        """Return another sequence of the same ids and capacity, with a cache of its own.
+        """Return another sequence of the same ids and capacity, which shares their keys and values."""
+        return Sequence(self.engine, self.cache.fork())
 
-        Raises
-        ------
-        SettingError
-            If there is no memory for it.
-        """
-        try:
-            return Sequence(self.engine, self.cache.copy())
-        except MemoryError:
-            raise SettingError(
-                f"a second context of {self.context_size} tokens needs more memory than there is"
-            ) from None
+    def span(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> Span:
+        """Return ids of this sequence to run in a step beside others: see `Engine.run`."""
+        return Span(self.cache, ids, sequence_length, outputs)
 
     def step(self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1) -> Logits:
         """Run up to `chunk_size` ids after those that have run.
@@ -116,6 +136,8 @@ class Sequence:
         SettingError
             If there are none or more than `chunk_size`, or one is no id of the vocabulary.
         """
+        if not 1 <= outputs <= len(ids):
+            raise SettingError(f"logits after {outputs} of {len(ids)} tokens: give 1 to {len(ids)}")
         stop = self.cache.length + len(ids)
         if stop > self.context_size:
             raise ContextError(
@@ -125,7 +147,10 @@ class Sequence:
         sequence_length = max(stop, sequence_length or 0)
         if self._needs_other_angles(sequence_length):
             self._run_again(sequence_length)
-        return self.engine.run(self.cache, ids, sequence_length, outputs)
+        return self._run(ids, sequence_length, outputs)
+
+    def _run(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> Logits:
+        return self.engine.run([Span(self.cache, ids, sequence_length, outputs)])[0]
 
     def _angle_sets(self, sequence_length: int) -> tuple[int | None, int | None]:
         """Return the set of angles of a sequence of so many tokens, and that of the keys in the cache."""
@@ -142,4 +167,4 @@ class Sequence:
         ids = self.ids.copy()
         self.rewind(0)
         for start in range(0, len(ids), self.chunk_size):
-            self.engine.run(self.cache, ids[start : start + self.chunk_size], sequence_length, 1)
+            self._run(ids[start : start + self.chunk_size], sequence_length)

@@ -125,7 +125,7 @@ def prefill(
     Parameters
     ----------
     sequence : Sequence
-        It is rewound to the prefix that it shares with `ids`.
+        It goes back to the longest beginning of `ids` that it, or another one before, has run.
     ids : sequence of int
         The whole prompt, already checked by `check_prompt`.
     on_progress : callable, optional
@@ -140,9 +140,7 @@ def prefill(
     reused : int
         Leading ids that were not run again.
     """
-    # The last id always runs: the cache holds keys and values, not logits.
-    reused = min(sequence.reusable_prefix(ids), len(ids) - 1)
-    sequence.rewind(reused)
+    reused = sequence.reuse(ids)
     total = len(ids) - reused
     logits: Logits | None = None
     for start in range(reused, len(ids), sequence.chunk_size):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tinychat.errors import TinychatError
 from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
+from tinychat.generate.many import Written, write_many
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields
@@ -164,6 +166,49 @@ class Model:
         """
         run = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
         return run.to_end().token_ids
+
+    def write_many(
+        self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
+    ) -> Iterator[Written]:
+        """Write a reply to each prompt, several at once: see `tinychat.generate.many.write_many`."""
+        return write_many(self, asked, parallel)
+
+    def generate_many(
+        self,
+        prompts: abc.Iterable[str | Ids],
+        parallel: int | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> list[Reply]:
+        """Continue each of several prompts, several at once, to the tokens that each would have alone.
+
+        Parameters
+        ----------
+        prompts : iterable of str or sequence of int
+            As `stream` takes them.
+        parallel : int, optional
+            How many at once; found by measurement when omitted.
+        **fields
+            Fields of `Request`, for all of them.
+
+        Returns
+        -------
+        list of Reply
+            In the order of the prompts; text and token ids are in `Reply.text` and `Reply.token_ids`.
+
+        Raises
+        ------
+        TinychatError
+            If one of them cannot be continued: see `stream`.
+        """
+        request = Request(**fields)
+        asked = [(Prompt(self.encode(p) if isinstance(p, str) else list(p)), request) for p in prompts]
+        replies: dict[int, Reply] = {}
+        for number, reply, _, error in self.write_many(asked, parallel):
+            if error is not None:
+                raise error
+            assert reply is not None
+            replies[number] = reply
+        return [replies[number] for number in range(len(asked))]
 
 
 def load_folder(

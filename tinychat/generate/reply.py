@@ -161,6 +161,11 @@ class Reply:
             seed=self._sampler.seed,
         )
 
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(piece.text for piece in self._pieces)
+
     def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
         """Note how many leading tokens the cache already held, and how long the others took."""
         self._reused_tokens, self._prefill_seconds = reused_tokens, seconds

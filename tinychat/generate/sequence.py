@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,38 @@ Ids = abc.Sequence[int]
 Logits = npt.NDArray[np.float32]
 
 
+class Engine(Protocol):
+    """What runs rows of several sequences at once.
+
+    Attributes
+    ----------
+    vocab_size : int
+        Length of one row of logits.
+    chunk_size : int
+        Most ids that run at once.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def chunk_size(self) -> int: ...  # noqa: D102
+
+    def sequence(self, context_size: int | None = None) -> Sequence:
+        """Return a new sequence."""
+        ...
+
+    def run(self, spans: abc.Sequence[Any]) -> list[Logits]:
+        """Run what `Sequence.span` gave for several sequences; return the logits of each, float32 [outputs, vocab]."""
+        ...
+
+
 class Sequence(Protocol):
     """Token ids that have run, and the cache of their keys and values.
 
     Attributes
     ----------
+    engine : Engine
+        What runs it.
     vocab_size : int
         Length of one row of logits.
     context_size : int
@@ -28,6 +55,8 @@ class Sequence(Protocol):
     """
 
     @property
+    def engine(self) -> Engine: ...  # noqa: D102
+    @property
     def vocab_size(self) -> int: ...  # noqa: D102
     @property
     def context_size(self) -> int: ...  # noqa: D102
@@ -38,6 +67,22 @@ class Sequence(Protocol):
 
     def reusable_prefix(self, ids: Ids) -> int:
         """Return how many leading ids of `ids` the cache holds and may use again."""
+        ...
+
+    def reuse(self, ids: Ids) -> int:
+        """Bring the cache to the longest beginning of `ids` that can be had without the last; return its length."""
+        ...
+
+    def remember(self) -> None:
+        """Let later sequences that begin alike use what this one holds."""
+        ...
+
+    def release(self) -> None:
+        """Give all memory back."""
+        ...
+
+    def span(self, ids: Ids, sequence_length: int, outputs: int = 1) -> Any:
+        """Return ids to run in a step beside those of other sequences: see `Engine.run`."""
         ...
 
     def rewind(self, length: int) -> None:

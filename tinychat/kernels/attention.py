@@ -1,20 +1,22 @@
-"""Causal attention over the KV cache, fused: scores, softmax and weighted sum in one pass.
+"""Causal attention of some rows over the KV cache, fused: scores, softmax and weighted sum in one pass.
 
 For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``,
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
 with queries already scaled by ``log2(e) / sqrt(d)``, or what the model has instead. Scores may be capped first
-(`kernels.activations.soft_cap`). Positions are taken in blocks of 64 with an online softmax
-(Milakov and Gimelshein, 2018; Dao et al., 2022) inside chunks of 512; chunks start afresh and are merged by
-their maxima, in ascending order. Blocks and chunks stand at fixed positions, so one query alone (chunks spread
-over the threads, merged after) and many at once (chunks one after another) sum in the same order, to the same bits.
+(`kernels.activations.soft_cap`). Positions are taken in blocks of 64 with an online softmax (Milakov and Gimelshein,
+2018; Dao et al., 2022) inside chunks of 512; chunks start afresh and are merged by their maxima, in ascending order.
+Blocks and chunks stand at fixed positions, so few queries (chunks spread over the threads, merged after) and many
+(chunks one after another) sum in the same order, to the same bits, wherever the blocks are in memory and whatever
+other sequences attend in the same step.
 
-A *row* is one query head of one token. The heads that share a KV head, of consecutive tokens, are the rows of one
-*item* of work, up to 8 tiles of them, so each key and value is read once for all. Of a block, scores, softmax and
-weighted values are each done for all rows before the next: rows do not wait for each other, so the processor finds
-work in one while another's chain of operations is under way. One source serves every type of cache: where keys and
-values are pairs, so are queries and weights, and a step of a product takes two channels or positions at once.
+A *row* is one query head of one token. The heads that share a KV head, of consecutive tokens of a sequence, are the
+rows of one *item* of work, up to 8 tiles of them, so each key and value is read once for all. Of a block, scores,
+softmax and weighted values are each done for all rows before the next: rows do not wait for each other, so the
+processor finds work in one while another's chain of operations is under way. One source serves every type of cache:
+where keys and values are pairs, so are queries and weights, and a step of a product takes two channels or positions at
+once.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ import numpy as np
 from tinychat.kernels.activations import capped
 from tinychat.kernels.bfloat16 import round_bf16, store_halves
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
-from tinychat.kernels.kv import KEY, PAIRS, PER_LANE, VALUE, per_lane, scaled
+from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
@@ -43,10 +45,8 @@ from tinychat.kernels.simd import (
     subtract,
     sum_lanes,
 )
-from tinychat.kernels.team import barrier, settle, share, stage, take
 from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, store_tokens, zero_tile
 
-BLOCK = 64
 CHUNK = 512
 # Tile shapes, as tuples whose lengths count: 4 x 4 vectors on AVX-512, 2 x 2 where there are 16 registers.
 QUERY_ROWS = (0,) * (4 if ISA == "avx512vnni" else 2)
@@ -81,7 +81,7 @@ class AttentionScratch(NamedTuple):
     kept: np.ndarray
     added: np.ndarray
     totals: State  # [threads]
-    partials: State  # [slots]: one for each thread, and for each (item, chunk) of a single token
+    partials: State  # [slots], and one for each thread at least
 
 
 class Item(NamedTuple):
@@ -95,6 +95,8 @@ class Item(NamedTuple):
     sums: np.ndarray  # float32 [ITEM_ROWS]: of this block's weights
     kept: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
     added: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that they are merged with
+    table: np.ndarray  # int32: the blocks of their sequence
+    token: int  # its first token in this step
     g: int  # their KV head
     group: int  # how many query heads share it
     row0: int  # the first of them, among
@@ -110,14 +112,10 @@ def new_state(count: int, d: int) -> State:
     return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
 
 
-def new_scratch(kv: str, heads: int, kv_heads: int, d: int, context: int, threads: int) -> AttentionScratch:
-    """Return scratch for a cache of that type and of up to `context` positions.
-
-    A single token may have each chunk of its past to another thread.
-    """
+def new_scratch(kv: str, d: int, threads: int, slots: int) -> AttentionScratch:
+    """Return scratch for a cache of that type, with room for that many parts that are merged later."""
     shared = PER_LANE.get(kv, 1)
     factors = np.uint32 if shared > 1 else np.float32
-    items = kv_heads * -(-heads // kv_heads // ITEM_ROWS)
     maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
     return AttentionScratch(
         queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
@@ -129,7 +127,7 @@ def new_scratch(kv: str, heads: int, kv_heads: int, d: int, context: int, thread
         kept=kept,
         added=added,
         totals=new_state(threads, d),
-        partials=new_state(max(threads, items * (context // CHUNK + 1)), d),
+        partials=new_state(max(threads, slots), d),
     )
 
 
@@ -137,27 +135,6 @@ def new_scratch(kv: str, heads: int, kv_heads: int, d: int, context: int, thread
 def state_of(states, number):
     """Return one of the states."""
     return State(states.maxima[number], states.sums[number], states.acc[number])
-
-
-@inlined
-def item_of(scratch, thread, unit, G, group, rows, window, cap):
-    """Return item number `unit` of all: the KV heads of the first rows, then of the next."""
-    return Item(
-        scratch.queries[thread],
-        scratch.scores[thread],
-        scratch.weights[thread],
-        scratch.positions[thread],
-        scratch.maxima[thread],
-        scratch.sums[thread],
-        scratch.kept[thread],
-        scratch.added[thread],
-        unit % G,
-        group,
-        unit // G * ITEM_ROWS,
-        rows,
-        window,
-        cap,
-    )
 
 
 @inlined
@@ -170,6 +147,13 @@ def tiles_of(item):
 def seen_by(item):
     """Return the range of positions that an item's rows see anything of."""
     return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
+
+
+@inlined
+def chunks_seen_by(item):
+    """Return the range of chunks that an item's rows see anything of."""
+    first, last = seen_by(item)
+    return first // CHUNK, (last + CHUNK - 1) // CHUNK
 
 
 @inlined
@@ -209,45 +193,51 @@ def store_factors(factors, index, x):
 
 
 @inlined
-def score_vectors(item, keys, tile, first, v, ahead, vectors):
-    """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of the block on."""
-    steps = keys.shape[2]
-    queries, wanted = tile * ROWS * steps, first + (v + ahead) * steps * LANES
+def block_ahead(item, block, cache, is_wanted):
+    """Return the number of the head whose memory to ask for beside that of a block: the next one's, or its own."""
+    return head_of(cache, item.table[block + 1 if is_wanted else block], item.g)
+
+
+@inlined
+def score_vectors(item, keys, tile, first, v, wanted, vectors):
+    """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of a block on.
+
+    first : where the keys of the block begin; wanted : where those begin that will be wanted next.
+    """
+    steps = keys.shape[4]
+    queries = tile * ROWS * steps
     products = zero_tile(vectors, QUERY_ROWS)
     for i in range(steps):
         for w in range(len(vectors)):
-            prefetch_far(keys, wanted + (i * len(vectors) + w) * LANES)
+            prefetch_far(keys, wanted + (v * steps + i * len(vectors) + w) * LANES)
         key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
         products = add_outer(products, key, item.queries, queries + i, steps)
     store_tokens(item.scores, tile * ROWS * BLOCK + v * LANES, BLOCK, products, QUERY_ROWS)
 
 
 @written_in
-def score_tile(item, keys, tile, block, high, blocks_ahead):
-    """Write the products of a tile's queries with the first `high` keys of a block, or up to 15 more.
-
-    blocks_ahead : how many blocks further to ask memory for keys.
-    """
-    first = (item.g * keys.shape[1] + block * (BLOCK // LANES)) * keys.shape[2] * LANES
-    seen, ahead = (high + LANES - 1) // LANES, blocks_ahead * (BLOCK // LANES)
+def score_tile(item, keys, tile, head, high, head_ahead):
+    """Write the products of a tile's queries with the first `high` keys of a head's block, or up to 15 more."""
+    size = keys.shape[3] * keys.shape[4] * LANES
+    seen = (high + LANES - 1) // LANES
     wide = seen - seen % len(VECTORS)
     for v in range(0, wide, len(VECTORS)):
-        score_vectors(item, keys, tile, first, v, ahead, VECTORS)
+        score_vectors(item, keys, tile, head * size, v, head_ahead * size, VECTORS)
     for v in range(wide, seen):
-        score_vectors(item, keys, tile, first, v, ahead, ONE_VECTOR)
+        score_vectors(item, keys, tile, head * size, v, head_ahead * size, ONE_VECTOR)
 
 
 @written_in
-def softmax_row(item, cache, r, block, largest):
+def softmax_row(item, cache, r, block, head, largest):
     """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
     low, high = span_of(item, r, r, block)
     partly = low > 0 or high < BLOCK
-    score = capped(item.cap, scaled(cache, KEY, item.g, block * BLOCK, load_f32x64(item.scores, r * BLOCK)))
+    score = capped(item.cap, scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK)))
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))
     weight = as_factor(item.weights, exp2_up_to_127(subtract(score, like(score, largest))))
-    factor = scaled(cache, VALUE, item.g, block * BLOCK, weight)
+    factor = scaled(cache, VALUE, head, weight)
     if partly:
         weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
     store_factors(item.weights, r * BLOCK, factor)
@@ -255,14 +245,14 @@ def softmax_row(item, cache, r, block, largest):
 
 
 @written_in
-def softmax(item, cache, state, tiles, block):
+def softmax(item, cache, state, tiles, block, head):
     """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
     for tile in range(tiles):
         low, high = span_of_tile(item, tile, block)
         for r in range(tile * ROWS, (tile + 1) * ROWS):
             largest, total = state.maxima[r], np.float32(0)
             if low < high:
-                largest, total = softmax_row(item, cache, r, block, largest)
+                largest, total = softmax_row(item, cache, r, block, head, largest)
             item.maxima[r], item.sums[r] = largest, total
     for r in range(0, tiles * ROWS, LANES):
         largest = load_f32(item.maxima, r)
@@ -273,59 +263,61 @@ def softmax(item, cache, state, tiles, block):
 
 
 @inlined
-def add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, vectors):
-    """Add weighted rows low..high of a block's `rows` of values to `vectors` x 16 channels of a tile, from `v` on."""
-    place, padded = place_in(acc, tile, v), values.shape[2]
+def add_vectors(item, acc, tile, v, values, first, low, high, wanted, vectors):
+    """Add weighted rows low..high of a block's values to `vectors` x 16 channels of a tile, from vector `v` on.
+
+    first : where the values of the block begin; wanted : where those begin that will be wanted next.
+    """
+    place, rows, padded = place_in(acc, tile, v), values.shape[3], values.shape[4]
     sums = load_tile(acc, place, vectors, QUERY_ROWS)
     sums = scale_by_token(sums, item.kept, tile * ROWS, QUERY_ROWS)
     for s in range(low, high):
         for w in range(len(vectors)):
-            prefetch_far(values, first + (s + ahead) * padded + (v + w) * LANES)
+            prefetch_far(values, wanted + s * padded + (v + w) * LANES)
         value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
         sums = add_outer(sums, value, item.weights, tile * ROWS * rows + s, rows)
     store_tile(acc, place, sums)
 
 
 @written_in
-def add_values(item, cache, acc, tile, block, low, high, blocks_ahead):
-    """Add the weighted values of positions low..high of a block to a tile's sums."""
+def add_values(item, cache, acc, tile, head, low, high, head_ahead):
+    """Add the weighted values of positions low..high of a head's block to a tile's sums."""
     values, shared = cache.values, per_lane(cache)
-    rows, count = BLOCK // shared, values.shape[2] // LANES
+    size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
     wide = count - count % len(VECTORS)
-    first = (item.g * values.shape[1] + block * rows) * values.shape[2]
-    low, high, ahead = low // shared, (high + shared - 1) // shared, blocks_ahead * rows
+    low, high = low // shared, (high + shared - 1) // shared
     for v in range(0, wide, len(VECTORS)):
-        add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, VECTORS)
+        add_vectors(item, acc, tile, v, values, head * size, low, high, head_ahead * size, VECTORS)
     for v in range(wide, count):
-        add_vectors(item, acc, tile, v, values, first, low, high, rows, ahead, ONE_VECTOR)
+        add_vectors(item, acc, tile, v, values, head * size, low, high, head_ahead * size, ONE_VECTOR)
 
 
 @written_in
 def attend_block(item, cache, state, block):
     """Add one block of positions to the state of an item's rows."""
     tiles = tiles_of(item)
+    head = head_of(cache, item.table[block], item.g)
     # One token would wait for memory; of many tokens, the first tiles have fetched it for the rest.
     is_one_token = item.rows == item.group
     for tile in range(tiles):
         low, high = span_of_tile(item, tile, block)
         if low < high:
-            score_tile(item, cache.keys, tile, block, high, 1 if is_one_token and tile == 0 else 0)
-    softmax(item, cache, state, tiles, block)
+            score_tile(item, cache.keys, tile, head, high, block_ahead(item, block, cache, is_one_token and tile == 0))
+    softmax(item, cache, state, tiles, block, head)
     for tile in range(tiles):
         low, high = span_of_tile(item, tile, block)
         if low < high:
-            add_values(item, cache, state.acc, tile, block, low, high, 1 if is_one_token and tile == 0 else 0)
+            ahead = block_ahead(item, block, cache, is_one_token and tile == 0)
+            add_values(item, cache, state.acc, tile, head, low, high, ahead)
 
 
 @inlined
-def load_rows_of(item, qkv, positions, d):
-    """Note an item's positions, copy its queries; rows past the last, which fill up its last tile, repeat it."""
-    for r in range(ITEM_ROWS):
-        row = min(item.row0 + r, item.rows - 1)
-        item.positions[r] = positions[row // item.group]
+def load_queries(item, qkv, d):
+    """Copy the queries of an item's rows."""
     for r in range(tiles_of(item) * ROWS):
         row = min(item.row0 + r, item.rows - 1)
-        start = row // item.group * qkv.shape[1] + (item.g * item.group + row % item.group) * d
+        token = item.token + row // item.group
+        start = token * qkv.shape[1] + (item.g * item.group + row % item.group) * d
         # The last vector may reach beyond the query: into the next, or into keys or the array's slack.
         for i in range(0, d, LANES):
             store_factors(item.queries, r * d + i, as_factor(item.queries, load_f32(qkv, start + i)))
@@ -378,7 +370,8 @@ def finish(item, total, out, d):
     for r in range(min(ITEM_ROWS, item.rows - item.row0)):
         row = item.row0 + r
         weight_sum = splat_f32(total.sums[r])
-        first = row // item.group * out.shape[1] + (item.g * item.group + row % item.group) * d
+        token = item.token + row // item.group
+        first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
         for v in range(acc.shape[1]):
             place = place_in(acc, r // ROWS, v) + r % ROWS * LANES
             value = divide(load_f32(acc, place), weight_sum)
@@ -389,62 +382,3 @@ def finish(item, total, out, d):
                 store_f32(acc, place, value)
                 for i in range(d - v * LANES):
                     store_one(out, first + v * LANES + i, load_one(acc, place + i))
-
-
-@written_in
-def attend_one(team, positions, qkv, group, d, window, cap, cache, scratch, out):
-    """Attend from one token: each chunk of each item is a unit of its own; merged when all are done."""
-    G = cache.keys.shape[0]
-    items = G * ((group + ITEM_ROWS - 1) // ITEM_ROWS)
-    first, last = max(0, positions[0] + 1 - window) // CHUNK, positions[0] // CHUNK + 1
-    count = last - first
-    unit = take(team)
-    while unit < items * count:
-        item = item_of(scratch, team.thread, unit // count, G, group, group, window, cap)
-        load_rows_of(item, qkv, positions, d)
-        attend_chunk(item, cache, state_of(scratch.partials, unit), first + unit % count)
-        unit = take(team)
-    settle(team, items * count)
-    first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
-    total = state_of(scratch.totals, team.thread)
-    for number in range(first_item, last_item):
-        item = item_of(scratch, team.thread, number, G, group, group, window, cap)
-        clear(total, tiles_of(item))
-        for unit in range(number * count, (number + 1) * count):
-            merge(item, total, state_of(scratch.partials, unit))
-        finish(item, total, out, d)
-
-
-@written_in
-def attend_many(team, T, positions, qkv, group, d, window, cap, cache, scratch, out):
-    """Attend from many tokens: an item is a unit, its chunks one after another; the longest items first."""
-    G, rows = cache.keys.shape[0], T * group
-    total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
-    items = G * ((rows + ITEM_ROWS - 1) // ITEM_ROWS)
-    unit = take(team)
-    while unit < items:
-        item = item_of(scratch, team.thread, items - 1 - unit, G, group, rows, window, cap)
-        load_rows_of(item, qkv, positions, d)
-        clear(total, tiles_of(item))
-        first, last = seen_by(item)
-        for chunk in range(first // CHUNK, (last + CHUNK - 1) // CHUNK):
-            attend_chunk(item, cache, part, chunk)
-            merge(item, total, part)
-        finish(item, total, out, d)
-        unit = take(team)
-    settle(team, items)
-
-
-@stage
-def attend(team, T, positions, qkv, sizes, window, cap, cache, scratch, out):
-    """Attend from T tokens of one sequence to all that its cache holds up to each of them.
-
-    positions : int64 [>= T], one after the other; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first;
-    window : positions a query sees, itself included; cap : of the scores, times log2(e), or `Uncapped`; cache : one
-    layer's front buffers, already appended to; out : float32 [>= T, >= H d].
-    """
-    group, d = sizes.num_attention_heads // cache.keys.shape[0], sizes.head_dim
-    if T == 1:
-        attend_one(team, positions, qkv, group, d, window, cap, cache, scratch, out)
-    else:
-        attend_many(team, T, positions, qkv, group, d, window, cap, cache, scratch, out)

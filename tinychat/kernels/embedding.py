@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 
 from tinychat.kernels.jit import by_type, inlined
-from tinychat.kernels.memory import load_one
+from tinychat.kernels.memory import load_f32, load_one, store_f32
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weights import (
@@ -115,3 +115,12 @@ def embed(team, T, weight, ids, sizes, hidden):
     first, last = share_of(team, T)
     for t in range(first, last):
         expand_row(weight, ids[t], sizes.embedding_multiplier, hidden[t])
+
+
+@stage
+def pick_rows(team, T, rows, hidden, out):
+    """Write ``out[t] = hidden[rows[t]]``; rows : int64 [>= T]; hidden, out : float32 of as many columns."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for k in range(0, hidden.shape[1], LANES):
+            store_f32(out, t * out.shape[1] + k, load_f32(hidden, rows[t] * hidden.shape[1] + k))

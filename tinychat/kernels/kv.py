@@ -5,10 +5,14 @@
     bf16   bfloat16, two to a lane of uint32: attention multiplies them in pairs (`kernels.bfloat16`)
     int8   int8, code times scale, one scale for each key and for each value of a head
 
-Keys [G, context/16, d, 16] have a key in a lane, so that 16 scores come out of a vector side by side; values
-[G, context, d rounded up to 16] have a channel in a lane. In bf16 a lane is a pair: of channels in keys [G, context/16,
-d/2, 16], of positions in values [G, context/2, padded d]. Scales, float32 [G, 2, context], are keys' then values';
-[G, 2, 0] in the other types. The cache of a whole model has one more axis, the layer, in front.
+Memory is divided into blocks of 64 positions, each with all layers and KV heads of those positions (the pages of Kwon
+et al., 2023, https://arxiv.org/abs/2309.06180). Which blocks a sequence has, and in which order, its table says; so
+sequences may share a beginning, and grow without a copy.
+
+Of one block, layer and KV head, keys [4, d, 16] have a key in a lane, so that 16 scores come out of a vector side by
+side; values [64, d rounded up to 16] have a channel in a lane. In bf16 a lane is a pair: of channels in keys [4, d/2,
+16], of positions in values [32, padded d]. Scales, float32 [2, 64], are keys' then values'; [2, 0] in the other types.
+Three axes stand in front: blocks, layers L, KV heads G.
 """
 
 from typing import Any, NamedTuple
@@ -30,27 +34,38 @@ STORAGE: dict[str, np.dtype[Any]] = {
 HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
 PER_LANE = {"bf16": 2}
 KEY, VALUE = 0, 1  # which of the scales
+BLOCK = 64
 LARGEST_CODE, LARGEST_HALF = np.float32(127), np.float32(65504)
 
 
 class CacheBuffers(NamedTuple):
-    """Keys, values and scales, of all layers or of one."""
+    """Keys, values and scales of all blocks."""
 
     keys: np.ndarray
     values: np.ndarray
     scales: np.ndarray
 
 
-def empty_buffers(kv: str, heads: tuple[int, ...], context: int, d: int) -> CacheBuffers:
-    """Return zeros for `heads` heads of size d, `context` a multiple of 64: attention reads whole blocks.
+class LayerCache(NamedTuple):
+    """The same, and which layer is meant."""
 
-    Zeros from the system: pages come into being when they are written.
+    keys: np.ndarray
+    values: np.ndarray
+    scales: np.ndarray
+    layer: int
+
+
+def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> CacheBuffers:
+    """Return zeros for so many blocks of 64 positions, of heads of size d.
+
+    Zeros from the system: memory is taken when it is written.
     """
     shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
+    stack = blocks, layers, heads
     return CacheBuffers(
-        np.zeros((*heads, context // LANES, d // shared, LANES), STORAGE[kv]),
-        np.zeros((*heads, context // shared, padded), STORAGE[kv]),
-        np.zeros((*heads, 2, context if kv == "int8" else 0), np.float32),
+        np.zeros((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
+        np.zeros((*stack, BLOCK // shared, padded), STORAGE[kv]),
+        np.zeros((*stack, 2, BLOCK if kv == "int8" else 0), np.float32),
     )
 
 
@@ -67,17 +82,29 @@ def element_of(cache: types.NamedTuple) -> types.Type:
 
 
 @inlined
-def key_place(cache, g, position):
-    """Return where a key begins, counted in numbers; its next lane is ``LANES * per_lane`` on."""
-    keys, shared = cache.keys, per_lane(cache)
-    return ((g * keys.shape[1] + position // LANES) * keys.shape[2] * LANES + position % LANES) * shared
+def layer_cache(cache, layer):
+    """Return one layer of a cache."""
+    return LayerCache(cache.keys, cache.values, cache.scales, layer)
 
 
 @inlined
-def value_place(cache, g, position):
-    """Return where a value begins, counted in numbers; its next channel is ``per_lane`` on."""
-    values, shared = cache.values, per_lane(cache)
-    return (g * values.shape[1] + position // shared) * values.shape[2] * shared + position % shared
+def head_of(cache, block, g):
+    """Return the number of a layer's KV head in a block, among those of all blocks and layers."""
+    return (block * cache.keys.shape[1] + cache.layer) * cache.keys.shape[2] + g
+
+
+@inlined
+def key_place(cache, head, i):
+    """Return where key `i` of a head's block begins, counted in numbers; its next lane is ``LANES * per_lane`` on."""
+    channels, shared = cache.keys.shape[4], per_lane(cache)
+    return ((head * (BLOCK // LANES) + i // LANES) * channels * LANES + i % LANES) * shared
+
+
+@inlined
+def value_place(cache, head, i):
+    """Return where value `i` of a head's block begins, counted in numbers; its next channel is ``per_lane`` on."""
+    padded, shared = cache.values.shape[4], per_lane(cache)
+    return (head * (BLOCK // shared) + i // shared) * padded * shared + i % shared
 
 
 @by_type
@@ -131,76 +158,81 @@ def code_scale(x, place, d):
     return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
 
 
-@by_type
-def new_scale(cache, kind, g, position, x, place, d):
-    """Return the scale to store d numbers of `x` with, noting it; 1 where there are none. kind : KEY or VALUE."""
+@inlined
+def scale_place(head, kind, i):
+    """Return where the scale of a key or value stands. kind : KEY or VALUE."""
+    return (head * 2 + kind) * BLOCK + i
 
-    def codes(cache, kind, g, position, x, place, d):
+
+@by_type
+def new_scale(cache, kind, head, i, x, place, d):
+    """Return the scale to store d numbers of `x` with, noting it; 1 where there are none."""
+
+    def codes(cache, kind, head, i, x, place, d):
         scale = code_scale(x, place, d)
-        cache.scales[g, kind, position] = scale
+        store_one(cache.scales, scale_place(head, kind, i), scale)
         return scale
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x, place, d: np.float32(1)
+    return codes if element_of(cache) == CODES else lambda cache, kind, head, i, x, place, d: np.float32(1)
 
 
 @by_type
-def scale_of(cache, kind, g, position):
+def scale_of(cache, kind, head, i):
     """Return the scale of a key or value; 1 where there are none."""
     if element_of(cache) == CODES:
-        return lambda cache, kind, g, position: cache.scales[g, kind, position]
-    return lambda cache, kind, g, position: np.float32(1)
+        return lambda cache, kind, head, i: load_one(cache.scales, scale_place(head, kind, i))
+    return lambda cache, kind, head, i: np.float32(1)
 
 
 @inlined_by_type
-def scaled(cache, kind, g, position, x):
-    """Return 64 scores or weights times the scales of the keys or values of 64 positions, where they have any."""
+def scaled(cache, kind, head, x):
+    """Return 64 scores or weights times the scales of the keys or values of a head's block, where they have any."""
 
-    def codes(cache, kind, g, position, x):
-        first = (g * 2 + kind) * cache.scales.shape[2] + position
-        return multiply(x, load_f32x64(cache.scales, first))
+    def codes(cache, kind, head, x):
+        return multiply(x, load_f32x64(cache.scales, scale_place(head, kind, 0)))
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, g, position, x: x
-
-
-@inlined
-def store_key(cache, g, position, x, place, d):
-    """Store d numbers of `x`, from flat element `place` on, as a key."""
-    scale, shared = new_scale(cache, KEY, g, position, x, place, d), per_lane(cache)
-    there = key_place(cache, g, position)
-    for i in range(0, d, shared):
-        for c in range(shared):
-            store_number(cache.keys, there + i * LANES + c, load_one(x, place + i + c), scale)
+    return codes if element_of(cache) == CODES else lambda cache, kind, head, x: x
 
 
 @inlined
-def store_value(cache, g, position, x, place, d, last):
-    """Store d numbers of `x`, from flat element `place` on, as a value, zero beyond.
+def store_key(cache, head, i, x, place, d):
+    """Store d numbers of `x`, from flat element `place` on, as key `i` of a head's block."""
+    scale, shared = new_scale(cache, KEY, head, i, x, place, d), per_lane(cache)
+    there = key_place(cache, head, i)
+    for c in range(0, d, shared):
+        for half in range(shared):
+            store_number(cache.keys, there + c * LANES + half, load_one(x, place + c + half), scale)
+
+
+@inlined
+def store_value(cache, head, i, x, place, d, last):
+    """Store d numbers of `x`, from flat element `place` on, as value `i` of a head's block, zero beyond.
 
     last : no later position is being stored: where positions are paired, the one that is still missing becomes zero,
     since attention reads whole pairs.
     """
-    scale, shared = new_scale(cache, VALUE, g, position, x, place, d), per_lane(cache)
-    there = value_place(cache, g, position)
-    for i in range(d):
-        store_number(cache.values, there + i * shared, load_one(x, place + i), scale)
-    for i in range(d, cache.values.shape[2]):
-        store_number(cache.values, there + i * shared, np.float32(0), scale)
-    if last and position % shared < shared - 1:
-        for i in range(cache.values.shape[2]):
-            store_number(cache.values, there + i * shared + 1, np.float32(0), scale)
+    scale, shared, padded = new_scale(cache, VALUE, head, i, x, place, d), per_lane(cache), cache.values.shape[4]
+    there = value_place(cache, head, i)
+    for c in range(d):
+        store_number(cache.values, there + c * shared, load_one(x, place + c), scale)
+    for c in range(d, padded):
+        store_number(cache.values, there + c * shared, np.float32(0), scale)
+    if last and i % shared < shared - 1:
+        for c in range(padded):
+            store_number(cache.values, there + c * shared + 1, np.float32(0), scale)
 
 
 @inlined
-def load_key(cache, g, position, row, d):
+def load_key(cache, head, i, row, d):
     """Copy a key to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, KEY, g, position), key_place(cache, g, position), per_lane(cache)
-    for i in range(d):
-        row[i] = load_number(cache.keys, there + (i - i % shared) * LANES + i % shared, scale)
+    scale, there, shared = scale_of(cache, KEY, head, i), key_place(cache, head, i), per_lane(cache)
+    for c in range(d):
+        row[c] = load_number(cache.keys, there + (c - c % shared) * LANES + c % shared, scale)
 
 
 @inlined
-def load_value(cache, g, position, row, d):
+def load_value(cache, head, i, row, d):
     """Copy a value to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, VALUE, g, position), value_place(cache, g, position), per_lane(cache)
-    for i in range(d):
-        row[i] = load_number(cache.values, there + i * shared, scale)
+    scale, there, shared = scale_of(cache, VALUE, head, i), value_place(cache, head, i), per_lane(cache)
+    for c in range(d):
+        row[c] = load_number(cache.values, there + c * shared, scale)

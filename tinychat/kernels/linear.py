@@ -46,7 +46,7 @@ ONE_TOKEN = (0,)
 ONE_ROW = (0,)
 TOKENS = (0,) * (12 if ISA == "avx512vnni" else 4)
 FEW_TOKENS = (0,) * (6 if ISA == "avx512vnni" else 4)
-FEW_TOKENS_ROWS = (0, 0) if ISA == "avx512vnni" else (0,)
+SOME_TOKENS = (0,) * (8 if ISA == "avx512vnni" else 4)
 TILE_FLOATS = len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
@@ -62,7 +62,9 @@ def tokens_per_tile(T):
     """Return how many tokens the activations of `T` tokens are tiled by."""
     if T == 1:
         return 1
-    return len(FEW_TOKENS) if T <= len(FEW_TOKENS) else len(TOKENS)
+    if T <= len(FEW_TOKENS):
+        return len(FEW_TOKENS)
+    return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or len(TOKENS) < T <= 2 * len(SOME_TOKENS) else len(TOKENS)
 
 
 @inlined_by_type
@@ -76,8 +78,7 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
         table = load_table(weight.table)
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, step, rows)
-            if len(tokens) == 1:
-                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
@@ -96,8 +97,7 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
     def int8(weight, sums, first, step, lines, codes, index, rows, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, step, rows)
-            if len(tokens) == 1:
-                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
@@ -251,17 +251,18 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
 
     offset : a multiple of 16, where in the rows of `out` the output begins.
     """
-    blocks = out_blocks(weight)
-    few = 1 < T <= len(FEW_TOKENS)
-    size = unit_rows(weight, blocks, team.queue[THREADS], len(FEW_TOKENS_ROWS) if few else len(ONE_ROW))
+    blocks, tile = out_blocks(weight), tokens_per_tile(T)
+    size = unit_rows(weight, blocks, team.queue[THREADS], len(ONE_ROW))
     units, buffer = (blocks + size - 1) // size, buffers[team.thread]
     unit = take(team)
     while unit < units:
         first, last = unit * size, min((unit + 1) * size, blocks)
-        if T == 1:
+        if tile == 1:
             linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, ONE_TOKEN)
-        elif T <= len(FEW_TOKENS) < len(TOKENS):
-            linear_rows(weight, x, T, out, offset, buffer, add, first, last, FEW_TOKENS_ROWS, FEW_TOKENS)
+        elif tile == len(FEW_TOKENS) < len(TOKENS):
+            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, FEW_TOKENS)
+        elif tile == len(SOME_TOKENS) < len(TOKENS):
+            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, SOME_TOKENS)
         else:
             linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, TOKENS)
         unit = take(team)

@@ -7,13 +7,13 @@ Half-split convention (Hugging Face): channel i pairs with i + d/2,
 
 (Su et al., 2021). Where only the first channels of a head are rotated, d is their number here; a layer may rotate none.
 Queries are rotated where they stand and take the softmax's factor along, ``log2(e) / sqrt(d)`` in most models, since
-attention works in powers of two. Keys and values go to the front buffers of the cache (`kernels.kv`).
+attention works in powers of two. Keys and values go to the blocks of the cache (`kernels.kv`).
 """
 
 import numpy as np
 
 from tinychat.kernels.jit import inlined
-from tinychat.kernels.kv import store_key, store_value
+from tinychat.kernels.kv import BLOCK, head_of, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
 from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
@@ -53,14 +53,15 @@ def rotate(x, place, cos_sin, rotary_dim, d, factor):
 
 @stage
 def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
-    """Rotate queries and keys where they stand, append keys and values at their positions, which ascend.
+    """Rotate queries and keys where they stand, append keys and values at their positions.
 
-    job : its `positions` are int64 [>= T], its `query_factors` float32 [>= T], its `cos_sin` float32 [sets, >= T, >=
-    rotary_dim], cos then sin; qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or
-    [0] for none; angles : which of the sets of `cos_sin`; rotary_dim : how many of a head's numbers are rotated, the
-    first ones; cache : one layer's front buffers.
+    job : of each of T rows or more, its `sequences` and `positions`, int64, which ascend in a sequence, its
+    `query_factors` float32, its `cos_sin` float32 [sets, >= T, >= rotary_dim], cos then sin; and the `tables` of the
+    sequences, int32 [sequences, blocks]; qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain :
+    float32 [d], or [0] for none; angles : which of the sets of `cos_sin`; rotary_dim : how many of a head's numbers are
+    rotated, the first ones; cache : a LayerCache.
     """
-    G, d, heads, eps = cache.keys.shape[0], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
+    G, d, heads, eps = cache.keys.shape[2], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
     first, last = share_of(team, T * (heads + G))
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
@@ -71,5 +72,7 @@ def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, ca
         else:
             norm_head(qkv, place, k_gain, eps, d)
             rotate(qkv, place, job.cos_sin[angles, t], rotary_dim, d, np.float32(1))
-            store_key(cache, h - heads, job.positions[t], qkv, place, d)
-            store_value(cache, h - heads, job.positions[t], qkv, place + G * d, d, t == T - 1)
+            sequence, position = job.sequences[t], job.positions[t]
+            head, i = head_of(cache, job.tables[sequence, position // BLOCK], h - heads), position % BLOCK
+            store_key(cache, head, i, qkv, place, d)
+            store_value(cache, head, i, qkv, place + G * d, d, t == T - 1 or job.sequences[t + 1] != sequence)

@@ -1,0 +1,181 @@
+"""Several sequences on one pool, whatever is done to them: each computes what it would compute alone."""
+
+import copy
+import itertools
+from collections import Counter
+
+import engines
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import reference
+from engine.test_engine import assert_close, held_weights
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tinychat.engine.blocks import bytes_per_position
+from tinychat.engine.engine import Engine
+from tinychat.errors import CacheFullError
+from tinychat.models.folder import open_model_folder
+
+CONTEXT = 300
+BLOCKS = 12  # of the pool: too few for all sequences at once
+SEQUENCES = st.integers(0, 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+
+
+def small_engine(folder, blocks):
+    opened = open_model_folder(folder)
+    return Engine(opened, 2, "f32", cache_memory=blocks * 64 * bytes_per_position(opened.config, "f32"))
+
+
+class Sequences(RuleBasedStateMachine):
+    """Three sequences that share a pool; of each, what was done to it is noted, and done again alone to compare."""
+
+    folder = None
+
+    @initialize()
+    def begin(self):
+        self.engine, self.alone = small_engine(self.folder, BLOCKS), small_engine(self.folder, 3 * BLOCKS)
+        self.sequences = [self.engine.sequence(CONTEXT) for _ in range(3)]
+        self.histories = [[], [], []]
+        self.rng = np.random.default_rng(1)
+
+    def ids(self, count):
+        # Few different ones: beginnings meet.
+        return self.rng.integers(0, 2, count).tolist() if count > 3 else self.rng.integers(0, 517, count).tolist()
+
+    def expect(self, i):
+        """Return the logits of the last step, and the ids, of a sequence that has done the same alone."""
+        sequence, logits = self.alone.sequence(CONTEXT), None
+        self.alone.pool.prefixes.__init__()
+        for operation, *arguments in self.histories[i]:
+            result = getattr(sequence, operation)(*arguments)
+            logits = result if operation == "step" else logits
+        ids = list(sequence.ids)
+        sequence.release()
+        return logits, ids
+
+    @rule(i=SEQUENCES, count=st.sampled_from([1, 2, 17, 63, 64, 90]))
+    def step(self, i, count):
+        sequence, ids = self.sequences[i], self.ids(count)
+        if len(sequence.ids) + count > sequence.context_size:
+            return
+        try:
+            logits = sequence.step(ids)
+        except CacheFullError:
+            sequence.release()
+            self.histories[i] = []
+            return
+        self.histories[i].append(("step", ids))
+        np.testing.assert_array_equal(logits, self.expect(i)[0])
+
+    @rule(
+        pairs=st.lists(
+            st.tuples(SEQUENCES, st.sampled_from([1, 3, 30])), min_size=2, max_size=3, unique_by=lambda p: p[0]
+        )
+    )
+    def step_together(self, pairs):
+        parts = [(i, self.ids(count)) for i, count in pairs if len(self.sequences[i].ids) + count <= 200]
+        if not parts:
+            return
+        spans = [self.sequences[i].span(ids, len(self.sequences[i].ids) + len(ids)) for i, ids in parts]
+        try:
+            rows = self.engine.run(spans)
+        except CacheFullError:
+            return
+        for (i, ids), logits in zip(parts, rows):
+            self.histories[i].append(("step", ids))
+            np.testing.assert_array_equal(logits, self.expect(i)[0])
+
+    @rule(i=SEQUENCES, share=st.floats(0, 1))
+    def rewind(self, i, share):
+        length = int(share * len(self.sequences[i].ids))
+        self.sequences[i].rewind(length)
+        self.histories[i].append(("rewind", length))
+
+    @rule(i=SEQUENCES, shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+    def drop(self, i, shares):
+        start, stop = sorted(int(share * len(self.sequences[i].ids)) for share in shares)
+        self.sequences[i].drop(start, stop)
+        self.histories[i].append(("drop", start, stop))
+
+    @rule(i=SEQUENCES, context_size=st.integers(200, 400))
+    def resize(self, i, context_size):
+        if context_size >= len(self.sequences[i].ids):
+            self.sequences[i].resize(context_size)
+            self.histories[i].append(("resize", context_size))
+
+    @rule(i=SEQUENCES, j=SEQUENCES)
+    def fork(self, i, j):
+        if i != j:
+            self.sequences[j].release()
+            self.sequences[j] = self.sequences[i].fork()
+            self.histories[j] = copy.copy(self.histories[i])
+
+    @rule(i=SEQUENCES, count=st.sampled_from([20, 64, 150]))
+    def begin_anew(self, i, count):
+        """A prompt that may begin like what was there before: its tokens are found again, or run."""
+        ids = [*self.sequences[(i + 1) % 3].ids[: count // 2], *self.ids(count)]
+        found = self.sequences[i].reuse(ids)
+        assert self.sequences[i].ids == ids[:found]
+        if any(operation == "drop" for operation, *_ in self.histories[i]):
+            # What follows a drop is used again by its own sequence, but is not what a fresh run computes.
+            self.sequences[i].rewind(0)
+            found = 0
+        try:
+            for start in range(found, len(ids), 256):
+                logits = self.sequences[i].step(ids[start : start + 256])
+        except CacheFullError:
+            self.sequences[i].release()
+            self.histories[i] = []
+            return
+        self.histories[i] = [("step", ids[start : start + 256]) for start in range(0, len(ids), 256)]
+        np.testing.assert_array_equal(logits, self.expect(i)[0])
+
+    @rule()
+    def memory_is_accounted_for(self):
+        pool = self.engine.pool
+        owned = {block for sequence in self.sequences for block in sequence.cache.table} | set(pool.prefixes.blocks())
+        assert pool.used == len(owned)
+        tables = [sequence.cache.table for sequence in self.sequences]
+        assert +pool._owners == Counter(itertools.chain(pool.prefixes.blocks(), *tables))
+        for i, sequence in enumerate(self.sequences):
+            assert sequence.ids == self.expect(i)[1]
+
+
+def test_any_order_of_operations(folder):
+    Sequences.folder = folder
+    machine = Sequences.TestCase
+    machine.settings = settings(
+        max_examples=25,
+        stateful_step_count=25,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine("runTest").runTest()
+
+
+def test_what_shares_blocks_is_near_the_reference(folder):
+    """Prefixes found again, forks and steps together: against the float64 formulas on the weights that are held."""
+    engine = engines.open_engine(folder, threads=2)
+    config, weights = held_weights(folder)
+    first = engine.sequence(CONTEXT)
+    ids = engines.draw_ids(first, 200)
+    first.step(ids[:150])
+    second = engine.sequence(CONTEXT)
+    assert second.reuse(ids[:140]) == 128
+    third = first.fork()
+    tails = [ids[150:], ids[128:150], ids[100:140]]
+    spans = [
+        sequence.span(tail, len(sequence.ids) + len(tail), outputs=len(tail))
+        for sequence, tail in zip((first, second, third), tails)
+    ]
+    for sequence, tail, got in zip((first, second, third), tails, engine.run(spans)):
+        expected = reference.decoder_logits(config, weights, sequence.ids)[-len(tail) :]
+        assert_close(got, expected, 0.04, 0.9)

@@ -1,0 +1,135 @@
+"""Beginnings of earlier sequences whose keys and values are still there: a tree of blocks by their token ids.
+
+A node is a block: up to 64 tokens, after those of the nodes above it. Keys and values of a token depend on nothing but
+the tokens up to it, so a new sequence may use the blocks of the longest beginning that it shares with any earlier one,
+to the bit (Zheng et al., 2023, https://arxiv.org/abs/2312.07104).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+from tinychat.kernels.kv import BLOCK
+
+Ids = Sequence[int]
+
+
+class Node:
+    """One block and its tokens. `children` are those that go on after it, by their first token."""
+
+    __slots__ = ("block", "children", "ids", "parent")
+
+    def __init__(self, ids: tuple[int, ...], block: int, parent: Node | None) -> None:
+        self.ids = ids
+        self.block = block
+        self.parent = parent
+        self.children: dict[int, list[Node]] = {}
+
+    def common(self, ids: Ids) -> int:
+        """Return how many leading ids are this block's."""
+        if tuple(ids[: len(self.ids)]) == self.ids:
+            return len(self.ids)
+        return next(i for i, (ours, theirs) in enumerate(zip((*self.ids, None), (*ids, None))) if ours != theirs)
+
+
+class PrefixIndex:
+    """The tree; the least recently used blocks are forgotten first.
+
+    Keys that were rotated by different sets of angles (`models.rope.angle_set`) have roots of their own.
+    """
+
+    def __init__(self) -> None:
+        self._roots: dict[int, Node] = {}
+        # From the least recently used on; a node after all below it.
+        self._nodes: OrderedDict[Node, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def blocks(self) -> Iterator[int]:
+        """Yield all blocks."""
+        return (node.block for node in self._nodes)
+
+    def find(self, angles: int, ids: Ids) -> tuple[list[int], int]:
+        """Return the blocks of the longest beginning of `ids`, and its length: beyond, the last may go on otherwise."""
+        nodes, length = self._path(angles, ids)
+        self._use(nodes)
+        return [node.block for node in nodes], length
+
+    def add(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+        """Note the blocks of a sequence's first ids, of which the last may be partly filled.
+
+        Returns
+        -------
+        added : list of int
+            Blocks that were not noted before.
+        known : list of (int, int)
+            Which of the blocks are not noted, since one of the same tokens is there: its place, and the other one.
+        replaced : list of int
+            Blocks that are forgotten, since a new one has their tokens and more.
+        """
+        node = self._roots.setdefault(angles, Node((), -1, None))
+        nodes: list[Node] = []
+        added, known, replaced = [], [], []
+        for place, block in enumerate(blocks):
+            part = tuple(ids[place * BLOCK : (place + 1) * BLOCK])
+            siblings = node.children.get(part[0], [])
+            found = next((child for child in siblings if child.ids[: len(part)] == part), None)
+            if found is None:
+                for shorter in [child for child in siblings if part[: len(child.ids)] == child.ids]:
+                    replaced += self._remove(shorter)
+                found = Node(part, block, node)
+                node.children.setdefault(part[0], []).append(found)
+                added.append(block)
+            elif found.block != block:
+                known.append((place, found.block))
+            nodes.append(found)
+            node = found
+        self._use(nodes)
+        return added, known, replaced
+
+    def forget(self, count: int, is_unused: Callable[[int], bool]) -> list[int]:
+        """Take out at least `count` blocks that no sequence uses now, if there are as many; return all that went."""
+        gone: list[int] = []
+        unused = 0
+        for node in list(self._nodes):
+            if unused >= count:
+                break
+            if node in self._nodes and is_unused(node.block):
+                unused += 1
+                gone += self._remove(node)
+        return gone
+
+    def _path(self, angles: int, ids: Ids) -> tuple[list[Node], int]:
+        node, nodes, length = self._roots.get(angles), [], 0
+        while node is not None and length < len(ids):
+            rest = ids[length : length + BLOCK]
+            children = node.children.get(rest[0], ())
+            best = max(children, key=lambda child: child.common(rest), default=None)
+            if best is None:
+                break
+            nodes.append(best)
+            length += best.common(rest)
+            node = best if length % BLOCK == 0 else None
+        return nodes, length
+
+    def _use(self, nodes: list[Node]) -> None:
+        for node in reversed(nodes):
+            self._nodes[node] = None
+            self._nodes.move_to_end(node)
+
+    def _remove(self, node: Node) -> list[int]:
+        """Take a node out, and all below it, which nobody would find any more; return their blocks."""
+        assert node.parent is not None
+        siblings = node.parent.children[node.ids[0]]
+        siblings.remove(node)
+        if not siblings:
+            del node.parent.children[node.ids[0]]
+        gone, waiting = [], [node]
+        while waiting:
+            lost = waiting.pop()
+            del self._nodes[lost]
+            gone.append(lost.block)
+            waiting += (child for children in lost.children.values() for child in children)
+        return gone

@@ -1,0 +1,123 @@
+"""Many replies of one model, as many at once as pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from tinychat.errors import TinychatError
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.reply import Piece, Reply
+from tinychat.generate.request import Request
+from tinychat.generate.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+# More at once are tried as long as they bring so much more.
+LEVELS = (8, 12, 16, 24, 32, 48, 64)
+WORTHWHILE = 1.04
+STEPS_PER_LEVEL = 12
+
+
+class RowsThatPay:
+    """Finds how many replies at once are fastest, by what the steps take.
+
+    A step over more rows costs more once it is no longer bound by memory; how many that are depends on the machine and
+    the model. Levels are tried from the lowest up, each for some steps, until one brings hardly more than the one
+    before.
+    """
+
+    def __init__(self) -> None:
+        self.count = LEVELS[0]
+        self._level = 0
+        self._best: float | None = None
+        self._rows, self._seconds, self._steps = 0, 0.0, 0
+        self._is_settled = False
+
+    def note(self, rows: int, seconds: float, is_full: bool) -> None:
+        """Take in a step of that many tokens; it counts only if as many replies were written as there may be."""
+        if self._is_settled or not is_full:
+            return
+        self._rows, self._seconds, self._steps = self._rows + rows, self._seconds + seconds, self._steps + 1
+        if self._steps < STEPS_PER_LEVEL:
+            return
+        rate = self._rows / self._seconds
+        self._rows, self._seconds, self._steps = 0, 0.0, 0
+        if self._best is not None and rate < WORTHWHILE * self._best:
+            self._is_settled, self.count = True, LEVELS[self._level - 1]
+        elif self._level + 1 == len(LEVELS):
+            self._is_settled = True
+        else:
+            self._best, self._level = rate, self._level + 1
+            self.count = LEVELS[self._level]
+
+
+class Written(NamedTuple):
+    """What one of many replies has got.
+
+    Attributes
+    ----------
+    number : int
+        Its place among those asked for, counted from 0.
+    reply : Reply or None
+        None where nothing could be asked.
+    piece : Piece or None
+    error : TinychatError or None
+        What ended it, in the place of a piece.
+    """
+
+    number: int
+    reply: Reply | None
+    piece: Piece | None
+    error: TinychatError | None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more comes for this one."""
+        return self.reply is None or self.error is not None or self.reply.finish_reason is not None
+
+
+def write_many(
+    model: Model, asked: Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
+) -> Iterator[Written]:
+    """Write a reply to each prompt, several at once, and yield what they get as it comes.
+
+    Parameters
+    ----------
+    model : Model
+    asked : iterable of (Prompt, Request)
+        Read as it is needed. An error in the place of one stands for itself.
+    parallel : int, optional
+        How many at once; found by measurement when omitted.
+    """
+    pay = RowsThatPay() if parallel is None else None
+    scheduler = Scheduler(model.sequence.engine, model.context_size, parallel or LEVELS[0])
+    numbers: dict[Reply, int] = {}
+    coming = enumerate(asked)
+    while True:
+        while len(scheduler) < scheduler.parallel and (one := next(coming, None)) is not None:
+            number, what = one
+            try:
+                reply = _ask(scheduler, model, what)
+            except TinychatError as error:
+                yield Written(number, None, None, error)
+            else:
+                numbers[reply] = number
+        if not len(scheduler):
+            return
+        started, before, is_full = perf_counter(), scheduler.rows, len(scheduler) == scheduler.parallel
+        found = scheduler.step()
+        if pay is not None:
+            pay.note(scheduler.rows - before, perf_counter() - started, is_full)
+            scheduler.parallel = pay.count
+        yield from (Written(numbers[one.reply], *one) for one in found)
+
+
+def _ask(scheduler: Scheduler, model: Model, what: tuple[Prompt, Request] | TinychatError) -> Reply:
+    if isinstance(what, TinychatError):
+        raise what
+    reply = Reply(*what, model.tokenizer, model.stop_ids)
+    scheduler.add(reply)
+    return reply

@@ -1,0 +1,163 @@
+"""Attention as a stage of the forward pass: which rows are attended together, and by which thread.
+
+Items of all sequences of a step are handed out to whichever thread is free. Where there are only a few, as of a single
+token, each of their chunks is handed out by itself, and merged when all are done: the same sums in the same order.
+"""
+
+from tinychat.kernels.attention import (
+    CHUNK,
+    ITEM_ROWS,
+    Item,
+    attend_chunk,
+    chunks_seen_by,
+    clear,
+    finish,
+    load_queries,
+    merge,
+    state_of,
+    tiles_of,
+)
+from tinychat.kernels.jit import inlined, written_in
+from tinychat.kernels.team import THREADS, barrier, settle, share, stage, take
+
+MAX_CHUNKS = 2**31
+# Chunks are handed out by themselves if there are no more items than this for each thread.
+ITEMS_PER_THREAD = 8
+SEQUENCES = 2  # which of a job's counts
+
+
+def parts_at_most(context: int, threads: int) -> int:
+    """Return how many parts of sequences of up to `context` positions are merged in one step."""
+    return threads * ITEMS_PER_THREAD * -(-context // CHUNK)
+
+
+@inlined
+def rows_of(job, sequence, group):
+    """Return how many rows a sequence has for each KV head in this step."""
+    return (job.firsts[sequence + 1] - job.firsts[sequence]) * group
+
+
+@inlined
+def items_of(job, sequence, G, group):
+    """Return how many items of work a sequence has."""
+    return G * ((rows_of(job, sequence, group) + ITEM_ROWS - 1) // ITEM_ROWS)
+
+
+@inlined
+def item_of(scratch, thread, job, sequence, number, G, group, window, cap):
+    """Return item `number` of a sequence: the KV heads of the first rows, then of the next."""
+    return Item(
+        scratch.queries[thread],
+        scratch.scores[thread],
+        scratch.weights[thread],
+        scratch.positions[thread],
+        scratch.maxima[thread],
+        scratch.sums[thread],
+        scratch.kept[thread],
+        scratch.added[thread],
+        job.tables[sequence],
+        job.firsts[sequence],
+        number % G,
+        group,
+        number // G * ITEM_ROWS,
+        rows_of(job, sequence, group),
+        window,
+        cap,
+    )
+
+
+@inlined
+def sequence_of(job, unit, G, group):
+    """Return whose item number `unit` of all is, and its number among those of that sequence."""
+    sequence = 0
+    while unit >= items_of(job, sequence, G, group):
+        unit -= items_of(job, sequence, G, group)
+        sequence += 1
+    return sequence, unit
+
+
+@inlined
+def note_positions(item, job):
+    """Note the positions of an item's rows; those past the last, which fill up its last tile, repeat it."""
+    for r in range(ITEM_ROWS):
+        row = min(item.row0 + r, item.rows - 1)
+        item.positions[r] = job.positions[item.token + row // item.group]
+
+
+@written_in
+def attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out):
+    """Attend for a few items: each chunk of each of them is a unit of its own; merged when all are done."""
+    start, stop = chunks_of(job, window)
+    count = stop - start
+    unit = take(team)
+    while unit < items * count:
+        sequence, number = sequence_of(job, unit // count, G, group)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        note_positions(item, job)
+        first, last = chunks_seen_by(item)
+        if first <= start + unit % count < last:
+            load_queries(item, qkv, d)
+            attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count)
+        unit = take(team)
+    settle(team, items * count)
+    first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
+    total = state_of(scratch.totals, team.thread)
+    for i in range(first_item, last_item):
+        sequence, number = sequence_of(job, i, G, group)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        note_positions(item, job)
+        clear(total, tiles_of(item))
+        first, last = chunks_seen_by(item)
+        for chunk in range(first, last):
+            merge(item, total, state_of(scratch.partials, i * count + chunk - start))
+        finish(item, total, out, d)
+
+
+@written_in
+def attend_many(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out):
+    """Attend for many items: each is a unit, its chunks one after another; the longest of a sequence first."""
+    total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
+    unit = take(team)
+    while unit < items:
+        sequence, number = sequence_of(job, items - 1 - unit, G, group)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        note_positions(item, job)
+        load_queries(item, qkv, d)
+        clear(total, tiles_of(item))
+        first, last = chunks_seen_by(item)
+        for chunk in range(first, last):
+            attend_chunk(item, cache, part, chunk)
+            merge(item, total, part)
+        finish(item, total, out, d)
+        unit = take(team)
+    settle(team, items)
+
+
+@inlined
+def chunks_of(job, window):
+    """Return the range of chunks that the sequences of a step see anything of."""
+    start, stop = MAX_CHUNKS, 0
+    for sequence in range(job.counts[SEQUENCES]):
+        start = min(start, max(0, job.positions[job.firsts[sequence]] + 1 - window) // CHUNK)
+        stop = max(stop, job.positions[job.firsts[sequence + 1] - 1] // CHUNK + 1)
+    return start, stop
+
+
+@stage
+def attend(team, job, qkv, sizes, window, cap, cache, scratch, out):
+    """Attend from tokens of one or several sequences, each to all that the cache holds of its own up to it.
+
+    job : `counts` of it, int64, say how many sequences there are; `firsts` int64 [>= sequences + 1], where the tokens
+    of each begin, and where those of the last end; `positions` int64 of each token, one after the other in a sequence;
+    `tables` int32 [>= sequences, blocks], where their blocks are; qkv : float32 [>= T, >= H d + 15], rotated and scaled
+    queries first; window : positions a query sees, itself included; cap : of the scores, times log2(e), or `Uncapped`;
+    cache : a LayerCache, already appended to; out : float32 [>= T, >= H d].
+    """
+    G, d, items = cache.keys.shape[2], sizes.head_dim, 0
+    group = sizes.num_attention_heads // G
+    for sequence in range(job.counts[SEQUENCES]):
+        items += items_of(job, sequence, G, group)
+    if items <= ITEMS_PER_THREAD * team.queue[THREADS]:
+        attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out)
+    else:
+        attend_many(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out)
