@@ -334,13 +334,13 @@ def test_conversations_without_template_are_said_once(console, files, line, flag
 def test_lines_share_what_they_begin_with(console, files, tmp_path):
     console.load = load_model
     folder = engines.convert_variant("qwen2-tied", "int4", tmp_path / "model")
-    beginning = "Once upon a time there was a hill. " * 8
+    beginning = "Once upon a time there was a hill. " * 3
     source, target = files([{"prompt": beginning + end} for end in ("It", "There", "And")])
     assert console.run("batch", source, folder, "-o", target, "--max-tokens", "3")[0] == 0
     first, *others = results_of(target)
     assert first["reused_tokens"] == 0
     for result in others:
-        assert result["reused_tokens"] > 0.9 * result["prompt_tokens"]
+        assert result["reused_tokens"] >= 64
 
 
 def test_a_schema_holds_for_every_line(console, files, tmp_path):
