@@ -7,18 +7,22 @@ from importlib.metadata import version
 from typing import Any
 
 from comparison import llama_library
-from comparison.serving import run, token_ids
+from comparison.serving import SHORT_PROMPT, run, token_ids
 
 BATCH = 512
 SEQUENCE = 0
+ROUNDED_UP = 256
 
 
 class Context:
-    """A context of llama.cpp: one sequence and its cache."""
+    """A context of llama.cpp: one sequence and its cache, or room for several."""
 
-    def __init__(self, llama: Any, model: Any, size: int, threads: int, flash_attention: int) -> None:
+    def __init__(
+        self, llama: Any, model: Any, size: int, threads: int, flash_attention: int, sequences: int = 1
+    ) -> None:
         settings = llama.llama_context_default_params()
         settings.n_ctx = size
+        settings.n_seq_max = sequences
         settings.n_batch = settings.n_ubatch = BATCH
         settings.n_threads = settings.n_threads_batch = threads
         settings.flash_attn_type = flash_attention
@@ -43,6 +47,26 @@ class Context:
             if self.llama.llama_decode(self.context, self.batch):
                 sys.exit("error: llama_decode failed")
             self.length += len(part)
+        self.llama.llama_synchronize(self.context)
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self.llama.llama_memory_clear(self.memory, True)
+        self.length = 0
+
+    def append_to_each(self, ids: list[int]) -> None:
+        """Run one token of each sequence, and wait for the logits after each."""
+        batch = self.batch
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i] = token
+            batch.pos[i] = self.length
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = i
+            batch.logits[i] = 1
+        if self.llama.llama_decode(self.context, batch):
+            sys.exit("error: llama_decode failed")
+        self.length += 1
         self.llama.llama_synchronize(self.context)
 
     def logits(self, vocab_size: int) -> list[float]:
@@ -106,6 +130,23 @@ class LlamaEngine:
         start = time.perf_counter()
         for token in ids[depth:]:
             context.append([token])
+        return time.perf_counter() - start
+
+    def many(self, sequences: int, tokens: int) -> float:
+        """See `serving.Engine`."""
+        key = "many", sequences
+        if key not in self.contexts:
+            # A size for each sequence, which llama.cpp rounds up.
+            size = sequences * (SHORT_PROMPT + tokens + ROUNDED_UP)
+            self.contexts[key] = Context(self.llama, self.model, size, self.threads, self.flash_attention, sequences)
+        context = self.contexts[key]
+        ids = token_ids(sequences * SHORT_PROMPT + tokens, self.vocab_size)
+        context.clear()
+        for position in range(SHORT_PROMPT):
+            context.append_to_each([ids[i * SHORT_PROMPT + position] for i in range(sequences)])
+        start = time.perf_counter()
+        for token in ids[-tokens:]:
+            context.append_to_each([token] * sequences)
         return time.perf_counter() - start
 
     def logits(self, tokens: int, context_size: int) -> list[float]:

@@ -17,17 +17,20 @@ CHECKED_TOKENS = 32
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens per second of a prompt, or of single tokens after `depth` others."""
+    """Tokens per second of a prompt, of single tokens after `depth` others, or of several sequences together."""
 
     kind: str
     tokens: int
     depth: int = 0
+    sequences: int = 1
 
     @property
     def label(self) -> str:
         """Say what it is, in the table."""
         if self.kind == "prefill":
             return f"prefill {self.tokens}, tok/s"
+        if self.kind == "many":
+            return f"decode of {self.sequences} at once, tok/s"
         return f"decode at depth {self.depth}, tok/s"
 
     def of(self, engine: EngineProcess) -> float:
@@ -35,7 +38,9 @@ class Rate:
         command = {"do": self.kind, "tokens": self.tokens}
         if self.kind == "decode":
             command["depth"] = self.depth
-        return float(self.tokens / engine.ask(**command)["seconds"])
+        if self.kind == "many":
+            command["sequences"] = self.sequences
+        return float(self.sequences * self.tokens / engine.ask(**command)["seconds"])
 
 
 def planned_rates(prompts: Iterable[int], depths: Iterable[int]) -> list[Rate]:

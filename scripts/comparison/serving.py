@@ -4,6 +4,7 @@ Standard library only: the engines run in interpreters that have nothing else in
 
     {"do": "prefill", "tokens": 512}               ->  {"seconds": 0.7}
     {"do": "decode", "depth": 2048, "tokens": 64}  ->  {"seconds": 0.8}
+    {"do": "many", "sequences": 16, "tokens": 32}  ->  {"seconds": 0.9}
     {"do": "logits", "tokens": 32}                 ->  {"logits": [...]}
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 ONCE_CONTEXT = 2048
+SHORT_PROMPT = 8
 
 
 class Engine(Protocol):
@@ -30,6 +32,9 @@ class Engine(Protocol):
 
     def decode(self, depth: int, tokens: int) -> float:
         """Return the seconds that so many single tokens take after `depth` others."""
+
+    def many(self, sequences: int, tokens: int) -> float:
+        """Return the seconds of so many steps, each over one token of every sequence, after a short prompt of each."""
 
     def logits(self, tokens: int, context_size: int) -> list[float]:
         """Return the logits after so many tokens."""
@@ -51,6 +56,8 @@ def serve(engine: Engine) -> None:
             answer({"seconds": engine.prefill(command["tokens"])})
         elif kind == "decode":
             answer({"seconds": engine.decode(command["depth"], command["tokens"])})
+        elif kind == "many":
+            answer({"seconds": engine.many(command["sequences"], command["tokens"])})
         elif kind == "logits":
             answer({"logits": engine.logits(command["tokens"], ONCE_CONTEXT)})
 

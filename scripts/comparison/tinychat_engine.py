@@ -5,10 +5,17 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from comparison.serving import run, token_ids
+from comparison.serving import SHORT_PROMPT, run, token_ids
 from tinychat.engine.loading import load_engine
-from tinychat.generate.loop import prefill
-from tinychat.generate.sequence import Sequence
+from tinychat.engine.sequence import Sequence
+
+
+def read(sequence: Sequence, ids: list[int], start: int = 0) -> list[float]:
+    """Run ids from position `start` on, all of them: nothing that an earlier run has left is used."""
+    sequence.rewind(start)
+    for first in range(start, len(ids), sequence.chunk_size):
+        logits = sequence.step(ids[first : first + sequence.chunk_size], len(ids))[-1]
+    return logits.tolist()
 
 
 class TinychatEngine:
@@ -31,29 +38,37 @@ class TinychatEngine:
         """See `serving.Engine`."""
         sequence = self.sequence("prefill", tokens)
         ids = token_ids(tokens, self.vocab_size)
-        sequence.rewind(0)
         start = time.perf_counter()
-        prefill(sequence, ids)
+        read(sequence, ids)
         return time.perf_counter() - start
 
     def decode(self, depth: int, tokens: int) -> float:
         """See `serving.Engine`."""
         sequence = self.sequence("decode", depth + tokens)
         ids = token_ids(depth + tokens, self.vocab_size)
-        if depth:
-            prefill(sequence, ids[:depth])
+        if len(sequence.ids) < depth:
+            read(sequence, ids[:depth])
         sequence.rewind(depth)
         start = time.perf_counter()
         for token in ids[depth:]:
             sequence.step([token])
         return time.perf_counter() - start
 
+    def many(self, sequences: int, tokens: int) -> float:
+        """See `serving.Engine`."""
+        ids = token_ids(sequences * SHORT_PROMPT + tokens, self.vocab_size)
+        running = [self.engine.sequence(SHORT_PROMPT + tokens) for _ in range(sequences)]
+        for i, sequence in enumerate(running):
+            read(sequence, ids[i * SHORT_PROMPT : (i + 1) * SHORT_PROMPT])
+        start = time.perf_counter()
+        for i, token in enumerate(ids[-tokens:]):
+            self.engine.run([sequence.span([token], SHORT_PROMPT + i + 1) for sequence in running])
+        return time.perf_counter() - start
+
     def logits(self, tokens: int, context_size: int) -> list[float]:
         """See `serving.Engine`."""
         sequence = self.sequence("logits", context_size)
-        sequence.rewind(0)
-        found, _ = prefill(sequence, token_ids(tokens, self.vocab_size))
-        return [] if found is None else found.tolist()
+        return read(sequence, token_ids(tokens, self.vocab_size))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tinychat.commands.options import LoadOptions
@@ -33,4 +34,4 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     with progress_bar(f"converting {model or usual_model()} (once)") as converting:
         folder = locate(model, converting)
     with progress_bar("compiling kernels for this CPU (once)") as compiling:
-        return load_folder(folder, context=options.context, threads=options.threads, kv=options.kv, progress=compiling)
+        return load_folder(folder, **asdict(options), progress=compiling)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import click
 
@@ -39,6 +40,7 @@ class LoadOptions:
     context: int | None = None
     threads: int | None = None
     kv: str | None = None
+    cache_memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,20 @@ class TemplateFlags:
             raise click.UsageError("--system needs the chat template: leave out --raw")
 
 
+class Bytes(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, such as 500M or 2G."""
+
+    name = "size"
+    _UNITS: ClassVar = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if found is None:
+            raise click.BadParameter(f"{value!r} is not a size: write 500M or 2G", ctx, param)
+        return int(float(found[1]) * self._UNITS[found[2].upper()])
+
+
 _DEFAULTS = Request()
 
 _LOAD_OPTIONS = (
@@ -73,6 +89,12 @@ _LOAD_OPTIONS = (
         "--kv",
         type=click.Choice(KV_TYPES),
         help="Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32",
+    ),
+    click.option(
+        "--cache-memory",
+        type=Bytes(),
+        metavar="SIZE",
+        help="Most memory for the KV cache of all that runs at once, such as 2G; default: a quarter of what is free",
     ),
 )
 

@@ -33,6 +33,7 @@ def load_engine(
     threads: int | None = None,
     fewest_threads: int = 1,
     kv: str | None = None,
+    cache_memory: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> "Engine":
     """Open a model folder, and compile the kernels if this machine has not done so yet.
@@ -46,6 +47,8 @@ def load_engine(
         How many at least, where other programs hold the cores: as many as `threads` to have a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
         Type of the sequences' caches (`kernels.kv`); `usual_kv` when omitted.
+    cache_memory : int, optional
+        Most bytes for the keys and values of all sequences: see `engine.blocks.BlockPool`.
     progress : callable, optional
         Called with (steps done, steps in all) if kernels have to be compiled.
 
@@ -66,6 +69,6 @@ def load_engine(
         from tinychat.kernels.setup import available_cores
 
     kv = kv or usual_kv(opened.config, opened.quantization)
-    engine = Engine(opened, threads or available_cores(), kv, fewest_threads)
+    engine = Engine(opened, threads or available_cores(), kv, fewest_threads, cache_memory)
     compile_kernels(engine, progress)
     return engine

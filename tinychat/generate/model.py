@@ -217,6 +217,7 @@ def load_folder(
     context: int | None = None,
     threads: int | None = None,
     kv: str | None = None,
+    cache_memory: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load a model folder.
@@ -232,6 +233,9 @@ def load_folder(
     kv : str, optional
         Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
         the size; "f32", that of unquantized models.
+    cache_memory : int, optional
+        Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
+        more where one context needs it.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
 
@@ -251,7 +255,7 @@ def load_folder(
     if context is not None:
         check_context(context)
     with each_file_once():
-        engine = load_engine(folder, threads=threads, kv=kv, progress=progress)
+        engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, progress=progress)
         tokenizer = load_tokenizer(folder)
         template = load_template(folder, tokenizer)
         ends = stop_ids(folder, tokenizer, template)

@@ -39,9 +39,8 @@ from tinychat.kernels.weights import (
 )
 
 # Tile shapes: tuples whose lengths count. Twelve sums and twelve totals fit into the 32 registers of AVX-512, four of
-# each into the 16 of AVX2. 1 x 12 looks up and scales a line for twice as many tokens as 2 x 6, which is 1.1 to 1.2
-# times as fast (Xeon of 2023), but wastes half of its work on a few. One token takes one row block at a time: two at
-# once are two streams that the processor prefetches badly (0.6 x the speed).
+# each into the 16 of AVX2; fewer tokens than that would be computed for nothing. A tile is one row block high: two are
+# two streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
 TOKENS = (0,) * (12 if ISA == "avx512vnni" else 4)

@@ -1,0 +1,116 @@
+"""Measure replies that are written at once: tinychat and llama.cpp, from one sequence to many.
+
+    .venv/bin/python scripts/compare_many.py CHECKPOINT --llama-python PATH
+
+Both take the same four-bit weights, one token of every sequence in each pass, after a short prompt of each. Each engine
+is a process of its own, only one works at a time, and every figure is taken once per run, in turns.
+
+stdout has a markdown table of medians and, as its last line, one JSON object with every value. Beside each rate stand
+its share of the prefill rate, what a pass takes as a multiple of a pass over one sequence, and the ratio of the two.
+``scripts/make_random_checkpoint.py`` writes a checkpoint of random weights in a real shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from comparison import measuring, models
+from comparison.measuring import Rate
+from comparison.processes import EngineError, EngineProcess
+from comparison.report import OURS, processor, rounded
+
+LLAMA = "llama.cpp"
+PROMPT = 512
+PASSES = 16
+
+
+def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, EngineProcess]:
+    """Convert the checkpoint for both programs where that has not been done, and start both."""
+    pythons = models.Pythons(sys.executable, arguments.llama_python, sys.executable)
+    checkpoint = arguments.checkpoint.resolve()
+    ours = models.tinychat_conversion(checkpoint, work, pythons)
+    theirs = models.llama_conversion(checkpoint, work, pythons, arguments.threads, "pure")
+    models.convert_in_turns({OURS: ours, LLAMA: theirs}, 1)
+    threads = ["--threads", str(arguments.threads)]
+    commands = {
+        OURS: [sys.executable, "-m", "comparison.tinychat_engine", str(ours.out), *threads],
+        LLAMA: [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs.out), *threads],
+    }
+    commands[LLAMA] += ["--flash-attention", "on"]
+    return {name: EngineProcess(name, command) for name, command in commands.items()}
+
+
+def rows(found: dict[Rate, dict[str, list[float]]]) -> list[str]:
+    """Return the lines of the table."""
+    prefill = next(values for rate, values in found.items() if rate.kind == "prefill")
+    one = next(values for rate, values in found.items() if rate.sequences == 1 and rate.kind == "many")
+    lines = []
+    for rate, values in found.items():
+        ours, theirs = values[OURS], values[LLAMA]
+        cells = [rate.label, rounded(median(ours)), rounded(median(theirs)), f"{ratio(ours, theirs):.2f} x"]
+        if rate.kind == "many":
+            shares = [f"{100 * ratio(values[name], prefill[name]):.0f} %" for name in (OURS, LLAMA)]
+            cells += [*shares, f"{rate.sequences * ratio(one[OURS], ours):.2f} x"]
+        else:
+            cells += ["", "", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def ratio(some: list[float], others: list[float]) -> float:
+    """Return the median of the ratios of the runs."""
+    return median(a / b for a, b in zip(some, others, strict=True))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure replies that are written at once.")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="Hugging Face checkpoint folder")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--sequences", type=int, nargs="+", default=[1, 2, 3, 4, 5, 8, 16, 32], metavar="N")
+    parser.add_argument("--llama-python", metavar="PATH", default=sys.executable, help="interpreter with llama_cpp")
+    parser.add_argument("--work", metavar="FOLDER", type=Path, help="keep the converted models here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    engines: dict[str, EngineProcess] = {}
+    rates = [Rate("prefill", PROMPT)]
+    rates += [Rate("many", PASSES, sequences=count) for count in sorted({1, *arguments.sequences})]
+    try:
+        with contextlib.ExitStack() as stack:
+            work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            work.mkdir(parents=True, exist_ok=True)
+            engines = start_engines(arguments, work.resolve())
+            found = measuring.measure_rates(engines, rates, arguments.runs)
+    except (EngineError, OSError) as error:
+        sys.exit(f"error: {error}")
+    finally:
+        for engine in engines.values():
+            engine.close()
+    command = ["scripts/compare_many.py", arguments.checkpoint.name, "--runs", str(arguments.runs)]
+    versions = ", ".join(dict.fromkeys(engine.version for engine in engines.values()))
+    titles = ["", OURS, LLAMA, f"{OURS} / {LLAMA}", f"{OURS}: share of prefill", f"{LLAMA}: share of prefill"]
+    titles.append(f"{OURS}: a pass / a pass over one")
+    lines = [
+        f"{processor()}; {versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",
+        "",
+        f"| {' | '.join(titles)} |",
+        "|---" + "|---:" * (len(titles) - 1) + "|",
+        *rows(found),
+        json.dumps({rate.label: values for rate, values in found.items()}),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
