@@ -12,6 +12,7 @@ from tinychat.errors import ConversionError, SettingError
 from tinychat.estimates import PROGRAM_BYTES, SMALL, check_space, gigabytes, usual_bits
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
+from tinychat.models.architectures import weight_count
 
 if TYPE_CHECKING:
     from tinychat.conversion.unfinished import Work
@@ -263,13 +264,6 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
             (middle, high) if fits(Quantization("int4", recipe.group_size, (), middle * LANES)) else (low, middle)
         )
     return Quantization("int4", recipe.group_size, (), low * LANES)
-
-
-def weight_count(config: ModelConfig) -> int:
-    """Return how many weights a model's linear layers have."""
-    from tinychat.models.architectures import linears
-
-    return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
 
 
 def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:

@@ -8,8 +8,8 @@ from kernels.kernel_inputs import (
     LANES,
     UNTOUCHED,
     assert_within,
+    decode,
     empty_activations,
-    meaning,
     on_threads,
     scratch_of,
 )
@@ -18,11 +18,12 @@ from tinychat.engine.forward import Sizes
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import ADD, STORE, linear
-from tinychat.kernels.weights import ACTIVATION_GROUP, ZERO, Affine4Weight, Affine8Weight, MixedWeight
+from tinychat.kernels.weights import ACTIVATION_GROUP, ZERO, Affine4Weight, Affine8Weight, FineActivations, MixedWeight
 
 LENGTHS = (1, 2, 3, 17, 200)
 SIZES = Sizes(0, 0, 0, 0, 0, np.float32(0))
-KINDS = ("four", "eight", "mixed")
+# The last has activations of two parts.
+KINDS = ("four", "eight", "mixed", "mixed fine")
 # (N, K, columns of a group, groups of a span); 17 spans; a group for each span.
 SHAPES = [(48, 64, 32, 2), (80, 544, 32, 1), (16, 384, 64, 3), (112, 256, 128, 2)]
 
@@ -75,12 +76,22 @@ def random_kind(rng, kind, shape, bias=False):
     return MixedWeight(places.astype(np.int32), four, eight, b), rows, min(group // 2, ACTIVATION_GROUP)
 
 
-def prepare(weight, values, group):
+def prepare(kind, weight, values, group):
     """Return activations of `values` for `weight`."""
     T, K = values.shape
     x = empty_activations("int8", T, K, group)
+    if "fine" in kind:
+        x = FineActivations(*x, np.full_like(x.codes, 55))
     on_threads(quantize_plain, 1, T, values, weight, scratch_of(x, 1, K))
     return x
+
+
+def meaning(x, T, K, group):
+    """Return activations as float64 [T, K]."""
+    codes, scales, _ = decode(x, T, K, group)
+    if isinstance(x, FineActivations):
+        codes = codes * 128 + decode(x._replace(codes=x.fine), T, K, group)[0]
+    return codes * np.repeat(scales.astype(np.float64), group, axis=1)
 
 
 def apply(weight, x, T, N, threads=1, residual=None):
@@ -100,8 +111,13 @@ def test_linear_equals_its_codes_meaning(kind, T, shape, rng):
     N, K = shape[:2]
     weight, w, group = random_kind(rng, kind, shape, bias=True)
     residual = rng.standard_normal((T, N)).astype(np.float32)
-    x = prepare(weight, rng.standard_normal((T, K)).astype(np.float32), group)
-    exact = meaning("int8", x, T, K, group)
+    values = rng.standard_normal((T, K)).astype(np.float32)
+    x = prepare(kind, weight, values, group)
+    exact = meaning(x, T, K, group)
+    step = np.repeat(np.abs(values).reshape(T, -1, group).max(axis=2), group, axis=1) / (
+        16256 if "fine" in kind else 127
+    )
+    assert (np.abs(exact - values) <= 0.501 * step).all()
     expected = reference.linear(exact, w, weight.bias) + residual
     # Scales and offsets count apart, so each may be larger than the weight; an offset's sum is rounded too.
     parts = np.abs(exact) @ (np.abs(w) + 2 * largest_offset(weight)).T + np.abs(weight.bias) + np.abs(residual)
@@ -125,10 +141,10 @@ def test_threads_and_other_tokens_change_no_bits(kind, T, rng):
     shape = (112, 192, 32, 3)
     weight, _, group = random_kind(rng, kind, shape, bias=True)
     values = rng.standard_normal((T, 192)).astype(np.float32)
-    one = apply(weight, prepare(weight, values, group), T, 112)
-    assert apply(weight, prepare(weight, values, group), T, 112, threads=3).tobytes() == one.tobytes()
+    one = apply(weight, prepare(kind, weight, values, group), T, 112)
+    assert apply(weight, prepare(kind, weight, values, group), T, 112, threads=3).tobytes() == one.tobytes()
     for t in {0, T // 2, T - 1}:
-        alone = apply(weight, prepare(weight, values[t : t + 1], group), 1, 112)
+        alone = apply(weight, prepare(kind, weight, values[t : t + 1], group), 1, 112)
         assert alone.tobytes() == one[t].tobytes()
 
 
@@ -138,24 +154,27 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
     """Whole numbers everywhere: nothing may be rounded."""
     N, K = 48, 256
     weight, _, group = random_kind(rng, kind, (N, K, 128, 2))
-    parts = (weight.four, weight.eight) if kind == "mixed" else (weight,)
+    parts = (weight.four, weight.eight) if "mixed" in kind else (weight,)
     for part in parts:
         part.factors[:] = 1
         one = np.float16(1).view(np.uint16) if part.scales.dtype == np.uint16 else 1
         part.scales[:] = one
         part.offsets[:] = one
     for sign in (1, -1):
-        x = prepare(weight, np.full((T, K), sign * 127, np.float32), group)
+        x = prepare(kind, weight, np.full((T, K), sign * 127, np.float32), group)
         for byte in (0, 255):
             for part in parts:
                 part.packed[:] = byte
             codes = {Affine4Weight: byte & 15, Affine8Weight: byte - ZERO}
             value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
-            if kind == "mixed":
+            if "mixed" in kind:
                 by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.places]
             expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
-            assert (apply(weight, x, T, N) == expected.astype(np.float32)).all()
+            # What stands for 1 in activations of two parts is 127 / 16256, rounded.
+            np.testing.assert_allclose(
+                apply(weight, x, T, N), np.tile(expected, (T, 1)), rtol=3e-7 if "fine" in kind else 0
+            )
 
 
 @kinds

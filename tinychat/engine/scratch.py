@@ -10,11 +10,14 @@ from tinychat.kernels.attention import AttentionScratch, new_scratch
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
-from tinychat.kernels.weights import ACTIVATION_GROUP, FloatActivations, QuantizedActivations
-from tinychat.models.architectures import norms
+from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
+from tinychat.models.architectures import norms, weight_count
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, padded
 
+# Models of fewer weights get finer activations where codes are kept. Rounding to eight bits shows in what they say, and
+# they have time to spare: SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
+FINE_WEIGHTS = 500_000_000
 STAGES_AT_MOST = 16  # of a layer; and of what stands before and after them
 
 
@@ -50,7 +53,7 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
 
 def allocate_activations(
     config: ModelConfig, quantization: Quantization, chunk_size: int
-) -> QuantizedActivations | FloatActivations:
+) -> QuantizedActivations | FineActivations | FloatActivations:
     """Return the linears' input for up to `chunk_size` tokens."""
     size = padded(chunk_size, len(TOKENS)) * widest_input(config, quantization)
     if quantization.method == "f32":
@@ -58,7 +61,10 @@ def allocate_activations(
     group = quantization.smallest_group
     groups = size // (min(group, ACTIVATION_GROUP) if quantization.kept else group)
     floats = np.zeros((2, groups), np.float32)
-    return QuantizedActivations(np.zeros(size, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
+    arrays = np.zeros(size, np.int8), floats[0], np.zeros(groups, np.int32), floats[1]
+    if quantization.kept and weight_count(config) < FINE_WEIGHTS:
+        return FineActivations(*arrays, np.zeros(size, np.int8))
+    return QuantizedActivations(*arrays)
 
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:

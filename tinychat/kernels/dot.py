@@ -149,6 +149,50 @@ def dots(tile, codes, dot4):
 
 
 @intrinsic
+def shift_tile(typingctx, tile, bits):
+    """Return an integer tile times ``2**bits``."""
+
+    def codegen(context, builder, signature, arguments):
+        sums, count = arguments
+        by = splat(builder, builder.trunc(count, I32))
+        return cgutils.pack_array(builder, [builder.shl(n, by) for n in unpack(builder, tile, sums)])
+
+    return tile(tile, types.int64), codegen
+
+
+@intrinsic
+def add_starts(typingctx, tile, starts, index, rows, tokens):
+    """Return an integer tile plus ``starts[index + t]``."""
+
+    def codegen(context, builder, signature, arguments):
+        sums, container, first, _, _ = arguments
+        splats = load_splats(context, builder, signature.args[1], container, first, len(tokens), I32)
+        added = [builder.add(n, splats[i % len(tokens)]) for i, n in enumerate(unpack(builder, tile, sums))]
+        return cgutils.pack_array(builder, added)
+
+    return tile(tile, starts, types.intp, rows, tokens), codegen
+
+
+@intrinsic
+def add_scaled_integers(typingctx, tile, sums, row_scales, scales, index, tokens):
+    """Return ``tile + sums * row_scale * scales[index + t]`` for sums of any size; the first product is rounded."""
+
+    def codegen(context, builder, signature, arguments):
+        kinds = signature.args
+        values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(kinds, arguments[:3]))
+        container, first = arguments[3:5]
+        by_token = load_splats(context, builder, kinds[3], container, first, len(tokens), F32)
+        result = []
+        for i, (value, n) in enumerate(zip(values, integers)):
+            r, t = divmod(i, len(tokens))
+            scaled = builder.fmul(builder.sitofp(n, F32X16), factors[r])
+            result.append(fused(builder, scaled, by_token[t], value))
+        return cgutils.pack_array(builder, result)
+
+    return tile(tile, sums, row_scales, scales, types.intp, tokens), codegen
+
+
+@intrinsic
 def add_scaled(typingctx, tile, sums, row_scales, scales, index, tokens):
     """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
 

@@ -30,15 +30,30 @@ from tinychat.kernels.simd import (
     maximum,
     multiply,
     nearest,
+    shift_left,
+    shift_right,
     splat_f32,
     splat_i32,
+    subtract_i32,
     sum_lanes_i32,
     to_i32,
 )
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weights import ZERO, Float32Weight, SplitWeight, columns, input_group, is_weight
+from tinychat.kernels.weights import (
+    FINE_BITS,
+    ZERO,
+    FineActivations,
+    Float32Weight,
+    SplitWeight,
+    columns,
+    input_group,
+    is_weight,
+)
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
+# Of activations of two parts: the largest number, and half of what counts 1 in the first part.
+LARGEST_FINE = np.float32(127 << FINE_BITS)
+HALF_FINE = np.int32(1 << (FINE_BITS - 1))
 
 
 @intrinsic
@@ -104,10 +119,32 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
         x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_of_codes
         x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
 
+    def fine(weight, x, row, groups, g, tile, place, tokens):
+        peak = splat_f32(0.0)
+        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
+            peak = maximum(peak, absolute(load_f32(row, k)))
+        largest = max_lanes(peak)
+        to_code = splat_f32(LARGEST_FINE / largest if largest > 0 else np.float32(0))
+        total = splat_i32(0)
+        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
+            both = to_i32(nearest(multiply(load_f32(row, k), to_code)))
+            total = add_i32(total, both)
+            code = shift_right(add_i32(both, splat_i32(HALF_FINE)), FINE_BITS)
+            index = (tile * groups.columns + k) * tokens + 4 * place
+            store_codes(x.codes, index, 4 * tokens, code)
+            store_codes(x.fine, index, 4 * tokens, subtract_i32(both, shift_left(code, FINE_BITS)))
+        position = (tile * groups.count + g) * tokens + place
+        x.scales[position] = largest / LARGEST_FINE
+        sum_of_codes = sum_lanes_i32(total)
+        x.corrections[position] = -ABOVE_DOT_ZERO * sum_of_codes
+        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
+
     def float32(weight, x, row, groups, g, tile, place, tokens):
         for k in range(g * LANES, (g + 1) * LANES):
             x.values[(tile * groups.columns + k) * tokens + place] = row[k]
 
+    if is_weight(x, FineActivations):
+        return fine
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 

@@ -19,7 +19,17 @@ Reference: ``tests/reference.py``.
 import numpy as np
 
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
-from tinychat.kernels.dot import ROUNDER_BITS, add_scaled, dot, dot_small, start_all, start_tile
+from tinychat.kernels.dot import (
+    ROUNDER_BITS,
+    add_scaled,
+    add_scaled_integers,
+    add_starts,
+    dot,
+    dot_small,
+    shift_tile,
+    start_all,
+    start_tile,
+)
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
 from tinychat.kernels.setup import ISA
@@ -27,8 +37,10 @@ from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.team import THREADS, barrier, settle, stage, take
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
 from tinychat.kernels.weights import (
+    FINE_BITS,
     Affine4Weight,
     Affine8Weight,
+    FineActivations,
     Float32Weight,
     Int4Weight,
     MixedWeight,
@@ -53,6 +65,7 @@ UNITS_PER_THREAD = 2
 # Not literals, for each of which the kernel would be compiled once more.
 STORE, ADD = np.bool_(False), np.bool_(True)
 FIRST = np.int64(0)
+NOTHING = np.int32(0)
 PREFETCH_BYTES = 4096
 
 
@@ -106,16 +119,35 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
 
 
 @inlined_by_type
-def start_group(weight, x, index, rows, tokens):
-    """Return the tile that the integer sums of a group begin with; index : the group's place among those of `x`."""
+def add_group(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+    """Add the products of one group of an affine weight to the tile `total`.
 
-    def small(weight, x, index, rows, tokens):
-        return start_all(ROUNDER_BITS, rows, tokens)
+    first, step, lines : as in `dot_group`; position, index : the group's place among those of `x`, and that of its
+    codes.
+    """
+    is_small = is_weight(weight, Affine4Weight)
 
-    def corrected(weight, x, index, rows, tokens):
-        return start_tile(x.corrections, index, rows, tokens)
+    def small(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+        sums = start_all(ROUNDER_BITS, rows, tokens)
+        sums = dot_group(weight, sums, first, step, lines, x.codes, index, rows, tokens)
+        return add_scaled(total, sums, scales, x.scales, position, tokens)
 
-    return small if is_weight(weight, Affine4Weight) else corrected
+    def large(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+        sums = start_tile(x.corrections, position, rows, tokens)
+        sums = dot_group(weight, sums, first, step, lines, x.codes, index, rows, tokens)
+        return add_scaled(total, sums, scales, x.scales, position, tokens)
+
+    def fine(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+        sums = dot_group(weight, start_all(NOTHING, rows, tokens), first, step, lines, x.codes, index, rows, tokens)
+        sums = shift_tile(sums, FINE_BITS)
+        if not is_small:
+            sums = add_starts(sums, x.corrections, position, rows, tokens)
+        sums = dot_group(weight, sums, first, step, lines, x.fine, index, rows, tokens)
+        return add_scaled_integers(total, sums, scales, x.scales, position, tokens)
+
+    if is_weight(x, FineActivations):
+        return fine
+    return small if is_small else large
 
 
 @inlined
@@ -140,10 +172,8 @@ def affine_tile(weight, size, x, tile, block, stride, rows, tokens):
             scales = scale_by_row(load_rows(weight.scales, place, scale_step, rows), scale_factors)
             for g in range(group * per_group, (group + 1) * per_group):
                 position = (tile * parts + g) * T
-                sums = start_group(weight, x, position, rows, tokens)
                 first = (block * row_lines + g * lines) * 64
-                sums = dot_group(weight, sums, first, step, lines, x.codes, position * size, rows, tokens)
-                total = add_scaled(total, sums, scales, x.scales, position, tokens)
+                total = add_group(weight, total, scales, first, step, lines, x, position, position * size, rows, tokens)
                 if has_offsets:
                     offsets = scale_by_row(load_rows(weight.offsets, place, scale_step, rows), offset_factors)
                     total = add_outer(total, offsets, x.sums, position, 1)

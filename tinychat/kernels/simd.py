@@ -240,6 +240,24 @@ def add_i32(builder, a, b):
     return builder.add(a, b)
 
 
+@operation(i32x16, i32x16, i32x16)
+def subtract_i32(builder, a, b):
+    """Return ``a - b``."""
+    return builder.sub(a, b)
+
+
+@operation(i32x16, i32x16, types.int32)
+def shift_left(builder, a, bits):
+    """Return ``a * 2**bits``."""
+    return builder.shl(a, splat(builder, bits))
+
+
+@operation(i32x16, i32x16, types.int32)
+def shift_right(builder, a, bits):
+    """Return ``a / 2**bits``, rounded down."""
+    return builder.ashr(a, splat(builder, bits))
+
+
 # Added to a float below 2**22 it rounds that to a whole number, which then stands in the sum's lowest bits.
 ROUNDER = 1.5 * 2.0**23
 

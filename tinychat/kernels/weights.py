@@ -35,6 +35,8 @@ from tinychat.kernels.jit import by_type
 ZERO = 128
 # Columns of the input of an affine weight that share a scale, at most.
 ACTIVATION_GROUP = 32
+# Bits of the finer part of an activation that has two.
+FINE_BITS = 7
 
 
 class Int4Weight(NamedTuple):
@@ -115,6 +117,19 @@ class QuantizedActivations(NamedTuple):
     scales: np.ndarray
     corrections: np.ndarray
     sums: np.ndarray
+
+
+class FineActivations(NamedTuple):
+    """The input of an affine linear, to twice as many bits: an activation is ``scale * (128 * code + fine)``.
+
+    The same arrays, and fine int8, -64 to 63, like codes. Corrections are numbers to add, not to begin with.
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+    corrections: np.ndarray
+    sums: np.ndarray
+    fine: np.ndarray
 
 
 class FloatActivations(NamedTuple):

@@ -52,6 +52,11 @@ def linears(config: ModelConfig) -> list[Linear]:
     return FAMILIES[config.architecture].linears(config)
 
 
+def weight_count(config: ModelConfig) -> int:
+    """Return how many weights a model's linear layers have."""
+    return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
+
+
 def norms(config: ModelConfig) -> list[Norm]:
     """List a model's norms."""
     return FAMILIES[config.architecture].norms(config)
