@@ -67,7 +67,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
 def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
-    quant: str = "int4",
+    quant: str | None = None,
     group_size: int = 32,
     progress: Callable[[int, int], None] | None = None,
     *,
@@ -84,7 +84,9 @@ def convert(
         A checkpoint folder, a GGUF file or a repo id; "~" stands for the home folder, in `dst` too.
     dst : path
         Must not exist yet. An interrupted conversion leaves nothing there.
-    quant : {"int4", "int8", "f32"}
+    quant : {"int4", "int8", "f32", "kept"}, optional
+        "kept" stores a checkpoint's own codes, exactly. When omitted: "kept" for a GGUF file of codes if no other
+        argument says how to convert, else "int4".
     group_size : {32, 64, 128}
         Columns that share one scale.
     progress : callable, optional
@@ -115,10 +117,14 @@ def convert(
     with folder_of(checkpoint_folder(source)) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
-        from tinychat.making import Recipe, make
+        from tinychat.making import Recipe, has_codes, make
 
         file = None if calibration is None else Path(os.path.expanduser(calibration))
-        recipe = Recipe(quant, group_size, method, bits, file, check)
+        settings = (group_size, method, bits, file)
+        if quant is None:
+            is_usual = settings == (Recipe.group_size, Recipe.method, Recipe.bits, None)
+            quant = "kept" if is_usual and has_codes(folder) else "int4"
+        recipe = Recipe(quant, *settings, check)
         # A path is left out: a checkpoint gives the same bytes wherever it lies.
         origin = None if os.path.exists(os.path.expanduser(source)) else source
         return make(folder, target, recipe, progress, origin)

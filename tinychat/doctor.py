@@ -14,7 +14,7 @@ from tinychat.estimates import PROGRAM_BYTES
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, tensor_specs
-from tinychat.store.local import certificate_lines, list_models, store_folder
+from tinychat.store.local import certificate_lines, code_lines, list_models, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
 
@@ -115,19 +115,21 @@ def _examine_checkpoint(findings: Findings, source: Path, context: int | None, k
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.checkpoint.gguf import folder_of
     from tinychat.conversion.convert import check_tensors
-    from tinychat.making import stored, usual_recipe
+    from tinychat.making import quantization_of, usual_recipe
 
     with folder_of(source) as folder:
         checkpoint = open_checkpoint(folder)
         check_tensors(checkpoint)
         findings.check(lambda: _examine_text(findings, folder))
-        _add_sizes(findings, checkpoint.config, stored(checkpoint.config, usual_recipe(folder)), context, kv)
+        _add_sizes(findings, checkpoint.config, quantization_of(folder, usual_recipe(folder)), context, kv)
 
 
 def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
     from tinychat.models.folder import open_model_folder
 
     opened = open_model_folder(folder)
+    for i, line in enumerate(code_lines(folder)):
+        findings.add("" if i else "codes", line)
     for i, line in enumerate(certificate_lines(folder)):
         findings.add("" if i else "quality", line)
     findings.check(lambda: _examine_text(findings, folder))
@@ -178,7 +180,8 @@ def _add_sizes(
     cache = context * bytes_per_position(config, kv)
     needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
-    findings.add("weights", f"{_size(weights)} in {quantization.method}")
+    stored_as = "the checkpoint's own codes" if quantization.kept else quantization.method
+    findings.add("weights", f"{_size(weights)} in {stored_as}")
     usual = "" if asked else " unless --context says otherwise"
     findings.add("context", f"{context} tokens{usual}; trained {config.max_position_embeddings}")
     findings.add("memory needed", f"up to {_size(needed)}, of which {_size(cache)} for a full context in {kv}")

@@ -26,6 +26,8 @@ Progress = Callable[[int, int], None]
 _TEXTS_FILE = "texts.json"
 METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
+# Of the weights, how many must be codes that can be kept: the others take eight bits then.
+LEAST_KEPT = 0.5
 # Linears that are kept in int8 where there is room, in this order, after the output matrix.
 WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
 # Calibration texts that a small model writes, and a larger one; one more is written for the certificate.
@@ -40,7 +42,8 @@ class Recipe:
 
     Attributes
     ----------
-    quant : {"int4", "int8", "f32"}
+    quant : {"int4", "int8", "f32", "kept"}
+        "kept": the checkpoint's own codes, exactly.
     group_size : int
         Columns that share one scale.
     method : {"plain", "importance", "gptq"}
@@ -75,20 +78,50 @@ class Recipe:
     @property
     def uses_texts(self) -> bool:
         """Whether the result depends on calibration texts."""
-        return self.quant != "f32" and self.method != "plain"
+        return self.quant in ("int4", "int8") and self.method != "plain"
 
 
 def usual_recipe(folder: Path) -> Recipe:
     """Return how a checkpoint is converted by default.
 
-    The weights of a GGUF file are quantized already. For a small one, eight bits hardly change them and take seconds.
+    Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files are
+    quantized too, if not so that they can be kept. For a small one, eight bits hardly change them and take seconds.
     """
     from tinychat.checkpoint.gguf import is_gguf
     from tinychat.models.architectures import read_config
 
+    if has_codes(folder):
+        return Recipe("kept", check=False)
     if is_gguf(folder) and weight_count(read_config(folder / "config.json")) < SMALL:
         return Recipe("int8", check=False)
     return Recipe()
+
+
+def has_codes(folder: Path) -> bool:
+    """Return whether most weights of a checkpoint are codes that can be kept exactly."""
+    from tinychat.checkpoint.gguf import is_gguf
+
+    if not is_gguf(folder):
+        return False
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.conversion.keep import kept_share
+
+    return kept_share(open_checkpoint(folder)) >= LEAST_KEPT
+
+
+def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
+    """Return how the weights of a checkpoint will be stored."""
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.models.architectures import read_config
+
+    if recipe.quant != "kept":
+        return stored(read_config(folder / "config.json"), recipe)
+    from tinychat.conversion.convert import check_tensors
+    from tinychat.conversion.keep import kept_quantization
+
+    checkpoint = open_checkpoint(folder)
+    check_tensors(checkpoint)
+    return kept_quantization(checkpoint)
 
 
 def make(
@@ -109,7 +142,7 @@ def make(
     from tinychat.models.architectures import read_config
 
     config = read_config(folder / "config.json")
-    quantization = stored(config, recipe)
+    quantization = quantization_of(folder, recipe)
     key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
     with work_for(target, key, keeps) as work:
         written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
@@ -131,7 +164,7 @@ def disk_needed(folder: Path, recipe: Recipe) -> int:
 
     # A model in int8 writes the texts, and is gone before the other is written.
     int8 = size(Quantization("int8", recipe.group_size)) if recipe.uses_texts and recipe.quant == "int4" else 0
-    return max(int8, size(stored(config, recipe)))
+    return max(int8, size(quantization_of(folder, recipe)))
 
 
 def check_memory(config: ModelConfig, recipe: Recipe) -> None:

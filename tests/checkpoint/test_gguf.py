@@ -20,6 +20,7 @@ from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
 from tinychat.models.architectures import parse_config
+from tinychat.store.local import code_lines
 from tinychat.text.template import load_template
 from tinychat.text.tokenizer import load_tokenizer
 
@@ -105,6 +106,29 @@ def test_a_file_is_converted_once_where_a_model_is_named(small):
     assert json.loads((folder / "tinychat.json").read_text())["quantization"]["method"] == "int8"
     assert api.locate(str(small)) == folder
     assert api.locate(str(small.parent)) == api.locate(str(small.parent))
+
+
+def method_of(folder):
+    return json.loads((folder / "tinychat.json").read_text())["quantization"]["method"]
+
+
+def test_a_file_of_codes_keeps_them_unless_another_way_is_asked_for(tmp_path):
+    file = gguf_files.write_variant(families.BY_NAME["tinyllama"], tmp_path / "codes.gguf", gguf_files.mixture)
+    named = api.locate(str(file))
+    assert method_of(named) == "kept"
+    kept, rounded = code_lines(named)
+    assert kept.startswith("kept exactly: ")
+    assert "Q4_1" in kept
+    assert rounded == "rounded to 8 bits: 3 tensors of F32"
+    assert method_of(tinychat.convert(file, tmp_path / "kept", check=False)) == "kept"
+    assert method_of(tinychat.convert(file, tmp_path / "int8", "int8", method="plain", check=False)) == "int8"
+    assert method_of(tinychat.convert(file, tmp_path / "asked", method="plain", check=False)) == "int4"
+
+
+def test_codes_of_a_checkpoint_without_any_are_rounded_where_kept_is_asked_for(small, tmp_path):
+    made = tinychat.convert(small, tmp_path / "kept", "kept", check=False)
+    (line,) = code_lines(made)
+    assert line.startswith("rounded to 8 bits: ")
 
 
 def test_llama_3_factors_are_those_of_its_tensor(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tinychat.commands.progress import progress_bar
-from tinychat.store.local import certificate_lines
+from tinychat.store.local import certificate_lines, code_lines
 
 
 @click.command()
@@ -16,10 +16,10 @@ from tinychat.store.local import certificate_lines
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option(
     "--quant",
-    type=click.Choice(["int4", "int8", "f32"]),
-    default="int4",
-    show_default=True,
-    help="Number format of the weights",
+    type=click.Choice(["int4", "int8", "f32", "kept"]),
+    default=None,
+    help="Number format of the weights; kept: the checkpoint's own codes, which is the default for GGUF files of codes"
+    " where no other option says how to convert; int4 otherwise",
 )
 @click.option(
     "--group-size",
@@ -53,7 +53,7 @@ from tinychat.store.local import certificate_lines
 def convert(
     source: str,
     target: Path,
-    quant: str,
+    quant: str | None,
     group_size: int,
     method: str,
     bits: str,
@@ -67,7 +67,7 @@ def convert(
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint
 
-    with progress_bar(f"converting to {quant}") as progress:
+    with progress_bar(f"converting to {quant}" if quant else "converting") as progress:
         folder = convert_checkpoint(
             source,
             target,
@@ -79,5 +79,5 @@ def convert(
             calibration=calibration,
             check=not no_check,
         )
-    for line in certificate_lines(folder):
+    for line in [*code_lines(folder), *certificate_lines(folder)]:
         print(line, file=sys.stderr)

@@ -54,8 +54,9 @@ def kept_share(checkpoint: Checkpoint) -> float:
     for linear in linears(checkpoint.config):
         for layer in range(linear.layers or 1):
             for source, rows in zip(linear.sources, linear.rows):
+                name = weight_name(source, layer)
                 total += rows * linear.columns
-                if checkpoint.tensors.form(weight_name(source, layer)) is not None:
+                if name in checkpoint.tensors.names() and checkpoint.tensors.form(name) is not None:
                     kept += rows * linear.columns
     return kept / total
 

@@ -173,6 +173,24 @@ def certificate_lines(folder: Path) -> list[str]:
     return lines
 
 
+def code_lines(folder: Path) -> list[str]:
+    """Return in lines to read which of a checkpoint's codes a model folder keeps, and which it has rounded.
+
+    Raises
+    ------
+    CheckpointError
+        If its manifest is damaged.
+    """
+    codes = read_json_object(folder / MANIFEST).get("codes")
+    lines = []
+    for key, words in (("kept", "kept exactly"), ("rounded", "rounded to 8 bits")):
+        counts = codes.get(key) if isinstance(codes, dict) else None
+        if isinstance(counts, dict) and counts:
+            parts = [f"{count} tensors of {one_line(kind, 20)}" for kind, count in counts.items() if type(count) is int]
+            lines.append(f"{words}: {', '.join(parts)}")
+    return lines
+
+
 def _short(texts: Mapping[str, Mapping[str, float]]) -> str:
     """Return the mean KL over a certificate's tokens."""
     tokens = sum(entry.get("tokens", 0.0) for entry in texts.values())
