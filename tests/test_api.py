@@ -18,7 +18,7 @@ def conversions(monkeypatch):
     """Replace the conversion by one that only notes what it was asked for."""
     calls = []
 
-    def make(src, dst, recipe, progress, source):
+    def make(src, dst, recipe, progress, source, keeps=False):
         assert recipe == making.Recipe()
         calls.append((src, source))
         dst.mkdir(parents=True)
