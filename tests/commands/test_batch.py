@@ -1,6 +1,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import engines
 import families
@@ -418,3 +421,70 @@ def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(OSError, match="not a regular file"):
         model_stamp(tmp_path)
+
+
+def openai_line(name, url="/v1/chat/completions", **body):
+    return {"custom_id": name, "method": "POST", "url": url, "body": {"model": "any", **body}}
+
+
+def test_openais_lines_get_results_in_their_form(console, files):
+    console.model = fake_model(Continuation({"hi": " there", "Once": " upon"}), has_template=True)
+    message = {"role": "user", "content": "hi"}
+    parts = {"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}
+    lines = [
+        openai_line("a", messages=[message], max_completion_tokens=3, temperature=0, n=1),
+        openai_line("b", "/v1/completions", prompt="Once", stop=["p"], seed=3),
+        openai_line("c", messages=[parts], max_tokens=3, temperature=0),
+        openai_line("d", messages=[message], tools=[]),
+        openai_line("e", "/v1/embeddings", input="x"),
+        openai_line("f", messages=[message], n=2),
+    ]
+    source, target = files([*lines, TASKS[0]])
+    assert console.run("batch", source, "fake", "-o", target)[0] == 1
+    *results, ours = results_of(target)
+    assert ours["id"] == 7
+    assert [result["custom_id"] for result in results] == list("abcdef")
+    assert [result["response"]["status_code"] for result in results] == [200, 200, 200, 400, 400, 400]
+    assert {result["error"] for result in results} == {None}
+    first, second, third = (result["response"]["body"] for result in results[:3])
+    assert first["object"] == "chat.completion"
+    assert first["model"] == "fake"
+    (choice,) = first["choices"]
+    assert choice["message"]["role"] == "assistant"
+    assert choice["message"] == third["choices"][0]["message"]
+    assert choice["finish_reason"] in ("stop", "length")
+    assert first["usage"]["total_tokens"] == first["usage"]["prompt_tokens"] + first["usage"]["completion_tokens"]
+    assert (second["object"], second["choices"][0]["text"]) == ("text_completion", " u")
+    problems = [result["response"]["body"]["error"]["message"] for result in results[3:]]
+    assert problems == [
+        "tools is not supported",
+        "url must be /v1/chat/completions or /v1/completions",
+        "n must be 1",
+    ]
+    before = target.read_bytes()
+    assert console.run("batch", source, "fake", "-o", target)[0] == 1
+    assert target.read_bytes() == before, "all have their results"
+
+
+def test_a_batch_that_is_killed_answers_every_line_once(files, tmp_path):
+    """Killed three times, at any moment, and started again: the results are those of a run that nobody disturbed."""
+    folder = engines.convert_variant("qwen2-tied", "int4", tmp_path / "model")
+    source, target = files([{"prompt": f"line {i % 7} {i}", "temperature": 0.8, "seed": i} for i in range(60)])
+    flags = ["--max-tokens", "20", "--raw", "--context", "96"]
+
+    def run(path, *more):
+        command = [sys.executable, "-m", "tinychat", "batch", str(source), str(folder), "-o", str(path), *flags, *more]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    for wanted in (1, 15, 40):
+        process = run(target)
+        while process.poll() is None and (not target.exists() or target.read_bytes().count(b"\n") < wanted):
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+    assert run(target).wait() == 0
+    undisturbed = tmp_path / "undisturbed.jsonl"
+    assert run(undisturbed, "--parallel", "1").wait() == 0
+    found = [(result["id"], result["token_ids"]) for result in results_of(target)]
+    assert found == [(result["id"], result["token_ids"]) for result in results_of(undisturbed)]
+    assert [name for name, _ in found] == list(range(1, 61))

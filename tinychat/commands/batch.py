@@ -32,6 +32,7 @@ from tinychat.generate.request import Request
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
+    from tinychat.generate.reply import Reply
 
 # What a line is to blame for.
 LINE_ERRORS = (ContextError, SettingError, TextError)
@@ -86,8 +87,12 @@ def batch(
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
     {"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7}
+    {"custom_id": "c", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...]}}
 
-    OUT.jsonl gets a line for each, in the same order: id, a digest of what was asked, text, token_ids,
+    The last one is a line of OpenAI's batches, and gets a result in that form.
+
+    Several lines are answered at once; what they begin with alike is read once. OUT.jsonl gets a line
+    for each, in the same order: id, a digest of what was asked, text, token_ids,
     finish_reason, counts and seed, or an error where a line cannot be answered; the exit code is then
     1. With a seed, or with temperature 0, the tokens are those that
     `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
@@ -120,16 +125,18 @@ def batch(
 def _run(answers: _Answers, tasks: list[Task], results: BatchResults, parallel: int | None, title: str) -> None:
     """Answer the tasks that have no result yet, several at once, and write the results in the order of the tasks."""
     first = results.done
-    ready: dict[int, dict[str, object]] = {}
+    ready: dict[int, Reply | TinychatError] = {}
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
         asked = map(answers.request, tasks[first:])
         for number, reply, _, error in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
             if error is not None and not isinstance(error, LINE_ERRORS):
                 raise error
-            ready[first + number] = {"error": str(error)} if error is not None or reply is None else reply.as_json()
+            result = error or reply
+            assert result is not None
+            ready[first + number] = result
             while results.done in ready:
-                results.add(tasks[results.done], ready.pop(results.done))
+                results.add(tasks[results.done], answers.model.name, ready.pop(results.done))
             progress(results.done, len(tasks))
 
 
@@ -143,8 +150,9 @@ class _Answers:
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
-        template = self._template
-        return not isinstance(task.prompt, str) or is_message(self.model, template.system, template.as_chat)
+        if not isinstance(task.prompt, str):
+            return True
+        return task.url is None and is_message(self.model, self._template.system, self._template.as_chat)
 
     def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
         """Return what to ask the model, or the error where the line is to blame for it."""
@@ -156,6 +164,8 @@ class _Answers:
             return error
 
     def _prompt(self, task: Task) -> Prompt:
+        if isinstance(task.prompt, str) and task.url is not None:
+            return text_prompt(self.model, task.prompt, as_chat=False)
         if isinstance(task.prompt, str):
             return text_prompt(self.model, task.prompt, self._template.system, self._template.as_chat)
         return chat_prompt(self.model, task.prompt)

@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
+from tinychat.commands.batch_openai import answer, refusal
 from tinychat.commands.batch_tasks import Task
-from tinychat.errors import SettingError, StoreError
+from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
 from tinychat.files import read_small
+
+if TYPE_CHECKING:
+    from tinychat.generate.reply import Reply
 
 _LINE_START = b'{"id": '
 _WEIGHTS = ".safetensors"
@@ -76,9 +81,21 @@ class BatchResults:
                 self._path.unlink(missing_ok=True)
         self._file.close()
 
-    def add(self, task: Task, fields: dict[str, object]) -> None:
-        """Write the result of the next task, in one piece."""
-        self._file.write(json.dumps({"id": task.id, "asked": self._asked(task)} | fields).encode() + b"\n")
+    def add(self, task: Task, name: str, result: Reply | TinychatError) -> None:
+        """Write the result of the next task, in one piece: the reply of the model of that name, or an error."""
+        asked = self._asked(task)
+        fields: dict[str, object]
+        if task.url is not None:
+            fields = {"id": f"batch_req_{asked}", "custom_id": task.id, "asked": asked}
+            fields |= (
+                refusal(asked, str(result))
+                if isinstance(result, TinychatError)
+                else answer(name, task.url, asked, result)
+            )
+        else:
+            fields = {"id": task.id, "asked": asked}
+            fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()
+        self._file.write(json.dumps(fields).encode() + b"\n")
         self._file.flush()
         self._count(fields)
 
@@ -101,18 +118,22 @@ class BatchResults:
         except (ValueError, RecursionError):
             raise self._foreign(self.done + 1) from None
         whole = isinstance(result, dict) and result.keys() & {"text", "error"}
-        if not whole or (result.get("id"), result.get("asked")) != (task.id, self._asked(task)):
+        key = "id" if task.url is None else "custom_id"
+        if not whole or (result.get(key), result.get("asked")) != (task.id, self._asked(task)):
             raise self._foreign(self.done + 1)
         return dict(result)
 
     def _asked(self, task: Task) -> str:
         """Return a digest of everything that a task's result follows from."""
-        what = json.dumps([self._common, task.prompt, task.request.values(), task.error], sort_keys=True)
+        url = [] if task.url is None else [task.url]
+        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *url], sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
         self.done += 1
-        self.failed += "error" in result
+        response = result.get("response")
+        is_refused = isinstance(response, dict) and response.get("status_code") != 200
+        self.failed += result.get("error") is not None or is_refused
 
     def _foreign(self, line: int) -> SettingError:
         what = f"{self._path} line {line} is not a result of this batch with these settings"

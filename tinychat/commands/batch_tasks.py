@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tinychat.commands import batch_openai
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.prompt import as_messages
 from tinychat.generate.request import SAMPLING_FIELDS, Request
@@ -27,6 +28,8 @@ class Task:
         A text, or messages with `role` and `content`.
     request : Request
         The command line's, and what this line says otherwise.
+    url : str, optional
+        Of a line in OpenAI's form, what it asks for; its result has that form too.
     error : str, optional
         Why the line cannot be answered; the other fields then mean nothing.
     """
@@ -34,6 +37,7 @@ class Task:
     id: str | int
     prompt: str | list[dict[str, str]]
     request: Request
+    url: str | None = None
     error: str | None = None
 
 
@@ -53,12 +57,17 @@ def read_tasks(data: bytes, request: Request) -> list[Task]:
 
 def _task(number: int, line: bytes, request: Request) -> Task:
     name: str | int = number
+    url: str | None = None
     try:
         fields = _object(line)
+        if batch_openai.is_openai(fields):
+            name, url = _id(fields["custom_id"], number), batch_openai.CHAT
+            url, prompt, settings = batch_openai.read_line(fields)
+            return Task(name, prompt, replace(request, **settings), url)
         name = _id(fields.get("id"), number)
         return Task(name, _prompt(fields), _request(request, fields))
     except SettingError as error:
-        return Task(name, "", request, error=str(error))
+        return Task(name, "", request, url, str(error))
 
 
 def _object(line: bytes) -> dict[str, Any]:

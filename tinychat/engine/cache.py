@@ -84,7 +84,9 @@ class KVCache:
             own = self.pool.copy(self.table[place])
             self.table[place], shared = own, self.table[place]
             self.pool.release([shared])
-        self.table += self.pool.take(blocks_for(self.length + count) - len(self.table))
+        missing = blocks_for(self.length + count) - len(self.table)
+        if missing > 0:
+            self.table += self.pool.take(missing)
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
         """Note the ids whose keys and values have been written after the last position.
