@@ -120,3 +120,65 @@ def write(writer):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_vocabulary(path, model, tokens, kinds, **arrays):
+    """Write a file that holds a vocabulary, and an embedding of zeros."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in {
+        "context_length": 64,
+        "embedding_length": 32,
+        "block_count": 1,
+        "feed_forward_length": 32,
+    }.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model(model)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    for key, value in arrays.items():
+        name = f"tokenizer.{key}" if key == "chat_template" else f"tokenizer.ggml.{key}"
+        kind = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
+        writer.add_key_value(name, value, kind)
+    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float32))
+    write(writer)
+    return path
+
+
+def write_sentencepiece(path, model):
+    """Write the vocabulary of a SentencePiece model, with its scores."""
+    from sentencepiece import SentencePieceProcessor
+
+    own = SentencePieceProcessor(model_file=str(model))
+    ids = range(own.get_piece_size())
+    kinds = [2 if own.is_unknown(i) else 3 if own.is_control(i) else 6 if own.is_byte(i) else 1 for i in ids]
+    return write_vocabulary(
+        path,
+        "llama",
+        [own.id_to_piece(i) for i in ids],
+        kinds,
+        scores=[float(own.get_score(i)) for i in ids],
+        bos_token_id=1,
+        eos_token_id=2,
+        unknown_token_id=0,
+    )
+
+
+def write_byte_pairs(path, pre):
+    """Write a vocabulary whose merges show how the pre-tokenizer of a name cuts text."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = ["Ġ12345", "Ġx", "don't", "ĊĊ"]
+    tokens, merges = ["<s>", *alphabet], []
+    for word in words:
+        for end in range(2, len(word) + 1):
+            merge = f"{word[: end - 1]} {word[end - 1]}"
+            if merge not in merges:
+                merges.append(merge)
+                tokens.append(word[:end])
+    for extra in ("12", "123", "45", "'t"):
+        merges.append(f"{extra[:-1]} {extra[-1]}")
+        tokens.append(extra)
+    return write_vocabulary(path, "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0)

@@ -21,6 +21,7 @@ from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
 from tinychat.models.architectures import parse_config
 from tinychat.store.local import code_lines
+from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.template import load_template
 from tinychat.text.tokenizer import load_tokenizer
 
@@ -171,67 +172,21 @@ def test_split_files_are_one_model(tmp_path):
         open_gguf(first)
 
 
-def write_vocabulary(path, model, tokens, kinds, **arrays):
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in {
-        "context_length": 64,
-        "embedding_length": 32,
-        "block_count": 1,
-        "feed_forward_length": 32,
-    }.items():
-        writer.add_uint32(f"llama.{key}", value)
-    writer.add_head_count(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model(model)
-    writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
-    for key, value in arrays.items():
-        name = f"tokenizer.{key}" if key == "chat_template" else f"tokenizer.ggml.{key}"
-        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
-    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float32))
-    gguf_files.write(writer)
-    return path
-
-
-HARD = [
-    "Hello, world!",
-    "  two spaces, then one ",
-    "naïve 日本語 🎉👩‍👩‍👧 עברית",
-    "def f(x):\n\treturn x ** 2\r\n\n\n",
-    "don't I'LL 1234567 3.14",
-    "<s>[INST] no token </s>",
-    "\u3000ideographic",
-]
-
-
 def test_a_sentencepiece_vocabulary_gives_the_ids_of_its_own_file(tmp_path):
     if not LLAMA_TOKENIZER.exists():
         pytest.skip(f"{LLAMA_TOKENIZER} is not there")
-    from sentencepiece import SentencePieceProcessor
-
-    own = SentencePieceProcessor(model_file=str(LLAMA_TOKENIZER))
-    ids = range(own.get_piece_size())
-    kinds = [2 if own.is_unknown(i) else 3 if own.is_control(i) else 6 if own.is_byte(i) else 1 for i in ids]
-    file = write_vocabulary(
-        tmp_path / "llama.gguf",
-        "llama",
-        [own.id_to_piece(i) for i in ids],
-        kinds,
-        scores=[float(own.get_score(i)) for i in ids],
-        bos_token_id=1,
-        eos_token_id=2,
-        unknown_token_id=0,
-    )
+    file = gguf_files.write_sentencepiece(tmp_path / "llama.gguf", LLAMA_TOKENIZER)
     shutil.copy(LLAMA_TOKENIZER, tmp_path / "tokenizer.model")
     (tmp_path / "tokenizer_config.json").write_text('{"legacy": false, "tokenizer_class": "LlamaTokenizer"}')
     expected = load_tokenizer(tmp_path)
     with unpacked(file) as folder:
         found = load_tokenizer(folder)
-    assert [found.encode(text) for text in HARD] == [expected.encode(text) for text in HARD]
+    assert [found.encode(text) for text in HARD_TEXTS] == [expected.encode(text) for text in HARD_TEXTS]
     assert (found.bos_id, found.eos_id, found.special_ids) == (1, 2, expected.special_ids)
 
 
 PATTERNS = {
+    "default": ["don", "'", "t", "␣", "123", "45", "␣x", "\n\n"],
     "gpt-2": ["don", "'t", "␣12345", "␣x", "\n\n"],
     "smollm": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
     "llama-bpe": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
@@ -244,23 +199,7 @@ PATTERNS = {
 @pytest.mark.parametrize("pre", PATTERNS)
 def test_text_is_cut_as_the_named_pre_tokenizer_does(pre, tmp_path):
     """Every run of letters, digits or signs can be merged into one token: what is left apart was cut."""
-    from tokenizers import pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = ["Ġ12345", "Ġx", "don't", "ĊĊ"]
-    tokens, merges = ["<s>", *alphabet], []
-    for word in words:
-        for end in range(2, len(word) + 1):
-            merge = f"{word[: end - 1]} {word[end - 1]}"
-            if merge not in merges:
-                merges.append(merge)
-                tokens.append(word[:end])
-    for extra in ("12", "123", "45", "'t"):
-        merges.append(f"{extra[:-1]} {extra[-1]}")
-        tokens.append(extra)
-    file = write_vocabulary(
-        tmp_path / "bpe.gguf", "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0
-    )
+    file = gguf_files.write_byte_pairs(tmp_path / "bpe.gguf", pre)
     with unpacked(file) as folder:
         tokenizer = load_tokenizer(folder)
         found = [tokenizer.piece(i) for i in tokenizer.encode("don't 12345 x\n\n", add_bos=False)]
@@ -271,7 +210,7 @@ def test_text_is_cut_as_the_named_pre_tokenizer_does(pre, tmp_path):
 
 def test_template_and_ends_of_a_turn_are_kept(tmp_path):
     letters = gguf_files.byte_level_tokens(259)[0][3:]
-    file = write_vocabulary(
+    file = gguf_files.write_vocabulary(
         tmp_path / "chat.gguf",
         "gpt2",
         ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<end>", *letters, "ab"],

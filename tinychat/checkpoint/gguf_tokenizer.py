@@ -29,33 +29,41 @@ _O200K = (
     rf"|\p{{N}}{{1,3}}{_REST}"
 )
 _TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}{_REST}"
+# What llama.cpp does where no way is named.
+_UNNAMED = (
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+)
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """How text is cut before merging: by a pattern, or as GPT-2 does it, digits on their own or not.
+    """How text is cut before merging: by patterns, each cutting what the ones before left, or as GPT-2 does it.
 
-    `whole_words` says that a word that is a token itself is not merged from its parts.
+    `digits` says that digits stand on their own in GPT-2's way, `whole_words` that a word that is a token itself is not
+    merged from its parts.
     """
 
-    pattern: str = ""
+    patterns: tuple[str, ...] = ()
     digits: bool = False
     whole_words: bool = False
     adds_bos: bool = False
 
 
 PRE_TOKENIZERS = {
-    "default": Cutting(),
+    "default": Cutting(_UNNAMED),
     "gpt-2": Cutting(),
     "smollm": Cutting(digits=True),
-    "llama-bpe": Cutting(_THREE_DIGITS, whole_words=True, adds_bos=True),
-    "llama3": Cutting(_THREE_DIGITS, whole_words=True, adds_bos=True),
-    "smaug-bpe": Cutting(_THREE_DIGITS, whole_words=True),
-    "dbrx": Cutting(_THREE_DIGITS),
-    "qwen2": Cutting(_ONE_DIGIT),
-    "deepseek-r1-qwen": Cutting(_ONE_DIGIT),
-    "gpt-4o": Cutting(_O200K),
-    "tekken": Cutting(_TEKKEN, whole_words=True, adds_bos=True),
+    "llama-bpe": Cutting((_THREE_DIGITS,), whole_words=True, adds_bos=True),
+    "llama3": Cutting((_THREE_DIGITS,), whole_words=True, adds_bos=True),
+    "smaug-bpe": Cutting((_THREE_DIGITS,), whole_words=True),
+    "dbrx": Cutting((_THREE_DIGITS,)),
+    "qwen2": Cutting((_ONE_DIGIT,)),
+    "deepseek-r1-qwen": Cutting((_ONE_DIGIT,)),
+    "gpt-4o": Cutting((_O200K,)),
+    "tekken": Cutting((_TEKKEN,), whole_words=True, adds_bos=True),
 }
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
@@ -176,9 +184,9 @@ def _byte_level(
     except Exception as error:
         reason = one_line(str(error), 80)
         raise TextError(f"{source}: its merges do not fit its vocabulary ({reason}); download the file again") from None
-    if cutting.pattern:
-        split = pre_tokenizers.Split(Regex(cutting.pattern), behavior="isolated")
-        steps = [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    if cutting.patterns:
+        cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
+        steps = [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     else:
         steps = [pre_tokenizers.Digits(individual_digits=True)] if cutting.digits else []
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False))

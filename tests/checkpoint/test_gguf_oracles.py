@@ -1,0 +1,82 @@
+"""GGUF files against the programs that know them best: transformers' numbers, llama.cpp's token ids."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import families
+import gguf_files
+import numpy as np
+import pytest
+
+import tinychat
+from tinychat.checkpoint.gguf_checkpoint import unpacked
+from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS
+from tinychat.text.hard_texts import HARD_TEXTS
+from tinychat.text.tokenizer import load_tokenizer
+
+LLAMA_TOKENIZER = Path(__file__).parents[3] / "shared" / "data" / "llama2-tokenizer.model"
+# A file of a real model, beside those that are made here.
+GGUF = os.environ.get("TINYCHAT_GGUF", "")
+LLAMA_PYTHON = sys.executable if importlib.util.find_spec("llama_cpp") else os.environ.get("TINYCHAT_LLAMA_PYTHON", "")
+needs_llama_cpp = pytest.mark.skipif(not LLAMA_PYTHON, reason="set TINYCHAT_LLAMA_PYTHON to a Python with llama_cpp")
+TOKENIZE = """
+import json, sys, llama_cpp
+model = llama_cpp.Llama(sys.argv[1], vocab_only=True, verbose=False)
+texts = json.load(sys.stdin)
+json.dump([model.tokenize(text.encode(), add_bos=False, special=False) for text in texts], sys.stdout)
+"""
+
+
+def write_vocabulary(kind, path):
+    """Write one of the vocabularies that the tests make; that of the variants has no merges, which llama.cpp refuses."""
+    if kind == "llama":
+        if not LLAMA_TOKENIZER.exists():
+            pytest.skip(f"{LLAMA_TOKENIZER} is not there")
+        return gguf_files.write_sentencepiece(path, LLAMA_TOKENIZER)
+    if kind == "file":
+        if not GGUF:
+            pytest.skip("set TINYCHAT_GGUF to a file of a real model")
+        return Path(GGUF)
+    return gguf_files.write_byte_pairs(path, kind)
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize("kind", ["file", "llama", *PRE_TOKENIZERS])
+def test_token_ids_are_llama_cpps(kind, tmp_path):
+    file = write_vocabulary(kind, tmp_path / "vocabulary.gguf")
+    command = [LLAMA_PYTHON, "-c", TOKENIZE, file]
+    result = subprocess.run(
+        command, input=json.dumps(HARD_TEXTS), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    with unpacked(file) as folder:
+        tokenizer = load_tokenizer(folder)
+    for text, expected in zip(HARD_TEXTS, json.loads(result.stdout), strict=True):
+        assert tokenizer.encode(text, add_bos=False) == expected, text
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["file", "smollm2", "qwen2-tied", "qwen3"])
+def test_logits_are_transformers_own(name, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    import transformers_models
+
+    if name == "file":
+        file, ids = write_vocabulary("file", None), list(range(100, 140))
+    else:
+        variant = families.BY_NAME[name]
+        file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
+        ids = families.make_ids(variant)[: families.SHORT]
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    ).eval()
+    expected = transformers_models.logits(theirs, ids)
+    made = tinychat.convert(file, tmp_path / "f32", quant="f32")
+    found = tinychat.load(made, context=families.CONTEXT_SIZE).logits(ids)
+    assert np.abs(found - expected).max() < 1e-3 * expected.std()
