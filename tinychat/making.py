@@ -84,15 +84,17 @@ class Recipe:
 def usual_recipe(folder: Path) -> Recipe:
     """Return how a checkpoint is converted by default.
 
-    Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files are
-    quantized too, if not so that they can be kept. For a small one, eight bits hardly change them and take seconds.
+    Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files, and
+    of other packed checkpoints, are quantized too, if not so that they can be kept. For a small one, eight bits hardly
+    change them and take seconds.
     """
     from tinychat.checkpoint.gguf import is_gguf
+    from tinychat.checkpoint.packed import is_packed
     from tinychat.models.architectures import read_config
 
     if has_codes(folder):
         return Recipe("kept", check=False)
-    if is_gguf(folder) and weight_count(read_config(folder / "config.json")) < SMALL:
+    if (is_gguf(folder) or is_packed(folder)) and weight_count(read_config(folder / "config.json")) < SMALL:
         return Recipe("int8", check=False)
     return Recipe()
 
@@ -100,8 +102,9 @@ def usual_recipe(folder: Path) -> Recipe:
 def has_codes(folder: Path) -> bool:
     """Return whether most weights of a checkpoint are codes that can be kept exactly."""
     from tinychat.checkpoint.gguf import is_gguf
+    from tinychat.checkpoint.packed import is_packed
 
-    if not is_gguf(folder):
+    if not is_gguf(folder) and not is_packed(folder):
         return False
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.keep import kept_share

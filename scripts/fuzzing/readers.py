@@ -14,10 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from safetensors.numpy import save
 
 from tinychat.chat.saved import from_json, to_json
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
+from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
@@ -37,6 +39,7 @@ from tinychat.text.template import load_template
 from tinychat.text.tokenizer import load_tokenizer
 
 TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
+PACKING = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}}
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "hi </s>"},
@@ -248,6 +251,14 @@ def gguf_file(kind: str) -> bytes:
         return (Path(folder) / "model.gguf").read_bytes()
 
 
+@cache
+def packed_weights() -> bytes:
+    """Return a weight of 16 rows and 32 columns as GPTQ packs it, all zero."""
+    shapes = {"qweight": (4, 16), "qzeros": (1, 2), "scales": (1, 16), "g_idx": (32,)}
+    types = {"scales": np.float16}
+    return save({f"x.{name}": np.zeros(shape, types.get(name, np.int32)) for name, shape in shapes.items()})
+
+
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
     specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
@@ -291,6 +302,14 @@ def _read_checkpoint(folder: Path) -> None:
         checkpoint.tensors.read(name)
 
 
+def _read_packed(folder: Path) -> None:
+    tensors = unpack_weights(open_tensors(folder), folder / "config.json")
+    if "x.weight" in tensors.names():
+        tensors.read("x.weight")
+        if tensors.form("x.weight"):
+            tensors.read_codes("x.weight", 0, 16)
+
+
 def _read_gguf(folder: Path) -> None:
     with unpacked(folder / "model.gguf") as checkpoint:
         _read_checkpoint(checkpoint)
@@ -309,7 +328,7 @@ def _read_tasks(folder: Path) -> None:
     tasks = read_tasks(read_stream(folder / "in.jsonl", 1 << 20), Request(max_tokens=5))
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         for job in tasks:
-            results.add(job, {"error": job.error} if job.error else {"text": ""})
+            results.add(job, "model", TinychatError(job.error or "no model answers here"))
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         assert results.done == len(tasks)
 
@@ -356,6 +375,8 @@ def readers() -> tuple[Reader, ...]:
         Reader("pytorch", "pytorch_model.bin", (archive,),
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
         Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
+        Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
+        Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),

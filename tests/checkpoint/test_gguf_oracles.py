@@ -32,7 +32,7 @@ json.dump([model.tokenize(text.encode(), add_bos=False, special=False) for text 
 
 
 def write_vocabulary(kind, path):
-    """Write one of the vocabularies that the tests make; that of the variants has no merges, which llama.cpp refuses."""
+    """Write one of the vocabularies that tests make. llama.cpp refuses that of the variants, which has no merges."""
     if kind == "llama":
         if not LLAMA_TOKENIZER.exists():
             pytest.skip(f"{LLAMA_TOKENIZER} is not there")
@@ -61,7 +61,8 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
 
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["file", "smollm2", "qwen2-tied", "qwen3"])
+# Not those with a size of heads of their own, which transformers does not read from such files.
+@pytest.mark.parametrize("name", ["file", "smollm2", "qwen2-tied"])
 def test_logits_are_transformers_own(name, tmp_path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")

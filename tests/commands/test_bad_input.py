@@ -83,7 +83,7 @@ DAMAGES = {
     "absurd size": (set_config(hidden_size=10**9), "hidden_size is 1000000000"),
     "absurd text": (set_config(rms_norm_eps="small"), "rms_norm_eps is 'small'"),
     "heads that do not divide": (set_config(num_attention_heads=7), "num_attention_heads"),
-    "quantized already": (set_config(quantization_config={"quant_method": "gptq"}), "gptq"),
+    "quantized already": (set_config(quantization_config={"quant_method": "bitsandbytes"}), "bitsandbytes"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "safetensors"),
     "empty weights": (set_bytes(WEIGHTS, lambda data: b""), "truncated or not safetensors"),
     "truncated weights": (set_bytes(WEIGHTS, lambda data: data[: len(data) // 2]), "truncated"),

@@ -174,7 +174,7 @@ def test_plain_rope_in_a_scaling_section():
         ({"architectures": None, "model_type": "mamba"}, ["mamba", "Llama"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
-        ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "unquantized"]),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, ["bitsandbytes", "unquantized", "gptq, awq"]),
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, ["mrope", "longrope"]),
         ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, ["differs between layers"]),

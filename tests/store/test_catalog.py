@@ -4,7 +4,7 @@ import pytest
 from console import Console
 
 from tinychat import estimates
-from tinychat.engine.cache import KVCache
+from tinychat.engine.blocks import bytes_per_position
 from tinychat.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.making import Recipe, stored, weight_count
 from tinychat.models.architectures import FAMILIES, parse_config
@@ -47,7 +47,7 @@ def test_a_shape_has_the_weights_of_its_configuration(entry):
     assert made == pytest.approx(disk_bytes(entry), rel=0.06)
     context = min(entry.context, 8192)
     cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
-    assert cache == context * KVCache(config, 1, "bf16").bytes_per_position
+    assert cache == context * bytes_per_position(config, "bf16")
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b"])

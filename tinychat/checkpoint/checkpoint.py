@@ -6,6 +6,7 @@ from pathlib import Path
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in, open_gguf_tensors
+from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import read_config
@@ -55,7 +56,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
     if _has_weights(folder) or not is_gguf(folder):
-        return Checkpoint(folder, config, adjusted(open_tensors(folder), config))
+        tensors = unpack_weights(open_tensors(folder), folder / "config.json")
+        return Checkpoint(folder, config, adjusted(tensors, config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 
 

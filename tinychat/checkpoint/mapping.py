@@ -18,6 +18,9 @@ DTYPES = {
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "uint8": np.dtype("<u1"),
+    "int32": np.dtype("<i4"),
+    "uint32": np.dtype("<u4"),
+    "int64": np.dtype("<i8"),
 }
 
 

@@ -8,7 +8,9 @@ nor memory, and ours names the file and the tensor in every error.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
+
+from numpy.typing import NDArray
 
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError
@@ -27,6 +29,7 @@ DTYPE_BYTES = {
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
 }
 READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+INTEGERS = {"I32": "int32", "U32": "uint32", "I64": "int64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,16 @@ class SafetensorsFile:
                 f" only {', '.join(READABLE)} can be read"
             )
         return map_rows(self.path, READABLE[entry.dtype], entry.begin, entry.shape, start, stop)
+
+    def read_integers(self, name: str) -> NDArray[Any]:
+        """Map a tensor of `names` that holds whole numbers of 32 or 64 bits."""
+        entry = self._entries[name]
+        if entry.dtype not in INTEGERS:
+            raise CheckpointError(
+                f"{self.path}: tensor {one_line(name)!r} is {one_line(entry.dtype)}; expected whole numbers"
+            )
+        rows = entry.shape[0] if entry.shape else 1
+        return map_rows(self.path, INTEGERS[entry.dtype], entry.begin, entry.shape, 0, rows)
 
 
 def read_header(path: Path) -> dict[str, SafetensorsEntry]:

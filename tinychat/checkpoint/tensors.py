@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
@@ -158,6 +160,23 @@ class Tensors:
         file = self._file(name)
         return file.position if isinstance(file, ArrivingFile) else 0
 
+    def read_integers(self, name: str) -> NDArray[Any]:
+        """Read a tensor of whole numbers of 32 or 64 bits.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such tensor, or it is of another type or in a file of another format.
+        """
+        file = self._file(name)
+        if isinstance(file, ArrivingFile):
+            file = file.arrived()
+        if not isinstance(file, SafetensorsFile):
+            raise CheckpointError(
+                f"{file.path}: packed weights are read from safetensors alone: convert the file to it"
+            )
+        return file.read_integers(name)
+
     def form(self, name: str) -> Form | None:
         """Return how the codes of a tensor can be kept exactly; None where it has none, or not such."""
         file = self._file(name)
@@ -217,13 +236,14 @@ class ArrivingFile:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
-        return self._arrived().shape(name)
+        return self.arrived().shape(name)
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        return self._arrived().read(name, start, stop)
+        return self.arrived().read(name, start, stop)
 
-    def _arrived(self) -> TensorFile:
+    def arrived(self) -> TensorFile:
+        """Wait for the shard and return it."""
         if self._file is None:
             self._wait(self.path)
             file = _open_file(self.path)

@@ -18,8 +18,8 @@ from tinychat.store.local import certificate_lines, code_lines
     "--quant",
     type=click.Choice(["int4", "int8", "f32", "kept"]),
     default=None,
-    help="Number format of the weights; kept: the checkpoint's own codes, which is the default for GGUF files of codes"
-    " where no other option says how to convert; int4 otherwise",
+    help="Number format of the weights; kept: the checkpoint's own codes, the default where it has any,"
+    " as GGUF files, and no other option says how to convert; int4 otherwise",
 )
 @click.option(
     "--group-size",

@@ -8,6 +8,8 @@ from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 
 MAX_HEAD_DIM = 4096
+# Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed`.
+PACKED = ("gptq", "awq", "compressed-tensors", "mlx")
 # Of the names that transformers has for activations, those that are implemented, and as what.
 ACTIVATIONS = {
     "silu": "silu",
@@ -174,10 +176,13 @@ def _read_activation(values: ConfigValues) -> str:
 def _refuse_quantized(values: ConfigValues) -> None:
     quantization = values.optional_section("quantization_config")
     if quantization is not None:
-        method = one_line(str(quantization.get("quant_method") or "unnamed"))
-        raise UnsupportedModelError(
-            f"{quantization.source} ({method}) is not supported; use the unquantized checkpoint"
-        )
+        # mlx names no method.
+        method = quantization.get("quant_method") or ("mlx" if quantization.get("bits") else "unnamed")
+        if method not in PACKED:
+            raise UnsupportedModelError(
+                f"{quantization.source} ({one_line(str(method))}) is not supported; use the unquantized checkpoint, or"
+                f" one by {', '.join(PACKED)}"
+            )
 
 
 def _read_kv_heads(values: ConfigValues, heads: int) -> int:
