@@ -10,6 +10,12 @@ import numpy as np
 from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
 
+# All sizes multiples of 32, and tied, as those of models that are published so.
+VARIANT = families.Variant(
+    "packed",
+    families.BY_NAME["qwen3-tied"].config
+    | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16, "vocab_size": 272},
+)
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
@@ -63,7 +69,6 @@ def compressed(rng, N, K, group, symmetric=True, dtype=bfloat16):
     scales = scales.astype(dtype)
     tensors = {"weight_packed": pack(codes, 4), "weight_scale": scales, "weight_shape": np.array([N, K])}
     if not symmetric:
-        tensors["weight_zero_point"] = pack(zeros.T, 4).T
         # Packed along the rows.
         tensors["weight_zero_point"] = np.ascontiguousarray(pack(zeros.T, 4).T)
     return tensors, meant(codes, scales, zeros, np.arange(K) // group)

@@ -233,10 +233,10 @@ def _arriving_checkpoint(repo_id: str, target: Path) -> Iterator[Path]:
     from tinychat.store.hub import fetching
 
     def check_room(folder: Path, size: int, cache: Path) -> None:
-        from tinychat.making import disk_needed, usual_recipe
+        from tinychat.making import Recipe, disk_needed
 
-        needed = disk_needed(folder, usual_recipe(folder))
-        check_space([("the download", cache, size), ("the model", target, needed)])
+        # Whether its codes can be kept shows in the weights only; that takes less.
+        check_space([("the download", cache, size), ("the model", target, disk_needed(folder, Recipe()))])
 
     with fetching(repo_id, before_weights=check_room) as (folder, wait), arriving(folder, wait):
         yield folder

@@ -66,6 +66,7 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
 def test_logits_are_transformers_own(name, tmp_path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
+    pytest.importorskip("accelerate", reason="transformers needs it for these files")
     import transformers_models
 
     if name == "file":

@@ -19,12 +19,7 @@ from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.making import usual_recipe
 from tinychat.models.kept import Form
 
-# All sizes multiples of 32, and tied, as those of models that are published so.
-VARIANT = families.Variant(
-    "packed",
-    families.BY_NAME["qwen3-tied"].config
-    | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16, "vocab_size": 272},
-)
+VARIANT = packed_checkpoints.VARIANT
 KINDS = ("gptq", "awq", "compressed", "mlx")
 CASES = {
     "gptq v1": (packed_checkpoints.gptq, {}, Packing("gptq", 4, 32, True), Form(4, "I8", 32, 32, True)),

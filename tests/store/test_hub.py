@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import families
 import numpy as np
+import packed_checkpoints
 import pytest
 from huggingface_hub import constants
 from safetensors.numpy import save
@@ -218,6 +219,13 @@ def test_a_conversion_begins_with_the_first_shard(sharded, plainly, monkeypatch)
     assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
     described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
     assert described[0] == described[1] | {"source": "owner/sharded"}
+
+
+def test_a_packed_checkpoint_is_pulled_as_it_is(hub, tmp_path, rng):
+    packed_checkpoints.write_checkpoint("mlx", packed_checkpoints.VARIANT, tmp_path / "packed", rng)
+    hub.repositories["owner/packed"] = {path.name: path.read_bytes() for path in (tmp_path / "packed").iterdir()}
+    described = json.loads((api.pull("owner/packed") / "tinychat.json").read_text())
+    assert described["codes"]["kept"] == {"mlx": 7 * 3 + 1}
 
 
 def test_a_shard_that_does_not_come_ends_the_conversion(sharded, plainly, hub, monkeypatch):
