@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tinychat.engine.blocks import bytes_per_position
+from tinychat.engine.cache import GONE
 from tinychat.engine.engine import Engine
 from tinychat.errors import CacheFullError
+from tinychat.generate.sequence import logits_of_all
 from tinychat.models.folder import open_model_folder
 
 CONTEXT = 300
@@ -179,3 +181,47 @@ def test_what_shares_blocks_is_near_the_reference(folder):
     for sequence, tail, got in zip((first, second, third), tails, engine.run(spans)):
         expected = reference.decoder_logits(config, weights, sequence.ids)[-len(tail) :]
         assert_close(got, expected, 0.04, 0.9)
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory):
+    """Return a model all of whose layers have a window, of 20 positions."""
+    return engines.convert_variant("mistral-window", "int4", tmp_path_factory.mktemp("models") / "model")
+
+
+def test_blocks_that_nothing_sees_are_given_back(windowed):
+    engine = small_engine(windowed, 4)
+    sequence = engine.sequence(256)
+    ids = engines.draw_ids(sequence, 250)
+    expected = logits_of_all(engines.open_sequence(windowed, context_size=256, kv="f32"), ids)
+    for start in range(0, 250, 10):
+        np.testing.assert_array_equal(sequence.step(ids[start : start + 10], outputs=10), expected[start : start + 10])
+    assert sequence.cache.table[:2] == [GONE] * 2
+    # Of four blocks two are seen: another sequence may have the others.
+    other = engine.sequence(256)
+    other.step(ids[100:190])
+    np.testing.assert_array_equal(sequence.step(ids[:1])[-1], sequence_after(windowed, [*ids, ids[0]]))
+
+
+def sequence_after(folder, ids):
+    return logits_of_all(engines.open_sequence(folder, context_size=256, kv="f32"), ids)[-1]
+
+
+def test_what_was_given_back_is_computed_again(windowed):
+    engine = small_engine(windowed, 12)
+    ids = engines.draw_ids(engine, 250)
+    for change in ("rewind", "reuse", "drop", "fork"):
+        sequence = engine.sequence(256)
+        logits_of_all(sequence, ids)
+        if change == "rewind":
+            sequence.rewind(100)
+        elif change == "reuse":
+            found = sequence.reuse([*ids[:100], 7])
+            assert sequence.ids == ids[:found]
+            sequence.step(ids[found:100]) if found < 100 else None
+        elif change == "drop":
+            sequence.drop(10, 160)
+        else:
+            sequence = sequence.fork()
+            sequence.rewind(245)
+        np.testing.assert_array_equal(sequence.step([5])[-1], sequence_after(windowed, list(sequence.ids)))

@@ -153,14 +153,16 @@ class BlockPool:
         return blocks
 
     def share(self, blocks: Iterable[int]) -> None:
-        """Note one more owner of each block."""
+        """Note one more owner of each block; negative numbers stand for none."""
         with self._lock:
-            self._owners.update(blocks)
+            self._owners.update(block for block in blocks if block >= 0)
 
     def release(self, blocks: Iterable[int]) -> None:
-        """Note one owner less of each block; those without any are free."""
+        """Note one owner less of each block; those without any are free, negative numbers stand for none."""
         with self._lock:
             for block in blocks:
+                if block < 0:
+                    continue
                 self._owners[block] -= 1
                 if self._owners[block] <= 0:
                     del self._owners[block]
@@ -220,7 +222,7 @@ class BlockPool:
         owners = Counter(self.prefixes.blocks())
         for owner in list(self._tables):
             if owner.pool is self:
-                owners.update(owner.table)
+                owners.update(block for block in owner.table if block >= 0)
         self._owners = owners
         self._free = [block for block in range(self.capacity) if not owners[block]]
 

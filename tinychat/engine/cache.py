@@ -18,13 +18,16 @@ from tinychat.kernels.rewrite import rewrite
 from tinychat.models.portable_math import cos_sin
 from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 
+GONE = -1
+
 
 class KVCache:
     """Keys and values of the tokens in context.
 
     Invariant: ``0 <= len(ids) <= context_size``, and the blocks of `table` hold the positions of `ids`, in order;
     whatever they hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has
-    returned. The keys' angles are those of a sequence of `angles_of` tokens.
+    returned. The keys' angles are those of a sequence of `angles_of` tokens. Where every layer has a window, blocks
+    that no later token sees are given back: `GONE` stands in their place.
 
     Parameters
     ----------
@@ -42,6 +45,8 @@ class KVCache:
         self.angles_of = 0
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
+        windows = self.config.sliding_windows
+        self._seen = max(windows) if all(windows) else None
         pool.register(self)
 
     def __del__(self) -> None:
@@ -61,8 +66,17 @@ class KVCache:
         """Return how many leading ids are those in the cache."""
         return common_length(self.ids, ids)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no block has been given back."""
+        return not self.table or self.table[0] != GONE
+
+    def can_rewind(self, length: int) -> bool:
+        """Say whether a token after the first `length` positions sees nothing that was given back."""
+        return length == 0 or self.is_whole or self.table[self._first_seen(length)] != GONE
+
     def rewind(self, length: int) -> None:
-        """Keep only the first `length` positions."""
+        """Keep only the first `length` positions, as `can_rewind` allows."""
         del self.ids[length:]
         if self._altered_from is not None and self.length <= self._altered_from:
             self._altered_from = None
@@ -98,6 +112,7 @@ class KVCache:
         self.ids += ids
         if self.length // BLOCK > before // BLOCK:
             self.remember(self.length // BLOCK * BLOCK)
+            self._give_back(self._first_seen(self.length))
 
     def remember(self, length: int) -> None:
         """Keep the blocks of the first ids for later sequences that begin alike."""
@@ -147,6 +162,16 @@ class KVCache:
         """Move everything to blocks of another pool, whose type may be another."""
         self._rewrite(np.arange(self.length), 0, pool)
 
+    def _first_seen(self, length: int) -> int:
+        """Return the number of the first block that a token after `length` positions sees anything of."""
+        return 0 if self._seen is None else max(0, length + 1 - self._seen) // BLOCK
+
+    def _give_back(self, count: int) -> None:
+        """Give back the first `count` blocks, as far as that has not been done."""
+        unseen = [block for block in self.table[:count] if block != GONE]
+        self.table[:count] = [GONE] * count
+        self.pool.release(unseen)
+
     def fork(self) -> KVCache:
         """Return a cache that holds the same, in the same blocks until one of the two writes."""
         other = KVCache(self.pool, self.context_size)
@@ -161,7 +186,11 @@ class KVCache:
         self.rewind(0)
 
     def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:
-        """Fill position j with what ``sources[j]`` holds, in new blocks from position `first` on."""
+        """Fill position j with what ``sources[j]`` holds, in new blocks from position `first` on.
+
+        What has been given back stays so: nothing before it may move.
+        """
+        first = max(first, self.table.count(GONE) * BLOCK)
         kept, moved = self.table[: first // BLOCK], sources[first:]
         new = pool.take(blocks_for(len(moved)), beyond_limit=True)
         tables = np.zeros((2, max(len(self.table), len(kept) + len(new))), np.int64)

@@ -76,13 +76,15 @@ class PrefixIndex:
             part = tuple(ids[place * BLOCK : (place + 1) * BLOCK])
             siblings = node.children.get(part[0], [])
             found = next((child for child in siblings if child.ids[: len(part)] == part), None)
+            if found is None and block < 0:
+                break  # given back, and forgotten since
             if found is None:
                 for shorter in [child for child in siblings if part[: len(child.ids)] == child.ids]:
                     replaced += self._remove(shorter)
                 found = Node(part, block, node)
                 node.children.setdefault(part[0], []).append(found)
                 added.append(block)
-            elif found.block != block:
+            elif found.block != block and block >= 0:
                 known.append((place, found.block))
             nodes.append(found)
             node = found

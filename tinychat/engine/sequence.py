@@ -72,7 +72,8 @@ class Sequence:
 
         The last id is not part of it: the cache holds keys and values, not logits.
         """
-        self.cache.rewind(min(self.reusable_prefix(ids), len(ids) - 1))
+        length = min(self.reusable_prefix(ids), len(ids) - 1)
+        self.cache.rewind(length if self.cache.can_rewind(length) else 0)
         self.cache.recall(ids[:-1], len(ids))
         return self.cache.length
 
@@ -85,12 +86,22 @@ class Sequence:
         self.cache.clear()
 
     def rewind(self, length: int) -> None:
-        """Keep only the first `length` positions."""
-        self.cache.rewind(length)
+        """Keep only the first `length` positions; they are computed again if their memory was given back."""
+        kept = self.ids[:length]
+        if self.cache.can_rewind(len(kept)):
+            self.cache.rewind(length)
+        else:
+            self._run_again(kept, self.cache.angles_of)
 
     def drop(self, start: int, stop: int) -> None:
-        """Take positions ``start..stop`` out; what follows moves down, its keys re-rotated."""
-        self.cache.drop(start, stop)
+        """Take positions ``start..stop`` out; what follows moves down, its keys re-rotated.
+
+        Where memory was given back before, the rest is computed anew.
+        """
+        if self.cache.is_whole:
+            self.cache.drop(start, stop)
+        else:
+            self._run_again(self.ids[:start] + self.ids[stop:], self.cache.angles_of)
 
     def resize(self, context_size: int) -> None:
         """Give the cache another capacity; what it holds stays.
@@ -146,7 +157,7 @@ class Sequence:
             )
         sequence_length = max(stop, sequence_length or 0)
         if self._needs_other_angles(sequence_length):
-            self._run_again(sequence_length)
+            self._run_again(self.ids, sequence_length)
         return self._run(ids, sequence_length, outputs)
 
     def _run(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> Logits:
@@ -162,9 +173,9 @@ class Sequence:
         wanted, found = self._angle_sets(sequence_length)
         return self.cache.length > 0 and None not in (wanted, found) and wanted != found
 
-    def _run_again(self, sequence_length: int) -> None:
-        """Compute all keys anew, with the angles of a sequence of so many tokens."""
-        ids = self.ids.copy()
-        self.rewind(0)
+    def _run_again(self, ids: SequenceOf[int], sequence_length: int) -> None:
+        """Compute keys and values of `ids` anew, with the angles of a sequence of so many tokens."""
+        ids = list(ids)
+        self.cache.rewind(0)
         for start in range(0, len(ids), self.chunk_size):
             self._run(ids[start : start + self.chunk_size], sequence_length)
