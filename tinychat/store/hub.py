@@ -272,7 +272,8 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
             " check the spelling, or set HF_TOKEN"
         )
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return f"{name} is not in the cache and the hub cannot be reached; check the network and HF_ENDPOINT"
+        advice = "check the network and HF_ENDPOINT, or the path if a folder is meant"
+        return f"{name} is not in the cache and the hub cannot be reached; {advice}"
     reason = one_line(str(error)) or type(error).__name__
     return f"{name} cannot be downloaded: {reason}; run the command again to continue"
 
