@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tinychat.conversion.convert import expected_shapes
+from tinychat.models import architectures
 from tinychat.models.architectures import linears, norms, parse_config
 
 SHORT, LONG = 40, 200  # prompt lengths that are compared
@@ -345,9 +346,24 @@ VARIANTS = [
     Variant("starcoder2", STARCODER2, "bfloat16"),
     Variant("phi", PHI, "float16"),
 ]
-# Variants of the families that the number contract, the digests and the tests of the engine take theirs from.
-OLDER = [variant.name for variant in VARIANTS if variant.config["model_type"] in LISTED]
+NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+def kind_of(variant):
+    """Return what the types of a variant's parameters depend on: what is equal shares its compiled code."""
+    config = parse_config(variant.config, variant.name)
+    names = (
+        "input_layernorm",
+        "post_self_attn_layernorm",
+        "post_attention_layernorm",
+        "post_mlp_layernorm",
+        "embed_norm",
+    )
+    found = {norm.name for norm in norms(config)}
+    flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)
+    scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes))
+    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width"
 
 
 def make_ids(variant):
@@ -361,7 +377,16 @@ def weight_shapes(config):
     Of most families as conversion expects them: transformers, which loads them for the goldens, checks that.
     """
     if config["model_type"] not in LISTED:
-        return dict(expected_shapes(parse_config(config, "variant")))
+        parsed = parse_config(config, "variant")
+        turned = {
+            part.format(i)
+            for one in architectures.linears(parsed)
+            if one.transposed
+            for part in one.sources
+            for i in range(9)
+        }
+        shapes = dict(expected_shapes(parsed))
+        return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
     hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads", heads)

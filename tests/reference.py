@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import linears, norms, tables
 
 ROWS = 16  # output rows that share one block of the packed layouts
 
@@ -87,7 +87,7 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0, scale=None, cap=None):
+def attention(q, k, v, window=0, scale=None, cap=None, slopes=()):
     """Causal grouped-query attention of the last T of S positions.
 
     Parameters
@@ -101,6 +101,8 @@ def attention(q, k, v, window=0, scale=None, cap=None):
         What scores are multiplied by; ``1 / sqrt(d)`` when omitted.
     cap : float, optional
         What scores are brought below, softly.
+    slopes : sequence of float, optional
+        What each head's scores lose for each position of distance.
 
     Returns
     -------
@@ -117,6 +119,8 @@ def attention(q, k, v, window=0, scale=None, cap=None):
             g = h // heads_per_kv_head
             scores = k[start:stop, g] @ q[t, h] * (q.shape[2] ** -0.5 if scale is None else scale)
             scores = soft_cap(scores, cap)
+            if slopes:
+                scores = scores - slopes[h] * (past + t - np.arange(start, stop))
             out[t, h] = softmax(scores) @ v[start:stop, g]
     return out
 
@@ -342,6 +346,7 @@ class Weights:
         found = []
         for i, source in enumerate(linear.sources):
             rows = np.asarray(self.tensors[f"{source.format(layer)}.{part}"], np.float64)
+            rows = rows.T if linear.transposed else rows
             found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
         return linear.scale * np.concatenate(found)
 
@@ -381,6 +386,10 @@ def decoder_logits(config, weights, ids):
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
+    for table in tables(config):
+        vectors = np.asarray(weights[f"{table.source}.weight"], np.float64)
+        x = x + vectors[table.first : table.first + len(ids)]
+    x = parts.norm("embed_norm", 0, x)
     for layer in range(config.num_hidden_layers):
         before = x
         x = x + _attention_block(config, parts, layer, x)
@@ -404,7 +413,9 @@ def _attention_block(config, parts, layer, x):
     if config.temperature_beta:
         steps = np.floor(np.arange(len(x)) / config.temperature_length)
         q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]
-    mixed = attention(q, k, v, config.sliding_windows[layer], config.attention_scale, config.attention_softcap)
+    mixed = attention(
+        q, k, v, config.sliding_windows[layer], config.attention_scale, config.attention_softcap, config.alibi_slopes
+    )
     return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed.reshape(len(x), -1)))
 
 

@@ -12,13 +12,20 @@ import pytest
 import tinychat
 from tinychat.generate.sequence import logits_of_all
 
-# Kinds of layers: with what a cache of keys and values holds, and windows, as Llama's; normed before and after, capped;
-# normed after only, queries and keys over all heads; layer norms, without gates, beside attention. Of the others each
-# compiles a forward pass of its own: they run where transformers is.
-INT4 = ("granite", "ministral3", "glm", "gemma2", "olmo2", "phi")
+# One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
+# whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
+# after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes.
+KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi")
+INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)
+
+
+def of_kinds(found, names):
+    """Return variants as parameters; those of other kinds than the named ones marked as live."""
+    kinds = {families.kind_of(families.BY_NAME[name]) for name in names}
+    return [pytest.param(each, marks=() if families.kind_of(each) in kinds else pytest.mark.live) for each in found]
 
 
 def convert_and_load(checkpoint, folder):
@@ -35,7 +42,7 @@ def greedy(model, ids):
     return model.generate(ids, max_tokens=families.NEW_TOKENS, temperature=0.0, ignore_eos=True)
 
 
-@variants
+@pytest.mark.parametrize("variant", of_kinds(families.VARIANTS, KINDS), ids=lambda variant: variant.name)
 def test_f32_equals_goldens(variant, tmp_path):
     golden = families.read_golden(variant, families.make_weights(variant))
     model = convert_and_load(families.write_checkpoint(variant, tmp_path / "checkpoint"), tmp_path / "model")
@@ -48,15 +55,10 @@ def test_f32_equals_goldens(variant, tmp_path):
     assert list(greedy(model, ids[: families.SHORT])) == golden["greedy"].tolist()
 
 
-def in_int4(names):
-    """Return the names as parameters, those that few machines run marked so."""
-    return [pytest.param(name, marks=() if name in INT4 else pytest.mark.live) for name in names]
-
-
-@pytest.mark.parametrize("name", in_int4(name for name in families.BY_NAME if name not in families.OLDER))
-def test_int4_gives_each_token_the_same_bits_alone_and_among_others(name, tmp_path):
-    sequence = engines.open_sequence(engines.convert_variant(name, "int4", tmp_path / "model"), threads=2)
-    ids = families.make_ids(families.BY_NAME[name])[:70]
+@pytest.mark.parametrize("variant", of_kinds(families.NEWER, INT4_KINDS), ids=lambda variant: variant.name)
+def test_int4_gives_each_token_the_same_bits_alone_and_among_others(variant, tmp_path):
+    sequence = engines.open_sequence(engines.convert_variant(variant.name, "int4", tmp_path / "model"), threads=2)
+    ids = families.make_ids(variant)[:70]
     together = logits_of_all(sequence, ids)
     sequence.rewind(0)
     alone = np.concatenate([sequence.step([token]) for token in ids])

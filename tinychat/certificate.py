@@ -97,7 +97,7 @@ def _last_inputs(source: Source, texts: Sequence[Sequence[int]], progress: Progr
     """Return the inputs of the checkpoint's output matrix, [T, D] for each text."""
     layers = source.config.num_hidden_layers
     cuts = [0, *np.cumsum([len(ids) for ids in texts])]
-    hidden = source.embed([token for ids in texts for token in ids])
+    hidden = source.embed([token for ids in texts for token in ids], cuts)
     for layer in range(layers):
         if progress is not None:
             progress(layer, layers)

@@ -80,3 +80,36 @@ def test_each_tensor_as_its_family_says(config, rng):
     np.testing.assert_array_equal(tensors.read(k), file.tensors[k])
     np.testing.assert_array_equal(tensors.read(o, 3, 9), file.tensors[o][3:9] / 2)
     np.testing.assert_array_equal(tensors.read("model.norm.weight"), np.full(128, 2, np.float32))
+
+
+def test_transposed_weights_and_other_names(monkeypatch, rng):
+    config = parse_config(config_of("tiny"), "tiny")
+    family = architectures.FAMILIES["LlamaForCausalLM"]
+
+    def linears(config):
+        return [
+            dataclasses.replace(linear, transposed=True) if linear.name == "o_proj" else linear
+            for linear in family.linears(config)
+        ]
+
+    monkeypatch.setitem(
+        architectures.FAMILIES,
+        "LlamaForCausalLM",
+        dataclasses.replace(family, linears=linears, norms=lambda config: []),
+    )
+    values = rng.standard_normal((128, 96), np.float32)
+    stored = {
+        "layers.0.self_attn.o_proj.weight": values,
+        "language_model.model.layers.0.self_attn.q_proj.weight": values[:64],
+        "model.language_model.layers.1.self_attn.q_proj.weight": values[:32],
+        "embed_out.weight": values,
+    }
+    file = File(stored)
+    tensors = adjusted(Tensors(None, dict.fromkeys(stored, file)), config)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    assert tensors.shape(name) == (96, 128)
+    np.testing.assert_array_equal(tensors.read(name), values.T)
+    np.testing.assert_array_equal(tensors.read(name, 5, 9), values.T[5:9])
+    np.testing.assert_array_equal(tensors.read("model.layers.0.self_attn.q_proj.weight"), values[:64])
+    np.testing.assert_array_equal(tensors.read("model.layers.1.self_attn.q_proj.weight", 3, 5), values[3:5])
+    np.testing.assert_array_equal(tensors.read("lm_head.weight"), values)

@@ -19,7 +19,7 @@ IDS = [(11 * i) % 250 + 3 for i in range(50)]
 
 def outputs(checkpoint):
     source = Source(checkpoint)
-    hidden = source.embed(IDS)
+    hidden = source.embed(IDS, [0, len(IDS)])
     for layer in range(source.config.num_hidden_layers):
         hidden = run_layer(source, layer, hidden, [0, len(IDS)], source.linear(layer))
     return source.outputs(last_inputs(source, hidden))

@@ -15,7 +15,7 @@ from tinychat.models.architectures import linears
 def logits_of(source, texts):
     """Return the logits of all texts, run together, [T, V], and where each begins."""
     cuts = [0, *np.cumsum([len(ids) for ids in texts])]
-    hidden = source.embed([token for ids in texts for token in ids])
+    hidden = source.embed([token for ids in texts for token in ids], cuts)
     for layer in range(source.config.num_hidden_layers):
         hidden = run_layer(source, layer, hidden, cuts, source.linear(layer))
     return source.outputs(last_inputs(source, hidden)), cuts

@@ -10,13 +10,13 @@ from kernels.cache_inputs import HALF_ULP, KVS, Pages, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.forward import Sizes
-from tinychat.kernels.activations import Capped, Uncapped
 from tinychat.kernels.attend import attend, parts_at_most
 from tinychat.kernels.attention import ITEM_ROWS, new_scratch
 from tinychat.kernels.kv import BLOCK, CacheBuffers
+from tinychat.kernels.scores import Capped, Unchanged
 
 NO_WINDOW = 2**31
-UNCAPPED = Uncapped()
+UNCHANGED = Unchanged()
 LOG2_E = np.log2(np.e)
 
 
@@ -38,12 +38,12 @@ def allocate(kv, d, context, threads):
     return scratch
 
 
-def run(kv, q, cache, start, window=NO_WINDOW, threads=1, cap=UNCAPPED):
+def run(kv, q, cache, start, window=NO_WINDOW, threads=1, scoring=UNCHANGED):
     """Run the kernel for queries [T, H, d] at positions from `start` on; return [T, H, d]."""
-    return run_together(kv, q, cache, [(start, len(q))], [cache.table], window, threads, cap)
+    return run_together(kv, q, cache, [(start, len(q))], [cache.table], window, threads, scoring)
 
 
-def run_together(kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, cap=UNCAPPED):
+def run_together(kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED):
     """Do the same for several sequences: (start, count) of each, and its blocks of the cache."""
     T, H, d = q.shape
     context = max(map(len, tables)) * BLOCK
@@ -60,7 +60,7 @@ def run_together(kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, cap=U
     for i, table in enumerate(tables):
         job.tables[i, : len(table)] = table
     sizes = Sizes(0, H, d, 0, 0, EPS)
-    on_threads(attend, threads, job, qkv, sizes, window, cap, cache.layer(), scratch, out)
+    on_threads(attend, threads, job, qkv, sizes, window, scoring, cache.layer(), scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()
     return out[:T, : H * d].reshape(T, H, d)
@@ -123,7 +123,7 @@ def test_heads_of_all_shapes(kv, d, heads, place, rng):
 def test_scores_are_capped(start, T, rng):
     cap = 1.5
     q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, "f32", spread=3.0)
-    got = run("f32", q, cache, start, cap=Capped(np.float32(cap * LOG2_E)))
+    got = run("f32", q, cache, start, scoring=Capped(np.float32(cap * LOG2_E)))
     expected = reference.attention(q, k, v, cap=cap)
     assert np.abs(expected - reference.attention(q, k, v)).max() > 0.1
     # Each score is off by some ulp of the cap.

@@ -22,7 +22,9 @@ SHORT = [name.removesuffix("ForCausalLM") for name in FAMILIES]
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
-    return {"architectures": [architecture], **ESSENTIALS, "num_key_value_heads": 2, **changes}
+    names = FAMILIES[architecture].names if architecture in FAMILIES else {}
+    found = {names.get(key, key): value for key, value in {**ESSENTIALS, "num_key_value_heads": 2}.items()}
+    return {"architectures": [architecture], **found, **changes}
 
 
 def parse(architecture="LlamaForCausalLM", **changes):
@@ -50,7 +52,7 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True)]
+        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8)]
     }
     assert found == {
         "GemmaForCausalLM": (True, True, False, None),

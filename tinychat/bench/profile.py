@@ -12,7 +12,7 @@ import numpy as np
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.forward import GatedMlp, ParallelMlp
 from tinychat.errors import SettingError
-from tinychat.kernels.norms import NoNorm
+from tinychat.kernels.norms import NoNorm, NoPositions
 
 if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
@@ -125,6 +125,8 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         yield product(first, getattr(mlp, first), L, first_rows, D)
 
     yield Stage("embedding", T * (bytes_of(p.embed_tokens) // config.vocab_size))
+    if not isinstance(p.embed_positions, NoPositions) or not isinstance(p.embed_norm, NoNorm):
+        yield Stage("end of embedding", T * D * 12, T * D)
     for window in p.layers.window.tolist():
         seen = sum(min(start + t + 1, window) for t in range(T))
         yield normed()

@@ -6,6 +6,7 @@ serve. Everything behind this, quantization, calibration and checks, sees only t
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,14 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import CodedFile, TensorFile, Tensors, kind_of
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
 
 
 @dataclass
 class AdjustedTensor:
-    """A tensor as ``scale * (offset + tensor[order])``; a `TensorFile` of one.
+    """A tensor as ``scale * (offset + tensor[order])``, maybe transposed, maybe by another name: a `TensorFile` of one.
 
     Attributes
     ----------
@@ -31,6 +32,9 @@ class AdjustedTensor:
     order : int array or None
         Which row of the file's each row is.
     offset, scale : float
+    transposed : bool
+    name : str or None
+        What the file calls it, if that is something else.
     """
 
     path: Path
@@ -38,6 +42,8 @@ class AdjustedTensor:
     order: NDArray[np.intp] | None = None
     offset: float = 0.0
     scale: float = 1.0
+    transposed: bool = False
+    name: str | None = None
 
     def names(self) -> frozenset[str]:
         """Return the names of the file's tensors."""
@@ -45,18 +51,12 @@ class AdjustedTensor:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the tensor's shape."""
-        return self.file.shape(name)
+        shape = self.file.shape(self.name or name)
+        return shape[::-1] if self.transposed else shape
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
-        if self.order is None:
-            rows = self.file.read(name, start, stop)
-        else:
-            whole = self.file.shape(name)[0]
-            # Tensors of another shape than the configuration's are refused later, by their shape.
-            if whole != len(self.order):
-                return self.file.read(name, start, stop)
-            rows = self.file.read(name, 0, whole)[self.order[start:stop]]
+        rows = self._rows(self.name or name, start, stop)
         if (self.offset, self.scale) == (0.0, 1.0):
             return rows
         adjusted: NDArray[np.float32] = np.float32(self.scale) * (np.float32(self.offset) + rows.astype(np.float32))
@@ -64,39 +64,62 @@ class AdjustedTensor:
 
     def kind(self, name: str) -> str:
         """Return what the format calls the type of the tensor."""
-        return kind_of(self.file, name)
+        return kind_of(self.file, self.name or name)
 
     def form(self, name: str) -> Form | None:
         """Return how the codes of the tensor can be kept; None where its numbers are computed anew."""
-        is_changed = (self.offset, self.scale) != (0.0, 1.0)
-        return None if is_changed or not isinstance(self.file, CodedFile) else self.file.form(name)
+        is_changed = self.transposed or (self.offset, self.scale) != (0.0, 1.0)
+        return None if is_changed or not isinstance(self.file, CodedFile) else self.file.form(self.name or name)
 
     def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
         if not isinstance(self.file, CodedFile):
             raise TypeError(f"{name} has no codes")
         if self.order is None:
-            return self.file.read_codes(name, start, stop)
-        return self.file.read_codes(name, 0, self.file.shape(name)[0]).rows(self.order[start:stop])
+            return self.file.read_codes(self.name or name, start, stop)
+        return self.file.read_codes(self.name or name, 0, self.shape(name)[0]).rows(self.order[start:stop])
+
+    def _rows(self, name: str, start: int, stop: int) -> FloatArray:
+        whole = self.file.shape(name)[0]
+        if self.transposed:
+            return np.ascontiguousarray(self.file.read(name, 0, whole).T[start:stop])
+        # Tensors of another shape than the configuration's are refused later, by their shape.
+        if self.order is None or whole != len(self.order):
+            return self.file.read(name, start, stop)
+        return self.file.read(name, 0, whole)[self.order[start:stop]]
+
+
+def other_names(name: str) -> list[str]:
+    """Return what else checkpoints call a tensor: without the model's own name in front, or inside a larger model."""
+    return [
+        name.partition(".")[2],
+        f"language_model.{name}",
+        name.replace("model.", "model.language_model.", 1),
+        name.replace("lm_head.", "embed_out."),
+    ]
 
 
 def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:
     """Return a checkpoint's tensors, each adjusted as the family of `config` says."""
     changed = dict(tensors.files)
 
-    def change(name: str, order: NDArray[np.intp] | None = None, offset: float = 0.0, scale: float = 1.0) -> None:
-        if name in changed:
-            changed[name] = AdjustedTensor(changed[name].path, changed[name], order, offset, scale)
+    def find(name: str, **how: Any) -> None:
+        known = [other for other in (name, *other_names(name)) if other in tensors.files]
+        if known and (known[0] != name or how):
+            file = tensors.files[known[0]]
+            changed[name] = AdjustedTensor(file.path, file, name=known[0], **how)
 
     for linear in linears(config):
         for source, order in zip(linear.sources, linear.order or (None,) * len(linear.sources)):
-            if order is not None or linear.scale != 1:
-                for layer in range(linear.layers or 1):
-                    for part in ("weight", "bias"):
-                        change(f"{source.format(layer)}.{part}", order, scale=linear.scale)
+            how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
+            for layer in range(linear.layers or 1):
+                find(f"{source.format(layer)}.weight", **how, **({"transposed": True} if linear.transposed else {}))
+                find(f"{source.format(layer)}.bias", **how)
     for norm in norms(config):
-        if (norm.offset, norm.scale) != (0.0, 1.0):
-            for layer in range(norm.layers or 1):
-                change(f"{norm.source.format(layer)}.weight", offset=norm.offset, scale=norm.scale)
-                change(f"{norm.source.format(layer)}.bias", scale=norm.scale)
+        for layer in range(norm.layers or 1):
+            scale = {} if norm.scale == 1 else {"scale": norm.scale}
+            find(f"{norm.source.format(layer)}.weight", **scale, **({"offset": norm.offset} if norm.offset else {}))
+            find(f"{norm.source.format(layer)}.bias", **scale)
+    for table in tables(config):
+        find(f"{table.source}.weight")
     return Tensors(tensors.folder, changed)

@@ -111,7 +111,7 @@ class Calibrated:
         if layers and all(errors is not None for errors in found.values()):
             self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
             return layers, np.asarray(states["hidden"], np.float32), np.asarray(states["true_hidden"], np.float32)
-        hidden = self._source.embed(self._ids)
+        hidden = self._source.embed(self._ids, self._cuts)
         return 0, hidden, hidden
 
     def _recording(self, layer: int, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:

@@ -19,11 +19,11 @@ from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
 from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.tensors import Linear, Norm, Table
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20
@@ -199,6 +199,8 @@ def write_weights(
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint, norm, quantization).items():
                 pieces.write_tensor(name, data)
+        for table in tables(checkpoint.config):
+            pieces.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
     return errors
 
@@ -267,6 +269,24 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
             yield f"{norm.source.format(layer)}.weight", (norm.size,)
             if norm.bias:
                 yield f"{norm.source.format(layer)}.bias", (norm.size,)
+    for table in tables(config):
+        yield f"{table.source}.weight", (table.first + table.rows, table.columns)
+
+
+def read_table(checkpoint: Checkpoint, table: Table, quantization: Quantization) -> NDArray[np.float32]:
+    """Return a table, float32 [rows, columns padded with zeros].
+
+    Raises
+    ------
+    ConversionError
+        If a number is not finite.
+    """
+    found = np.zeros((table.rows, padded(table.columns, quantization.column_multiple)), np.float32)
+    found[:, : table.columns] = checkpoint.tensors.read(
+        f"{table.source}.weight", table.first, table.first + table.rows
+    ).astype(np.float32)
+    check_finite(found, f"{table.source}.weight")
+    return found
 
 
 def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> dict[str, NDArray[np.float32]]:

@@ -112,8 +112,8 @@ def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, 
 
         return linear
 
-    hidden = source.embed([token for text in texts for token in text])
     cuts = [0, *accumulate(len(text) for text in texts)]
+    hidden = source.embed([token for text in texts for token in text], cuts)
     for layer in range(source.config.num_hidden_layers):
         hidden = run_layer(source, layer, hidden, cuts, noting(layer))
     return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.cores import on_each
 from tinychat.conversion.pack import check_finite
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import rope_tables, sliding_rope, temperatures
 from tinychat.models.tensors import Linear as LinearLayout
@@ -114,11 +114,17 @@ class Source:
         norm = self._norms[name]
         return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
-    def embed(self, ids: Sequence[int]) -> Floats:
-        """Return the embeddings [T, D] of some ids."""
+    def embed(self, ids: Sequence[int], cuts: Sequence[int]) -> Floats:
+        """Return the embeddings [T, D] of some sequences' ids; cuts : where sequences begin, and T."""
         name = f"{self._linears['embed_tokens'].sources[0]}.weight"
         rows = {i: self._tensors.read(name, i, i + 1).astype(np.float32)[0] for i in sorted(set(ids))}
-        return np.stack([rows[i] for i in ids]) * np.float32(self.config.embedding_multiplier)
+        hidden: Floats = np.stack([rows[i] for i in ids]) * np.float32(self.config.embedding_multiplier)
+        for table in tables(self.config):
+            for start, stop in pairwise(cuts):
+                first = table.first
+                vectors = self._tensors.read(f"{table.source}.weight", first, first + stop - start)
+                hidden[start:stop] += vectors.astype(np.float32)
+        return self.normed("embed_norm", 0, hidden)
 
     def outputs(self, inputs: Floats) -> Floats:
         """Return the logits [T, V] that the output matrix gives for normed hidden states."""
@@ -233,6 +239,8 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
 
     # All queries of one key/value head go into one matrix product.
     scores = (q.reshape(G, H // G * T, d) @ k.transpose(0, 2, 1)).reshape(H, T, T)
+    if config.alibi_slopes:
+        scores += np.array(config.alibi_slopes, np.float32)[:, None, None] * (np.arange(T) - np.arange(T)[:, None])
     on_each(softmax, scores)
     mixed = scores.reshape(G, H // G * T, T) @ v
     return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)

@@ -108,11 +108,14 @@ class BlockPool:
         Raises
         ------
         SettingError
-            If it needs more than the pool may have.
+            If it needs more than the pool may have, or the model has positions for.
         MemoryError
             If it needs more than the system gives.
         """
-        needed = blocks_for(positions)
+        needed, config = blocks_for(positions), self.config
+        if config.learned_positions and positions > config.max_position_embeddings:
+            has = f"it has vectors for {config.max_position_embeddings} positions"
+            raise SettingError(f"a context of {positions} tokens is too large for this model: {has}")
         with self._lock:
             if self.is_fixed and needed > self._limit:
                 has = f"{self._limit * BLOCK} fit into a cache memory of {self._limit * self._block_bytes >> 20} MiB"

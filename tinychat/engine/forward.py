@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.activations import Uncapped, cap_rows
 from tinychat.kernels.attend import attend
-from tinychat.kernels.embedding import embed, pick_rows
+from tinychat.kernels.embedding import add_positions, embed, pick_rows
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.jit import by_type, is_kind, kernel, written_in
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
-from tinychat.kernels.norms import NoNorm, add_normed, norm_width
+from tinychat.kernels.norms import NoNorm, NoPositions, add_normed, norm_rows, norm_width
 from tinychat.kernels.rope import rope_append
+from tinychat.kernels.scores import Unchanged, cap_rows
 from tinychat.kernels.team import Team, begin, note_time, release
 from tinychat.kernels.weights import layer_of
 
@@ -68,7 +68,7 @@ class Layer(NamedTuple):
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
-    cap: Any  # of the scores, `kernels.activations`
+    scoring: Any  # what is done to scores: `kernels.scores`
     o_proj: Any
     post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
     mlp: Any
@@ -78,6 +78,8 @@ class Parameters(NamedTuple):
     """What training left."""
 
     embed_tokens: Any
+    embed_positions: Any  # float32 [P, D]
+    embed_norm: Any
     layers: Layer  # stacked
     norm: Any
     lm_head: Any
@@ -136,6 +138,7 @@ def forward(team, p, sizes, cache, s, attention, job):
     """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
     T, outputs = job.counts[0], job.counts[1]
     embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
+    finish_embedding(team, T, p, job.positions, sizes, s.hidden)
     for layer in range(sizes.num_hidden_layers):
         w, kv = layer_of(p.layers, layer), layer_cache(cache, layer)
         quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
@@ -143,7 +146,7 @@ def forward(team, p, sizes, cache, s, attention, job):
         begin_parallel(team, T, w.mlp, sizes, s)
         norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
         rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
-        attend(team, job, s.qkv, sizes, w.window, w.cap, kv, attention, s.attended)
+        attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
         quantize_plain(team, T, s.attended, w.o_proj, s)
         add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
         run_mlp(team, T, w.mlp, sizes, s)
@@ -151,6 +154,24 @@ def forward(team, p, sizes, cache, s, attention, job):
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, job.logits)
     cap_logits(team, outputs, job.logits, p.cap)
+
+
+@by_type
+def finish_embedding(team, T, p, positions, sizes, hidden):
+    """Add the vectors of positions to the embeddings, or norm them, where the model does so."""
+
+    def learned(team, T, p, positions, sizes, hidden):
+        add_positions(team, T, p.embed_positions, positions, hidden)
+
+    def normed(team, T, p, positions, sizes, hidden):
+        norm_rows(team, T, p.embed_norm, sizes, hidden)
+
+    kinds = dict(zip(p.fields, p.types))
+    if not is_kind(kinds["embed_positions"], NoPositions):
+        return learned
+    if not is_kind(kinds["embed_norm"], NoNorm):
+        return normed
+    return lambda team, T, p, positions, sizes, hidden: None
 
 
 @by_type
@@ -229,7 +250,7 @@ def norm_queries_keys(team, T, qkv, norm, sizes):
 @by_type
 def cap_logits(team, rows, logits, cap):
     """Cap the logits, where the model does so."""
-    if is_kind(cap, Uncapped):
+    if is_kind(cap, Unchanged):
         return lambda team, rows, logits, cap: None
     return lambda team, rows, logits, cap: cap_rows(team, rows, logits, cap)
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from tinychat.engine.forward import GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
 from tinychat.engine.kept_parameters import kept_weight
-from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Relu, Relu2, Silu, Uncapped
-from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm, WidthNorm
+from tinychat.kernels.activations import Gelu, GeluTanh, Relu, Relu2, Silu
+from tinychat.kernels.norms import LayerNorm, NoNorm, NoPositions, RmsNorm, WidthNorm
+from tinychat.kernels.scores import Capped, Sloped, Unchanged
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import ModelFolder
@@ -51,6 +52,18 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
     def gains_of_heads(name: str) -> Any:
         return tensors[name] if config.qk_norm == "head" else np.zeros((L, 0), np.float32)
 
+    def outside(found: Any) -> Any:
+        """Take away the axis of layers."""
+        return type(found)(*(part.reshape(-1) for part in found))
+
+    def scoring() -> Any:
+        # Scores are in powers of two.
+        if config.alibi_slopes:
+            return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+        if config.attention_softcap is not None:
+            return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
+        return Unchanged()
+
     def mlp() -> Any:
         parts = (
             norm("post_attention_layernorm"),
@@ -63,10 +76,10 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         return ParallelMlp(found) if config.parallel else found
 
     config = folder.config
-    last = norm("norm")
-    softcap = config.attention_softcap
     return Parameters(
         embed_tokens=embedding(),
+        embed_positions=tensors.get("embed_positions", NoPositions()),
+        embed_norm=outside(norm("embed_norm")),
         layers=Layer(
             input_layernorm=norm("input_layernorm"),
             qkv_proj=weight("qkv_proj"),
@@ -76,15 +89,14 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
             angles=np.array(config.angle_sets, np.int64),
             rotary_dim=np.array(config.rotary_dims, np.int64),
             window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
-            # Scores are in powers of two.
-            cap=Uncapped() if softcap is None else Capped(np.full(L, softcap * LOG2_E, np.float32)),
+            scoring=scoring(),
             o_proj=weight("o_proj"),
             post_self_attn_layernorm=norm("post_self_attn_layernorm"),
             mlp=mlp(),
         ),
-        norm=type(last)(*(part.reshape(-1) for part in last)),
+        norm=outside(norm("norm")),
         lm_head=embedding() if config.tie_word_embeddings else weight("lm_head"),
-        cap=Uncapped() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Activations of an MLP, each a type of its own; and the soft cap of scores and logits.
+"""Activations of an MLP, each a type of its own.
 
 Silu      ``v / (1 + exp(-v))``                                        (SwiGLU: Shazeer, 2020)
 Gelu      ``v / 2 * (1 + erf(v / sqrt(2)))``                           (Hendrycks and Gimpel, 2016)
@@ -7,26 +7,19 @@ Relu      ``max(v, 0)``
 Relu2     ``max(v, 0)**2``                                             (So et al., 2021)
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.jit import inlined_by_type
 from tinychat.kernels.simd import (
-    LANES,
     add,
     divide,
     exp2,
     fma,
-    like,
     maximum,
-    minimum,
     multiply,
     splat_f32,
     subtract,
 )
-from tinychat.kernels.team import share_of, stage
 
 
 class Silu(NamedTuple):
@@ -47,16 +40,6 @@ class Relu(NamedTuple):
 
 class Relu2(NamedTuple):
     """Its square."""
-
-
-class Uncapped(NamedTuple):
-    """Numbers that stay as they are."""
-
-
-class Capped(NamedTuple):
-    """Numbers that are brought into -cap..cap: ``cap * tanh(v / cap)`` (Bello et al., 2016)."""
-
-    cap: Any  # float32
 
 
 @inlined_by_type
@@ -94,30 +77,3 @@ def activated(activation, v):
 
     chosen = {Gelu: gelu, GeluTanh: gelu_tanh, Relu: relu, Relu2: relu2}
     return chosen.get(activation.instance_class, silu)
-
-
-@inlined
-def soft_cap(v, cap):
-    """Return ``cap * tanh(v / cap)`` of a vector of any width, off by 1e-7 of the cap at most."""
-    # tanh(u) is 1 - 2 / (exp(2 u) + 1); beyond 2**60 nothing changes.
-    doubled = multiply(v, like(v, np.float32(2 * 1.4426950408889634) / cap))
-    power = exp2(minimum(doubled, like(v, np.float32(60))))
-    share = divide(like(v, np.float32(2)), add(power, like(v, np.float32(1))))
-    return multiply(like(v, cap), subtract(like(v, np.float32(1)), share))
-
-
-@inlined_by_type
-def capped(cap, v):
-    """Return numbers as their type, `Capped` or not, says."""
-    if is_kind(cap, Capped):
-        return lambda cap, v: soft_cap(v, cap.cap)
-    return lambda cap, v: v
-
-
-@stage
-def cap_rows(team, rows, logits, cap):
-    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `Capped`."""
-    vectors = rows * logits.shape[1] // LANES
-    first, last = share_of(team, vectors)
-    for i in range(first * LANES, last * LANES, LANES):
-        store_f32(logits, i, soft_cap(load_f32(logits, i), cap.cap))

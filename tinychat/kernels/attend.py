@@ -44,7 +44,7 @@ def items_of(job, sequence, G, group):
 
 
 @inlined
-def item_of(scratch, thread, job, sequence, number, G, group, window, cap):
+def item_of(scratch, thread, job, sequence, number, G, group, window, scoring):
     """Return item `number` of a sequence: the KV heads of the first rows, then of the next."""
     return Item(
         scratch.queries[thread],
@@ -62,7 +62,7 @@ def item_of(scratch, thread, job, sequence, number, G, group, window, cap):
         number // G * ITEM_ROWS,
         rows_of(job, sequence, group),
         window,
-        cap,
+        scoring,
     )
 
 
@@ -85,14 +85,14 @@ def note_positions(item, job):
 
 
 @written_in
-def attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out):
+def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out):
     """Attend for a few items: each chunk of each of them is a unit of its own; merged when all are done."""
     start, stop = chunks_of(job, window)
     count = stop - start
     unit = take(team)
     while unit < items * count:
         sequence, number = sequence_of(job, unit // count, G, group)
-        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
         first, last = chunks_seen_by(item)
         if first <= start + unit % count < last:
@@ -104,7 +104,7 @@ def attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, 
     total = state_of(scratch.totals, team.thread)
     for i in range(first_item, last_item):
         sequence, number = sequence_of(job, i, G, group)
-        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
         clear(total, tiles_of(item))
         first, last = chunks_seen_by(item)
@@ -114,13 +114,13 @@ def attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, 
 
 
 @written_in
-def attend_many(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out):
+def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out):
     """Attend for many items: each is a unit, its chunks one after another; the longest of a sequence first."""
     total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
     unit = take(team)
     while unit < items:
         sequence, number = sequence_of(job, items - 1 - unit, G, group)
-        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, cap)
+        item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
         load_queries(item, qkv, d)
         clear(total, tiles_of(item))
@@ -144,13 +144,13 @@ def chunks_of(job, window):
 
 
 @stage
-def attend(team, job, qkv, sizes, window, cap, cache, scratch, out):
+def attend(team, job, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend from tokens of one or several sequences, each to all that the cache holds of its own up to it.
 
     job : `counts` of it, int64, say how many sequences there are; `firsts` int64 [>= sequences + 1], where the tokens
     of each begin, and where those of the last end; `positions` int64 of each token, one after the other in a sequence;
     `tables` int32 [>= sequences, blocks], where their blocks are; qkv : float32 [>= T, >= H d + 15], rotated and scaled
-    queries first; window : positions a query sees, itself included; cap : of the scores, times log2(e), or `Uncapped`;
+    queries first; window : positions a query sees, itself included; scoring : of `kernels.scores`;
     cache : a LayerCache, already appended to; out : float32 [>= T, >= H d].
     """
     G, d, items = cache.keys.shape[2], sizes.head_dim, 0
@@ -158,6 +158,6 @@ def attend(team, job, qkv, sizes, window, cap, cache, scratch, out):
     for sequence in range(job.counts[SEQUENCES]):
         items += items_of(job, sequence, G, group)
     if items <= ITEMS_PER_THREAD * team.queue[THREADS]:
-        attend_few(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out)
+        attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out)
     else:
-        attend_many(team, job, qkv, G, items, d, group, window, cap, cache, scratch, out)
+        attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out)

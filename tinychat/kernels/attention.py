@@ -4,8 +4,8 @@ For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
-with queries already scaled by ``log2(e) / sqrt(d)``, or what the model has instead. Scores may be capped first
-(`kernels.activations.soft_cap`). Positions are taken in blocks of 64 with an online softmax (Milakov and Gimelshein,
+with queries already scaled by ``log2(e) / sqrt(d)``, or what the model has instead, and scores as
+`kernels.scores` finishes them. Positions are taken in blocks of 64 with an online softmax (Milakov and Gimelshein,
 2018; Dao et al., 2022) inside chunks of 512; chunks start afresh and are merged by their maxima, in ascending order.
 Blocks and chunks stand at fixed positions, so few queries (chunks spread over the threads, merged after) and many
 (chunks one after another) sum in the same order, to the same bits, wherever the blocks are in memory and whatever
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.activations import capped
 from tinychat.kernels.bfloat16 import round_bf16, store_halves
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
+from tinychat.kernels.scores import final_score
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
@@ -102,7 +102,7 @@ class Item(NamedTuple):
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
     window: int
-    cap: Any  # of the scores, in powers of two
+    scoring: Any  # what is done to scores
 
 
 def new_state(count: int, d: int) -> State:
@@ -232,7 +232,8 @@ def softmax_row(item, cache, r, block, head, largest):
     """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
     low, high = span_of(item, r, r, block)
     partly = low > 0 or high < BLOCK
-    score = capped(item.cap, scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK)))
+    score = scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK))
+    score = final_score(item.scoring, item, r, block * BLOCK, score)
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))

@@ -124,3 +124,15 @@ def pick_rows(team, T, rows, hidden, out):
     for t in range(first, last):
         for k in range(0, hidden.shape[1], LANES):
             store_f32(out, t * out.shape[1] + k, load_f32(hidden, rows[t] * hidden.shape[1] + k))
+
+
+@stage
+def add_positions(team, T, vectors, positions, hidden):
+    """Add to ``hidden[t]`` the vector of its position.
+
+    vectors : float32 [P, >= D]; positions : int64 [>= T], below P; hidden : float32 [>= T, >= D].
+    """
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for k in range(vectors.shape[1]):
+            hidden[t, k] += vectors[positions[t], k]

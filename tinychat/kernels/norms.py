@@ -34,6 +34,10 @@ class NoNorm(NamedTuple):
     """A place without a norm."""
 
 
+class NoPositions(NamedTuple):
+    """A model that does not learn vectors for positions."""
+
+
 class WidthNorm(NamedTuple):
     """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
 
@@ -131,6 +135,17 @@ def add_normed(team, T, branch, norm, sizes, hidden):
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
             store_f32(hidden, place + k, add(load_f32(hidden, place + k), value))
+
+
+@stage
+def norm_rows(team, T, norm, sizes, hidden):
+    """Norm each hidden state where it stands; norm : `RmsNorm` or `LayerNorm`."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start = t * hidden.shape[1]
+        moments = moments_of(norm, hidden, start, sizes)
+        for k in range(0, hidden.shape[1], LANES):
+            store_f32(hidden, start + k, normed(norm, moments, load_f32(hidden, start + k), k))
 
 
 @stage

@@ -144,6 +144,12 @@ def like(builder, a, value):
     return splat(builder, value, a.type.count)
 
 
+@operation(FLOATS, FLOATS)
+def lane_numbers(builder, a):
+    """Return a vector as wide as `a` of the numbers 0, 1, 2, ..."""
+    return ir.Constant(a.type, list(range(a.type.count)))
+
+
 @operation(FLOATS, FLOATS, FLOATS)
 def maximum(builder, a, b):
     """Return the larger of each lane; `b` where either is no number."""

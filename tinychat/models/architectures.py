@@ -11,7 +11,7 @@ from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.tensors import Linear, Norm, Table
 
 _FILES = [
     importlib.import_module(f"{families.__name__}.{file.name}") for file in pkgutil.iter_modules(families.__path__)
@@ -60,6 +60,11 @@ def weight_count(config: ModelConfig) -> int:
 def norms(config: ModelConfig) -> list[Norm]:
     """List a model's norms."""
     return FAMILIES[config.architecture].norms(config)
+
+
+def tables(config: ModelConfig) -> list[Table]:
+    """List a model's tables of vectors that stay float32."""
+    return FAMILIES[config.architecture].tables(config)
 
 
 def _read_architecture(values: ConfigValues) -> str:

@@ -51,6 +51,10 @@ class ModelConfig:
         What scores are multiplied by before the softmax.
     temperature_beta, temperature_length : float, int
         Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``; 0 and 1 where they are not.
+    alibi_slopes : tuple of float
+        For each head, what scores lose for each position of distance; empty in models without them.
+    learned_positions : bool
+        Whether there is a vector for each position up to `max_position_embeddings`, beyond which there can be no token.
     attention_softcap, logits_softcap : float or None
         Where scores and logits are brought into -cap..cap.
     layer_norm : bool
@@ -59,6 +63,8 @@ class ModelConfig:
         Whether the MLP has gates.
     parallel : bool
         Whether the MLP reads what attention reads, instead of what attention leaves.
+    separate_mlp_norm : bool
+        Whether an MLP beside attention has a norm of its own.
     embedding_multiplier : float
         What embeddings are multiplied by.
     residual_multiplier : float
@@ -91,11 +97,14 @@ class ModelConfig:
     sliding_rope_theta: float | None = None
     temperature_beta: float = 0.0
     temperature_length: int = 1
+    alibi_slopes: tuple[float, ...] = ()
+    learned_positions: bool = False
     attention_softcap: float | None = None
     logits_softcap: float | None = None
     layer_norm: bool = False
     gated: bool = True
     parallel: bool = False
+    separate_mlp_norm: bool = True
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     logits_multiplier: float = 1.0

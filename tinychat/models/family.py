@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.tensors import Linear, Norm, Table
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Family:
     read : callable
         Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries
         and keys, no windows, every layer rotated. Returns the configuration of this family.
-    linears, norms : callable
+    linears, norms, tables : callable
         Take a configuration and list its tensors.
     partial_rotary : bool
         Whether ``partial_rotary_factor`` may say that only the first channels of each head are rotated.
@@ -41,6 +41,7 @@ class Family:
     read: Callable[[ConfigValues, ModelConfig], ModelConfig]
     linears: Callable[[ModelConfig], list[Linear]]
     norms: Callable[[ModelConfig], list[Norm]]
+    tables: Callable[[ModelConfig], list[Table]] = lambda config: []
     partial_rotary: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form, KeptLinear
 from tinychat.models.tensors import Linear
@@ -116,6 +116,8 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
         size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
         for name in (norm.name, f"{norm.name}.bias") if norm.bias else (norm.name,):
             specs[name] = TensorSpec("F32", (*stack, size))
+    for table in tables(config):
+        specs[table.name] = TensorSpec("F32", (table.rows, padded(table.columns, quantization.column_multiple)))
     return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
 
 

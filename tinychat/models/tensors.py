@@ -32,6 +32,8 @@ class Linear:
         For each source, which of the checkpoint's rows each row is, or None where they stay; empty if all do.
     scale : float
         What the checkpoint's weights and biases are multiplied by.
+    transposed : bool
+        Whether the checkpoint has the weights as [K, N] (GPT-2's Conv1D).
     """
 
     name: str
@@ -43,6 +45,7 @@ class Linear:
     first: int = 0
     order: tuple[NDArray[np.intp] | None, ...] = field(default=(), compare=False)
     scale: float = 1.0
+    transposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,31 @@ class Norm:
     bias: bool = False
     offset: float = 0.0
     scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Vectors that stay float32, such as those of positions: rows `first` to ``first + rows`` of a tensor."""
+
+    name: str
+    source: str
+    rows: int
+    columns: int
+    first: int = 0
+
+
+def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:
+    """Return which row each is, for rows of queries, keys and values that stand together for each key/value head.
+
+    A group has `group` heads of queries, then one of keys, then one of values; in the result all queries stand before
+    all keys, and these before all values.
+    """
+    import numpy as np
+
+    heads = np.arange(groups * (group + 2)).reshape(groups, group + 2)
+    order = np.concatenate([heads[:, :group].reshape(-1), heads[:, group], heads[:, group + 1]])
+    rows: NDArray[np.intp] = (order[:, None] * head_dim + np.arange(head_dim)).reshape(-1)
+    return rows
 
 
 def halves_order(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.intp]:

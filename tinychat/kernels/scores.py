@@ -1,0 +1,67 @@
+"""What is done to attention's scores before the softmax, and to logits, where a model does anything.
+
+Capped  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
+Sloped  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
+from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.simd import LANES, add, divide, exp2, fma, lane_numbers, like, minimum, multiply, subtract
+from tinychat.kernels.team import share_of, stage
+
+
+class Unchanged(NamedTuple):
+    """Numbers that stay as they are."""
+
+
+class Capped(NamedTuple):
+    """Numbers that are brought into -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
+
+    cap: Any  # float32
+
+
+class Sloped(NamedTuple):
+    """Scores that fall with the distance of the key, by each head's slope."""
+
+    slopes: np.ndarray  # float32 [H], times log2(e)
+
+
+@inlined
+def soft_cap(v, cap):
+    """Return ``cap * tanh(v / cap)`` of a vector of any width, off by 1e-7 of the cap at most."""
+    # tanh(u) is 1 - 2 / (exp(2 u) + 1); beyond 2**60 nothing changes.
+    doubled = multiply(v, like(v, np.float32(2 * 1.4426950408889634) / cap))
+    power = exp2(minimum(doubled, like(v, np.float32(60))))
+    share = divide(like(v, np.float32(2)), add(power, like(v, np.float32(1))))
+    return multiply(like(v, cap), subtract(like(v, np.float32(1)), share))
+
+
+@inlined_by_type
+def final_score(scoring, item, r, start, score):
+    """Return the scores of row `r` of an item (`kernels.attention`) with 64 keys, from position `start` on."""
+
+    def capped(scoring, item, r, start, score):
+        return soft_cap(score, scoring.cap)
+
+    def sloped(scoring, item, r, start, score):
+        row = min(item.row0 + r, item.rows - 1)
+        slope = scoring.slopes[item.g * item.group + row % item.group]
+        distance = add(lane_numbers(score), like(score, np.float32(start - item.positions[r])))
+        return fma(distance, like(score, slope), score)
+
+    if is_kind(scoring, Capped):
+        return capped
+    return sloped if is_kind(scoring, Sloped) else lambda scoring, item, r, start, score: score
+
+
+@stage
+def cap_rows(team, rows, logits, cap):
+    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `Capped`."""
+    vectors = rows * logits.shape[1] // LANES
+    first, last = share_of(team, vectors)
+    for i in range(first * LANES, last * LANES, LANES):
+        store_f32(logits, i, soft_cap(load_f32(logits, i), cap.cap))
