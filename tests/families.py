@@ -160,6 +160,13 @@ PHI = COMMON | {
     "num_key_value_heads": 2,
     "hidden_act": "gelu_new",
 }
+GPT_NEOX = COMMON | {
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "hidden_act": "gelu",
+    "rotary_pct": 0.5,
+    "rotary_emb_base": 5000,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -345,6 +352,8 @@ VARIANTS = [
     Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
     Variant("starcoder2", STARCODER2, "bfloat16"),
     Variant("phi", PHI, "float16"),
+    Variant("gpt-neox", GPT_NEOX, "float16"),
+    Variant("gpt-neox-serial", GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False}),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

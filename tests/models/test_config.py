@@ -60,6 +60,7 @@ def test_biases_and_norms_of_each_family():
         "Gemma3ForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
+        "GPTNeoXForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
