@@ -167,6 +167,24 @@ GPT_NEOX = COMMON | {
     "rotary_pct": 0.5,
     "rotary_emb_base": 5000,
 }
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "n_embd": 120,
+    "n_layer": 3,
+    "n_head": 6,
+    "n_positions": 256,
+    "activation_function": "gelu_new",
+    "tie_word_embeddings": True,
+    "vocab_size": 517,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GPT_BIGCODE = GPT2 | {
+    "architectures": ["GPTBigCodeForCausalLM"],
+    "model_type": "gpt_bigcode",
+    "activation_function": "gelu_pytorch_tanh",
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -354,6 +372,9 @@ VARIANTS = [
     Variant("phi", PHI, "float16"),
     Variant("gpt-neox", GPT_NEOX, "float16"),
     Variant("gpt-neox-serial", GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False}),
+    Variant("gpt2", GPT2, "float32"),
+    Variant("starcoder", GPT_BIGCODE, "bfloat16"),
+    Variant("gpt-bigcode-heads", GPT_BIGCODE | {"multi_query": False, "n_inner": 172}),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

@@ -3,6 +3,7 @@
 import gc
 
 import engines
+import families
 import numpy as np
 import pytest
 from kernels.cache_inputs import HALF_ULP, Pages, kvs, read_keys, read_values
@@ -11,6 +12,7 @@ from kernels.kernel_inputs import assert_within
 from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
 from tinychat.errors import CacheFullError, SettingError
+from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies
 
@@ -274,4 +276,11 @@ def test_memory_that_is_full_is_told_and_given_back(config):
     with pytest.raises(
         SettingError, match=r"^a context of 257 tokens is too large: 256 fit into a cache memory of 0 MiB$"
     ):
+        pool.reserve(257)
+
+
+def test_a_model_of_learned_positions_takes_no_more_than_it_has():
+    pool = BlockPool(parse_config(families.BY_NAME["gpt2"].config, "gpt2"), "f16")
+    pool.reserve(256)
+    with pytest.raises(SettingError, match="257 tokens is too large for this model: it has vectors for 256"):
         pool.reserve(257)

@@ -60,6 +60,8 @@ def test_biases_and_norms_of_each_family():
         "Gemma3ForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
+        "GPT2LMHeadModel": (True, True, True, None),
+        "GPTBigCodeForCausalLM": (True, True, True, None),
         "GPTNeoXForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
@@ -121,6 +123,9 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
         ("StableLmForCausalLM", {"layer_norm_eps": "1e-5"}, "layer_norm_eps"),
         ("Ministral3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "original_max_position_embeddings"),
+        ("GPT2LMHeadModel", {"n_embd": "64"}, "n_embd"),
+        ("GPT2LMHeadModel", {"n_head": 5}, "n_embd"),
+        ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )
