@@ -185,6 +185,13 @@ GPT_BIGCODE = GPT2 | {
     "model_type": "gpt_bigcode",
     "activation_function": "gelu_pytorch_tanh",
 }
+GPTJ = GPT2 | {
+    "architectures": ["GPTJForCausalLM"],
+    "model_type": "gptj",
+    "rotary_dim": 12,
+    "n_inner": 172,
+    "tie_word_embeddings": False,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -375,6 +382,7 @@ VARIANTS = [
     Variant("gpt2", GPT2, "float32"),
     Variant("starcoder", GPT_BIGCODE, "bfloat16"),
     Variant("gpt-bigcode-heads", GPT_BIGCODE | {"multi_query": False, "n_inner": 172}),
+    Variant("gptj", GPTJ, "float16"),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

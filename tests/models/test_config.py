@@ -63,6 +63,7 @@ def test_biases_and_norms_of_each_family():
         "GPT2LMHeadModel": (True, True, True, None),
         "GPTBigCodeForCausalLM": (True, True, True, None),
         "GPTNeoXForCausalLM": (True, True, True, None),
+        "GPTJForCausalLM": (False, False, True, None),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
@@ -126,6 +127,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GPT2LMHeadModel", {"n_embd": "64"}, "n_embd"),
         ("GPT2LMHeadModel", {"n_head": 5}, "n_embd"),
         ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ("GPTJForCausalLM", {"rotary_dim": 7}, "rotary_dim"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )
