@@ -192,6 +192,13 @@ GPTJ = GPT2 | {
     "n_inner": 172,
     "tie_word_embeddings": False,
 }
+OPT = COMMON | {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "ffn_dim": 172,
+    "activation_function": "relu",
+    "tie_word_embeddings": True,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -383,6 +390,7 @@ VARIANTS = [
     Variant("starcoder", GPT_BIGCODE, "bfloat16"),
     Variant("gpt-bigcode-heads", GPT_BIGCODE | {"multi_query": False, "n_inner": 172}),
     Variant("gptj", GPTJ, "float16"),
+    Variant("opt", OPT, "float16"),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

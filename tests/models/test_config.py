@@ -64,6 +64,7 @@ def test_biases_and_norms_of_each_family():
         "GPTBigCodeForCausalLM": (True, True, True, None),
         "GPTNeoXForCausalLM": (True, True, True, None),
         "GPTJForCausalLM": (False, False, True, None),
+        "OPTForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
@@ -128,6 +129,8 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GPT2LMHeadModel", {"n_head": 5}, "n_embd"),
         ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("GPTJForCausalLM", {"rotary_dim": 7}, "rotary_dim"),
+        ("OPTForCausalLM", {"do_layer_norm_before": False}, "do_layer_norm_before"),
+        ("OPTForCausalLM", {"word_embed_proj_dim": 32}, "word_embed_proj_dim"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )
