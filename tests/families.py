@@ -199,6 +199,31 @@ OPT = COMMON | {
     "activation_function": "relu",
     "tie_word_embeddings": True,
 }
+BLOOM = {
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "hidden_size": 120,
+    "n_layer": 3,
+    "n_head": 6,
+    "seq_length": 256,
+    "tie_word_embeddings": True,
+    "vocab_size": 517,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MPT = {
+    "architectures": ["MptForCausalLM"],
+    "model_type": "mpt",
+    "d_model": 120,
+    "n_layers": 3,
+    "n_heads": 6,
+    "max_seq_len": 256,
+    "attn_config": {"alibi": True, "attn_impl": "torch"},
+    "tie_word_embeddings": True,
+    "vocab_size": 517,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -391,6 +416,9 @@ VARIANTS = [
     Variant("gpt-bigcode-heads", GPT_BIGCODE | {"multi_query": False, "n_inner": 172}),
     Variant("gptj", GPTJ, "float16"),
     Variant("opt", OPT, "float16"),
+    # Heads that are no power of two, whose slopes are of two series.
+    Variant("bloom", BLOOM, "bfloat16"),
+    Variant("mpt", MPT, "bfloat16"),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
