@@ -224,6 +224,15 @@ MPT = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+FALCON = COMMON | {
+    "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
+    "multi_query": True,
+    "parallel_attn": True,
+    "new_decoder_architecture": False,
+    "tie_word_embeddings": True,
+}
+FALCON_NEW = FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "ffn_hidden_size": 172}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -419,6 +428,9 @@ VARIANTS = [
     # Heads that are no power of two, whose slopes are of two series.
     Variant("bloom", BLOOM, "bfloat16"),
     Variant("mpt", MPT, "bfloat16"),
+    Variant("falcon-7b", FALCON, "bfloat16"),
+    Variant("falcon-40b", FALCON_NEW | {"tie_word_embeddings": False}, "bfloat16"),
+    Variant("falcon-11b", FALCON_NEW | {"num_ln_in_parallel_attn": 1}),
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

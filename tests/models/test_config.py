@@ -62,6 +62,7 @@ def test_biases_and_norms_of_each_family():
         "Glm4ForCausalLM": (True, False, False, None),
         "BloomForCausalLM": (True, True, True, None),
         "MptForCausalLM": (False, False, False, None),
+        "FalconForCausalLM": (False, False, False, None),
         "GPT2LMHeadModel": (True, True, True, None),
         "GPTBigCodeForCausalLM": (True, True, True, None),
         "GPTNeoXForCausalLM": (True, True, True, None),
@@ -137,6 +138,8 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("BloomForCausalLM", {"hidden_size": [64]}, "hidden_size"),
         ("MptForCausalLM", {"attn_config": {"clip_qkv": 8}}, "clip_qkv"),
         ("MptForCausalLM", {"attn_config": {"alibi": False}}, "alibi"),
+        ("FalconForCausalLM", {"alibi": True}, "alibi"),
+        ("FalconForCausalLM", {"parallel_attn": False}, "parallel_attn"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
     ],
 )
