@@ -1,4 +1,4 @@
-"""What the int4 linear became: dot products on 512-bit registers, and nothing else than work in its loops.
+"""What the linears of four-bit codes became: dot products on 512-bit registers, and only work in their loops.
 
 Compiled anew in a process of its own: code that comes from the kernel cache has no assembly to show.
 """
@@ -18,9 +18,14 @@ import sys
 import numpy as np
 from numba import typeof
 from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
+from kernels.test_affine import random_affine
 from tinychat.kernels.linear import FIRST, STORE, multiply_rows
 
-weight, _ = random_weight(np.random.default_rng(0), "int4", 64, 256)
+rng = np.random.default_rng(0)
+if sys.argv[1] == "int4":
+    weight, _ = random_weight(rng, "int4", 64, 256)
+else:
+    weight, _ = random_affine(rng, 4, 4, 256, 32, 8, np.int8)
 x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
 arguments = team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE
 multiply_rows.compile(tuple(typeof(argument) for argument in arguments))
@@ -35,13 +40,13 @@ def fresh_environment(cache):
     return kept | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
 
 
-@pytest.fixture(scope="module")
-def loops(tmp_path_factory):
+@pytest.fixture(scope="module", params=["int4", "affine"])
+def loops(request, tmp_path_factory):
     """Return the innermost loops of the linear that hold dot products, as text."""
     if ISA != "avx512vnni":
         pytest.skip(f"looks for AVX-512 VNNI; these kernels are compiled for {ISA}")
     environment = fresh_environment(tmp_path_factory.mktemp("cache"))
-    command = [sys.executable, "-c", PRINT_ASSEMBLY]
+    command = [sys.executable, "-c", PRINT_ASSEMBLY, request.param]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     return [loop for loop in innermost_loops(result.stdout) if "vpdpbusd" in loop]
