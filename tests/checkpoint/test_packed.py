@@ -44,7 +44,7 @@ CASES = {
     ),
     "mlx": (packed_checkpoints.mlx, {}, Packing("mlx", 4, 32), Form(4, offsets=True)),
     "mlx bf16": (packed_checkpoints.mlx, {"dtype": bfloat16}, Packing("mlx", 4, 32), Form(4, "F32", offsets=True)),
-    "mlx 8 bits": (packed_checkpoints.mlx, {"bits": 8}, Packing("mlx", 8, 32), Form(8, offsets=True)),
+    "mlx 8 bits": (packed_checkpoints.mlx, {"bits": 8}, Packing("mlx", 8, 32), Form(8, "F32", offsets=True)),
 }
 
 

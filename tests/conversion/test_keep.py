@@ -235,3 +235,17 @@ def test_a_model_of_kept_codes_computes_what_its_file_says(tmp_path):
     # Rows of down_proj, 172 columns, make no blocks of 32.
     kept = {"Q8_0": 1 + layers, "Q5_0": 1, "Q4_1": 3 * layers, "Q4_0": 2 * layers}
     assert manifest["codes"] == {"kept": kept, "rounded": {"F32": layers}}
+
+
+@pytest.mark.parametrize("form", [Form(8, "F16", GROUP, GROUP, offsets=True), Form(8, "F32", GROUP, offsets=True)])
+def test_codes_of_eight_bits_that_count_from_zero_are_kept(form, rng):
+    codes = rng.integers(0, 256, (32, 2 * GROUP), np.uint8)
+    scales = (rng.integers(1, 2048, (32, 2)) / 2**16).astype(np.float32)
+    zeros = rng.integers(0, 256, (32, 2)).astype(np.float32)
+    rows = GroupCodes(codes, scales, -zeros * scales)
+    if form.span:
+        rows = GroupCodes(codes, np.ones_like(scales), -zeros, np.stack([scales, scales], axis=2))
+    tensors = OneTensor(rows, form)
+    got, _ = kept_rows(tensors, linear_of((32,), 2 * GROUP))
+    expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes - np.repeat(zeros, GROUP, axis=1))
+    np.testing.assert_array_equal(got, np.stack([expected, expected]))

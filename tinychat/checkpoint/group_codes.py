@@ -21,7 +21,8 @@ class GroupCodes(NamedTuple):
     Attributes
     ----------
     codes : uint8 [N, K]
-        0 to 15 or 0 to 255.
+        0 to 15 or 0 to 255. Where those of eight bits count from 0 and go beyond 127, 128 scales are added to offsets:
+        their form must hold that, and both factors be the same.
     scales : float32 [N, K / group]
     offsets : float32 [N, K / group], or None
         None: all 0.

@@ -161,7 +161,8 @@ class PackedWeight:
             return None
         numbers = "F16" if self._scales_dtype == "float16" else "F32"
         if self._biases is not None:
-            return Form(self._packing.bits, numbers, group, offsets=True)
+            # Codes of eight bits are stored around 128: that makes offsets which float16 does not hold.
+            return Form(self._packing.bits, "F32" if self._packing.bits == 8 else numbers, group, offsets=True)
         if self._is_symmetric:
             return Form(self._packing.bits, numbers, group)
         # Zeros are whole: with the scale as a factor, they are as exact as the codes.

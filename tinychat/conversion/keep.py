@@ -179,7 +179,10 @@ def spread(rows: GroupCodes, form: Form) -> Spread:
     factors = np.ones((N, 1, 2), np.float32) if rows.factors is None else rows.factors
     offsets = np.zeros_like(rows.scales) if rows.offsets is None else rows.offsets
     codes = rows.codes
-    if form.bits == 8:
+    if form.bits == 8 and rows.zero == 0 and codes.max(initial=0) >= ZERO:
+        # Codes up to 255 count from `ZERO` as they are: what they stand for less is an offset. The factors are one.
+        offsets = offsets + rows.scales * np.float32(ZERO)
+    elif form.bits == 8:
         codes = codes + np.uint8(ZERO - rows.zero)
     elif rows.zero:
         # Their codes count from 0: what stands below zero is an offset under the scale's own factor.
