@@ -51,6 +51,17 @@ def test_the_function_stays(uneven):
     np.testing.assert_allclose(outputs(even), expected, atol=2e-4 * expected.std())
 
 
+# Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed.
+@pytest.mark.parametrize("name", ["gemma2", "olmo2", "stablelm-parallel", "gpt2"])
+def test_the_function_of_other_layers_stays(name, tmp_path):
+    checkpoint = open_checkpoint(families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint"))
+    even = smoothed(checkpoint, TEXTS)
+    names = even.tensors.names()
+    assert any(not np.array_equal(even.tensors.read(part), checkpoint.tensors.read(part)) for part in names)
+    expected = outputs(checkpoint)
+    np.testing.assert_allclose(outputs(even), expected, atol=1e-4 * expected.std())
+
+
 def test_rows_are_read_in_parts(uneven):
     even = smoothed(uneven, TEXTS).tensors
     up = Source(uneven).layout("gate_up_proj").sources[-1].format(0)
