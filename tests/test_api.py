@@ -90,8 +90,19 @@ def test_a_model_is_never_written_to_a_folder_named_by_a_tilde(checkpoint, conve
         api.convert(checkpoint, "~no-such-user/x")
 
 
+def serve(monkeypatch, folder_of):
+    """Let `folder_of` give the checkpoint folder of a repository."""
+
+    @contextmanager
+    def fetching(repo_id, before_weights):
+        yield folder_of(repo_id), lambda path: None
+
+    monkeypatch.setattr(hub, "fetch", folder_of)
+    monkeypatch.setattr(hub, "fetching", fetching)
+
+
 def test_a_repository_is_downloaded_and_converted_once(checkpoint, conversions, monkeypatch):
-    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    serve(monkeypatch, lambda repo_id: checkpoint)
     folder = api.locate("owner/name")
     assert folder == store_folder() / "owner--name"
     assert api.locate("owner/name") == api.locate("owner--name") == folder
@@ -114,13 +125,13 @@ def test_a_stored_model_may_be_called_demo(checkpoint, conversions):
 
 
 def test_a_conversion_starts_from_a_folder_or_a_repository(checkpoint, monkeypatch):
-    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint / repo_id)
+    serve(monkeypatch, lambda repo_id: checkpoint / repo_id)
     assert api.checkpoint_folder(str(checkpoint)) == checkpoint
     assert api.checkpoint_folder("owner/name") == checkpoint / "owner/name"
 
 
 def test_a_repository_in_the_store_can_be_converted_again(checkpoint, conversions, monkeypatch):
-    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    serve(monkeypatch, lambda repo_id: checkpoint)
     api.locate("owner/name")
     assert api.checkpoint_folder("owner/name") == checkpoint
     with pytest.raises(ConversionError, match="converted model"):
@@ -131,7 +142,7 @@ def test_pull_means_the_repository_whatever_folders_there_are(checkpoint, conver
     monkeypatch.chdir(tmp_path)
     shutil.copytree(checkpoint, tmp_path / "owner" / "name")
     (tmp_path / "owner" / "name" / "tinychat.json").write_text("{}")
-    monkeypatch.setattr(hub, "fetch", lambda repo_id: checkpoint)
+    serve(monkeypatch, lambda repo_id: checkpoint)
     assert api.pull("owner/name") == store_folder() / "owner--name"
     assert conversions == [(checkpoint, "owner/name")]
     for name in ("nothing", "./owner/name", "a/b/c"):
@@ -149,7 +160,7 @@ def test_a_store_that_cannot_be_written_is_told_before_the_download(conversions,
 def test_convert_takes_what_the_command_takes(monkeypatch, tmp_path):
     folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(hub, "fetch", lambda repo_id: folder)
+    serve(monkeypatch, lambda repo_id: folder)
     seen = []
     local = api.convert("~/checkpoint", "~/local", "int8", 64, progress=lambda done, total: seen.append(done))
     assert (local, bool(seen)) == (tmp_path / "local", True)

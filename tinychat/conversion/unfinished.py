@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -230,10 +230,16 @@ class Pieces:
                 self._entries = _read_journal(journal)
         else:
             self._stream = file.open("w+b")
-        self._stream.seek(0)
-        self._stream.write(header)
-        self._stream.truncate(len(header) + total)
-        self._journal = journal.open("a" if self._entries else "w", encoding="utf-8")
+        with ExitStack() as stack:
+            stack.callback(self._stream.close)
+            self._stream.seek(0)
+            self._stream.write(header)
+            self._stream.truncate(len(header) + total)
+            self._stream.flush()
+            self._journal = journal.open("a" if self._entries else "w", encoding="utf-8")
+            stack.callback(self._journal.close)
+            # Closed with the block that this is used in.
+            self._close = stack.pop_all().close
 
     def __enter__(self) -> "Pieces":
         return self
@@ -241,8 +247,7 @@ class Pieces:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stream.close()
-        self._journal.close()
+        self._close()
 
     def write(self, linear: str, layer: int, arrays: Mapping[str, Array], note: Sequence[float]) -> None:
         """Write one layer of a linear, and list it in the journal with what is to be remembered of it."""
