@@ -6,6 +6,10 @@ import signal
 import sys
 from pathlib import Path
 
+# Processes beside each other have a core each: NumPy's threads would wait for cores, spinning. Before it is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -32,9 +32,9 @@ def cases(names):
 
 
 SMALL = [
-    Case("qwen3-window", "int4", "bf16"),
-    Case("llama-wide", "int4", "f16"),
-    Case("qwen2", "int8", "int8"),
+    Case("qwen3-window", "f32", "bf16"),
+    Case("llama-wide", "int4", "int8"),
+    Case("qwen2", "int8", "f16"),
     Case("llama3.2", "f32", "f32"),
 ]
 

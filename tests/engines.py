@@ -1,6 +1,5 @@
-"""Engines of small checkpoints for tests; run as a script, it saves their logits for another process to compare."""
+"""Engines of small checkpoints for tests."""
 
-import sys
 from pathlib import Path
 
 import families
@@ -13,15 +12,20 @@ from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.conversion.keep import kept_quantization
 from tinychat.engine.engine import Engine
 from tinychat.generate.sequence import logits_of_all
+from tinychat.models.architectures import read_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.layout import Quantization
 
 STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
 METHODS = ("int4", "int8", "f32")
-# Every type of cache where every quantization runs once: with each other they would compile four times as much.
-KV_OF = {"int4": "f16", "int8": "int8", "f32": "f32", "mixed": "bf16", "kept": "bf16"}
-# Every kind of weight in one model.
+# The type of cache that an engine has where a test does not say. Each quantization has one of its own, since no
+# operation reads both weights and cache: with each other they would compile four times as much. Int4 with int8 and int8
+# with float16 are what the soak and small models compile anyway.
+KV_OF = {"int4": "int8", "int8": "f16", "f32": "bf16", "mixed": "f32", "kept": "f16"}
+METHOD_OF = {"int8": "int4", "f16": "int8", "bf16": "f32", "f32": "mixed"}
+# Every kind of weight in one model; each linear layer is in int4 in one of the two, and in int8 in the other.
 MIXED = Quantization("int4", 32, ("o_proj", "lm_head"), 48)
+MIXED_TIED = Quantization("int4", 32, ("qkv_proj", "gate_up_proj", "down_proj"), 48)
 # Past the border of attention's chunks at 512, and the borders of blocks at 64.
 LENGTH = 600
 CONTEXT_SIZE = 640
@@ -36,7 +40,8 @@ def convert_variant(name, method, folder, group_size=32):
         with unpacked(kept_file(name, folder.with_name(f"{folder.name}.gguf"))) as source:
             return write_model_folder(source, folder, kept_quantization(open_checkpoint(source)))
     if method == "mixed":
-        return write_model_folder(checkpoint, folder, MIXED)
+        tied = read_config(checkpoint / "config.json").tie_word_embeddings
+        return write_model_folder(checkpoint, folder, MIXED_TIED if tied else MIXED)
     return convert(checkpoint, folder, method, group_size)
 
 
@@ -47,30 +52,20 @@ def kept_file(name, path):
 
 def open_engine(folder, threads=1, kv=None):
     opened = open_model_folder(folder)
-    return Engine(opened, threads, kv or ("f32" if opened.quantization.method == "f32" else "bf16"))
+    stored = opened.quantization
+    method = "mixed" if stored.int8 or stored.frequent else stored.method
+    return Engine(opened, threads, kv or KV_OF[method])
 
 
 def open_sequence(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
     return open_engine(folder, threads, kv).sequence(context_size)
 
 
-def fresh_logits(folder, kv=None):
+def fresh_logits(folder):
     """Return the logits of one thread from an empty cache."""
-    sequence = open_sequence(folder, kv=kv)
+    sequence = open_sequence(folder)
     return logits_of_all(sequence, draw_ids(sequence))
 
 
 def draw_ids(sequence, length=LENGTH):
     return np.random.default_rng(5).integers(0, sequence.vocab_size, length).tolist()
-
-
-def main(target, *folders):
-    """Save the logits of each model folder to an .npz file by its name, with the type of cache of its quantization."""
-    logits = {}
-    for folder in map(Path, folders):
-        logits[folder.name] = fresh_logits(folder, KV_OF[folder.name.rpartition("-")[2]])
-    np.savez(target, **logits)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -53,7 +53,7 @@ def converse(folder):
     """Return a function that holds a conversation in a context of 96 tokens."""
 
     def run(overflow, turns, reply_tokens):
-        sequence = open_sequence(folder, context_size=96)
+        sequence = open_sequence(folder, context_size=96, kv="f32")
         model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), None, Path("letters"))
         system = LetterTokenizer().decode(range(100, 108))
         chat = Chat(model, system, overflow=overflow, max_tokens=reply_tokens, temperature=0.0)
@@ -85,7 +85,7 @@ def first_keys(cache):
 def test_shifted_keys_stand_where_the_ids_say(converse, folder):
     """The first layer's keys depend on token and position alone: they must be those of a fresh run."""
     sequence = converse("shift", turns=4, reply_tokens=16).model.sequence
-    fresh = open_sequence(folder, context_size=96)
+    fresh = open_sequence(folder, context_size=96, kv="f32")
     fresh.step(sequence.ids)
     shifted_keys, fresh_keys = (first_keys(each.cache) for each in (sequence, fresh))
     np.testing.assert_allclose(shifted_keys, fresh_keys, atol=2e-5)
@@ -95,7 +95,7 @@ def test_dropping_gives_what_a_fresh_start_gives(converse, folder):
     chat = converse("drop", turns=4, reply_tokens=16)
     assert chat.forgotten > 0
     prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
-    fresh = open_sequence(folder, context_size=96)
+    fresh = open_sequence(folder, context_size=96, kv="f32")
     rows = logits_of_all(fresh, [*prompt, *chat.reply_ids[:-1]])
     assert rows[len(prompt) - 1 :].argmax(axis=1).tolist() == chat.reply_ids
 

@@ -46,18 +46,16 @@ def kept_files(cache, suffix, *functions):
 @pytest.mark.slow
 def test_damaged_kernels_are_compiled_once_more(tmp_path):
     folder, cache = engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"), tmp_path / "cache"
-    engines.open_sequence(folder).step([1, 2, 3])
+    engines.open_sequence(folder, kv="f16").step([1, 2, 3])
     # What other tests compiled is as good a beginning as half a minute spent here.
     kernels = Path(os.environ["NUMBA_CACHE_DIR"])
     shutil.copytree(kernels, cache / kernels.name, ignore=shutil.ignore_patterns("*.tmp*"))
     _, logits = load(folder, cache)
     assert load(folder, cache) == (False, logits)
-    # One that Python calls, and one that only compiled code does.
-    for path in kept_files(cache, ".nbc", "take_part", "rope_append"):
+    # One that Python calls, and one that only compiled code does; `kernels/test_jit.py` damages either file of either.
+    for path in kept_files(cache, ".nbc", "take_part"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert load(folder, cache) == (True, logits)
-    assert load(folder, cache) == (False, logits)
-    for path in kept_files(cache, ".nbi", "take_part", "rope_append"):
+    for path in kept_files(cache, ".nbi", "rope_append"):
         path.write_bytes(b"an index that is none")
     assert load(folder, cache) == (True, logits)
     assert load(folder, cache) == (False, logits)

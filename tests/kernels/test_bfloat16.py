@@ -1,5 +1,7 @@
 """bfloat16: rounding, storing, and products of pairs, which must be the same bits with and without the instruction."""
 
+import functools
+
 import numpy as np
 import pytest
 from kernels.cache_inputs import to_bf16
@@ -29,15 +31,21 @@ def copy_one_by_one(x, pairs, back):
         back[i] = bfloat16.load_half(pairs, i)
 
 
-def multiplied(a, b, sums, dot2, monkeypatch):
-    """Return ``sums [3, 16] + a . b[t]`` over pairs a [16, 2], b [3, 2] of bfloat16, by one way of multiplying."""
-    monkeypatch.setattr(tile, "dot2", dot2)
+@functools.cache
+def step_by(dot2):
+    """Return a step of a product that multiplies in one way; it is compiled when it is called first."""
 
     @compiled
     def step(a, b, out):
         store_tile(out, 0, add_outer(load_tile(out, 0, ONE, THREE), load_rows(a, 0, LANES, ONE), b, 0, 1))
 
-    out = sums.ravel().copy()
+    return step
+
+
+def multiplied(a, b, sums, dot2, monkeypatch):
+    """Return ``sums [3, 16] + a . b[t]`` over pairs a [16, 2], b [3, 2] of bfloat16, by one way of multiplying."""
+    monkeypatch.setattr(tile, "dot2", dot2)
+    step, out = step_by(dot2), sums.ravel().copy()
     step(as_pairs(a), as_pairs(b), out)
     return out.reshape(3, LANES)
 

@@ -16,7 +16,7 @@ KERNEL = """
 import os
 
 exec(os.environ.get("BEFORE", ""))
-from tinychat.kernels.jit import by_type, kernel
+from tinychat.kernels.jit import by_type, kernel, subroutine
 from numba import njit, types
 from numba.core.errors import NumbaError
 
@@ -24,7 +24,7 @@ from numba.core.errors import NumbaError
 def two(x):
     return (lambda x: 2.0) if isinstance(x, types.Float) else (lambda x: 2)
 
-@kernel
+@subroutine
 def double(x):
     return two(x) * x
 
@@ -37,7 +37,7 @@ print(double_twice(3), double_twice(0.5))
 
 
 def run(tmp_path, before=""):
-    """Run a process of its own that compiles two kernels; return what it printed and what it said."""
+    """Run a process of its own that compiles a kernel and a subroutine; return what it printed and what it said."""
     module = tmp_path / "kernels_of_a_test.py"
     module.write_text(KERNEL)
     environment = os.environ | {"TINYCHAT_CACHE": str(tmp_path / "cache"), "BEFORE": before}
@@ -71,14 +71,20 @@ def test_a_full_disk_keeps_no_kernel_from_running(tmp_path, limit):
     assert run(tmp_path, full) == ("12 2.0\n", []), "reading needs no room"
 
 
+def cut(tmp_path, suffix):
+    for path in tmp_path.rglob(f"*{suffix}"):
+        path.write_bytes(path.read_bytes()[:9])
+
+
 def test_damaged_files_are_as_none_and_a_full_disk_does_not_matter(tmp_path):
     run(tmp_path)
-    for path in tmp_path.rglob("*.nb[ci]"):
-        path.write_bytes(path.read_bytes()[:9])
+    cut(tmp_path, ".nbc")
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     printed, said = run(tmp_path, full if sys.platform != "win32" else "")
     assert printed == "12 2.0\n"
     assert len(said) == (sys.platform != "win32")
+    assert run(tmp_path) == ("12 2.0\n", [])
+    cut(tmp_path, ".nbi")
     assert run(tmp_path) == ("12 2.0\n", [])
 
 

@@ -1,0 +1,60 @@
+"""What an instruction set computes, for another to compare: python tests/instruction_sets.py OUT.npz MODEL_FOLDER ...
+
+The models' logits, and what the kernels give that those models have no use for: unquantized weights, and the types of
+cache that theirs is not. A forward pass of each kind would take three times as long to compile, for the same kernels.
+"""
+
+import sys
+from pathlib import Path
+
+import engines
+import numpy as np
+from kernels import test_attention, test_inputs, test_linear, test_rope_append
+from kernels.cache_inputs import KVS, fill_cache
+from kernels.kernel_inputs import decode_floats, random_weight
+
+from tinychat.kernels.inputs import quantize_gated, quantize_normed
+
+SEED = 11
+# What follows is left to kernels, since "mixed" models have all kinds of quantized weights.
+METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv != engines.KV_OF["mixed"]]
+
+
+def unquantized():
+    """Yield name and result of what only a model in float32 runs: for one token, a few, and many."""
+    rng = np.random.default_rng(SEED)
+    N, K, size = 80, 576, 572
+    weight, _ = random_weight(rng, "f32", N, K, bias=True)
+    gain = np.pad(rng.uniform(-2, 2, size).astype(np.float32), (0, K - size))
+    for T in (1, 6, 17):
+        hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
+        gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
+        x = test_inputs.write(quantize_normed, "f32", T, K, 32, hidden, gain, test_inputs.sizes_of(size))
+        yield f"linear, {T} tokens", test_linear.apply(weight, x, T, N)
+        x = test_inputs.write(quantize_gated, "f32", T, K, 32, gate_up, test_inputs.sizes_of(size))
+        # How many tokens stand together hangs on the instruction set.
+        yield f"gated, {T} tokens", decode_floats(x, T, K)
+
+
+def cached(kv):
+    """Yield name and result of what reads and writes a cache: near its beginning and past a border of chunks."""
+    rng = np.random.default_rng(SEED)
+    for (H, G, d), start, T in [((9, 3, 24), 530, 1), ((4, 2, 40), 500, 30), ((8, 1, 80), 3, 200), ((3, 3, 6), 64, 6)]:
+        place = f"{T} tokens at {start}, {H} heads of {d}"
+        qkv, gains = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32), rng.uniform(-2, 2, (2, d))
+        queries, cache = test_rope_append.run(kv, qkv, H, G, d, start, *gains.astype(np.float32))
+        yield f"queries, {place}", queries
+        yield from ((f"{name}, {place}", array) for name, array in cache._asdict().items())
+        stored, _, _ = fill_cache(kv, *rng.standard_normal((2, start + T, G, d)).astype(np.float32))
+        yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
+
+
+def results(folders):
+    """Return all that is compared, arrays by name."""
+    found = {folder.name: engines.fresh_logits(folder) for folder in folders}
+    found |= {f"f32: {name}": array for name, array in unquantized()}
+    return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], **results(map(Path, sys.argv[2:])))
