@@ -13,7 +13,9 @@ from kernels import test_attention, test_inputs, test_linear, test_rope_append
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, random_weight
 
+from tinychat.kernels.activations import Silu
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
+from tinychat.kernels.norms import RmsNorm
 
 SEED = 11
 # What follows is left to kernels, since "mixed" models have all kinds of quantized weights.
@@ -29,9 +31,9 @@ def unquantized():
     for T in (1, 6, 17):
         hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
         gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
-        x = test_inputs.write(quantize_normed, "f32", T, K, 32, hidden, gain, test_inputs.sizes_of(size))
+        x = test_inputs.write(quantize_normed, "f32", T, K, 32, hidden, RmsNorm(gain), test_inputs.sizes_of(size))
         yield f"linear, {T} tokens", test_linear.apply(weight, x, T, N)
-        x = test_inputs.write(quantize_gated, "f32", T, K, 32, gate_up, test_inputs.sizes_of(size))
+        x = test_inputs.write(quantize_gated, "f32", T, K, 32, gate_up, Silu(), test_inputs.sizes_of(size))
         # How many tokens stand together hangs on the instruction set.
         yield f"gated, {T} tokens", decode_floats(x, T, K)
 

@@ -43,7 +43,7 @@ ARROWS = {
     "chat": ["generate", "terminal", "text", "user_folders"],
     "api": ["checkpoint", "estimates", "file_lock", "json_file", "generate", "making", "store", "text", "user_folders"],
     "calibration": ["generate"],
-    "certificate": ["conversion", "generate", "kernels", "perplexity"],
+    "certificate": ["conversion", "generate", "perplexity"],
     "making": [
         "calibration",
         "certificate",

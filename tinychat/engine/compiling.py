@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
 
 TRIED_NUMBA = ["0", "68"]
-# Functions that one engine compiles; only the progress bar's length hangs on it.
+# How many functions one engine compiles; only the progress bar needs it.
 COMPILED_FUNCTIONS = 100
 
 
 class CompilationCounter(Listener):  # type: ignore[misc]
     """Reports each function that Numba compiles; silent when all come from the cache.
 
-    `between` is called before and after each of them: there an exception finds its way.
+    `between` is called before and after each of them: an exception raised there reaches the caller.
     """
 
     def __init__(self, progress: Callable[[int, int], None] | None, between: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ class CompilationCounter(Listener):  # type: ignore[misc]
         self._report(min(self._done, COMPILED_FUNCTIONS - 1))
 
     def on_end(self, event: Event) -> None:
-        """Count a compilation that is done."""
+        """Count a finished compilation."""
         self._done += 1
         self._report(min(self._done, COMPILED_FUNCTIONS - 1))
 
@@ -51,7 +51,7 @@ class CompilationCounter(Listener):  # type: ignore[misc]
 
 
 def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
-    """Make the engine's compiled function ready without running it; Ctrl-C counts between two functions."""
+    """Make the engine's compiled function ready without running it; Ctrl-C acts between two functions."""
     with held_signals() as let_signals_act:
         counter = CompilationCounter(progress, let_signals_act)
         with install_listener("numba:compile", counter):
@@ -63,9 +63,9 @@ def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | Non
 def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
     """Load a compiled function from the kernel cache in a third of the time that Numba takes, if it is there.
 
-    Before it looks into its cache Numba registers the typing of all that it can compile, some 0.1 s, which running
-    what has been compiled does not need. This leaves that step out; it uses Numba's own parts in Numba's own order, and
-    only in the releases that it has been tried with.
+    Before Numba looks into its cache, it registers the types of all that it can compile. That takes about 0.1 s, and
+    compiled functions do not need it. This function leaves that step out; it calls Numba's own parts in Numba's own
+    order, and only in the releases that it was tried with.
     """
     is_kept = isinstance(function._cache, FunctionCache)
     if not is_kept or numba.__version__.split(".")[:2] != TRIED_NUMBA:

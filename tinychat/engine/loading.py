@@ -44,7 +44,7 @@ def load_engine(
     threads : int, optional
         Most threads; all cores that this process may use when omitted.
     fewest_threads : int
-        How many at least, where other programs hold the cores: as many as `threads` to have a fixed number.
+        Fewest threads, where other programs use the cores; equal to `threads` for a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
         Type of the sequences' caches (`kernels.kv`); `usual_kv` when omitted.
     cache_memory : int, optional
@@ -62,7 +62,7 @@ def load_engine(
     opened = open_model_folder(folder)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
-    # Imported late: a wrong folder or setting is told at once.
+    # Imported late: a wrong folder or setting is reported at once.
     with held_signals():
         from tinychat.engine.compiling import compile_kernels
         from tinychat.engine.engine import Engine

@@ -1,42 +1,43 @@
 """How many threads a job takes: all of them, or fewer where other programs hold the cores.
 
-A thread that shares its core with a busy program is off it half of the time, for some milliseconds each, and at every
-barrier the others wait for it. Whether fewer threads are faster then depends on the scheduler and on how many programs
-there are, so it is measured: where threads wait for each other and for their cores, some jobs are tried with one
-fewer, and with one more where cores are free. What comes out of a job does not depend on it.
+A thread that shares its core with a busy program does not run half of the time, for some milliseconds at a stretch, and
+the others wait for it at every barrier. Whether fewer threads are then faster depends on the scheduler and on how many
+such programs there are, so it is measured: where threads wait for each other and for their cores, some jobs are tried
+with one thread fewer, and where cores are free, with one more. The results of a job do not depend on it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Seconds that a number of threads is judged by: some turns of the scheduler, and some jobs unless these are long.
+# Seconds of work by which a number of threads is judged: several turns of the scheduler, and `JOBS` jobs or more unless
+# these are long.
 WINDOW, LONGEST_WINDOW = 0.05, 0.5
 JOBS = 4
-# On cores of their own, threads wait for each other some 5 % of their time, and hardly for their cores.
+# Shares of their time: on cores of their own, threads wait for each other about 5 %, and hardly for their cores.
 LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
-# A try must take this part of the time to be kept, and may end early where it takes so many times as long.
+# Cost a token beside the usual one: a try is kept below the first, and ends early above the second.
 WORTHWHILE, HOPELESS = 0.9, 1.5
 LEAST_TRIED = 0.03
-# Work between tries, so many times as long as a try: after one that led to another number, which is soon compared once
-# more; and after one that failed, twice as long each time.
+# Work between tries, as a multiple of a try's length: after one that changed the number, which is soon tested again;
+# and after one that failed, doubled each time.
 SHORT_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 2, 8, 64
-# A job is expected to wait no longer than so many times what it should take in all.
+# The threads of a job may wait this many times what the whole job should take, or so many seconds if that is not known.
 PATIENCE = 4.0
 PATIENCE_UNKNOWN = 0.1
-# Seconds after which cores that others take, or let go, are no passing thing: tries then begin anew.
+# After so many seconds, a change in how contended the cores are counts as lasting, and tries begin anew.
 LASTING = 0.5
 
 
 @dataclass(frozen=True)
 class Cores:
-    """What the system says of its cores at one moment; None where it does not say.
+    """What the system says about its cores at one moment; None where it does not say.
 
     Attributes
     ----------
     core_wait : float or None
         Seconds that the workers have waited for a core so far.
     free : int or None
-        Cores that nobody uses.
+        Cores that are idle.
     """
 
     core_wait: float | None = None
@@ -44,7 +45,7 @@ class Cores:
 
 
 class Pace:
-    """The number of threads for jobs of one kind, and what a token costs with it.
+    """The number of threads for jobs of one kind, and the cost of a token with it.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Pace:
         self.cost: float | None = None  # seconds a token, with `threads`
         self._tried: int | None = None
         self._downwards = True
-        self._hoped = True
+        self._expects_gain = True
         self._changed = False
         self._waits_before = False
         self._was_contended = False
@@ -71,7 +72,7 @@ class Pace:
 
     @property
     def wanted(self) -> int:
-        """Threads that the next job takes."""
+        """How many threads the next job takes."""
         return self._tried or self.threads
 
     def patience(self, tokens: int) -> float:
@@ -79,22 +80,22 @@ class Pace:
         return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
 
     def begin(self, ask_cores: Callable[[], Cores]) -> None:
-        """Prepare for a job; ask the system, which takes some 50 us, if a window begins that may lead to a try."""
+        """Prepare for a job; ask the system, which takes about 50 us, if a window begins that may lead to a try."""
         if self._tokens == 0 and self._tried is None and self.fewest < self.most:
             self._core_wait = ask_cores().core_wait
 
     def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
-        """Take account of a job with the threads wanted.
+        """Count a job that took the threads wanted.
 
         Parameters
         ----------
         tokens : int
         seconds : float
-            What the job took.
+            How long the job took.
         waited : float
-            What its threads spent at barriers, in all.
+            How long its threads waited at barriers, in all.
         ask_cores : callable
-            Asks the system: done where a window ends.
+            Asks the system; called where a window ends.
         """
         self._worked += seconds
         changed, self._changed = self._changed, False
@@ -128,14 +129,14 @@ class Pace:
         assert self.cost is not None
         if cost < WORTHWHILE * self.cost:
             self.threads, self.cost, self._pause = tried, cost, SHORT_PAUSE
-        elif self._hoped:
+        elif self._expects_gain:
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
             self._downwards = not self._downwards
         self._last_try = self._worked
         self._next_try = self._worked + self._pause * max(WINDOW, self._seconds)
 
     def _candidate(self, cores: Cores) -> int | None:
-        """Return another number of threads to try; None if this one is right as far as one can tell."""
+        """Return another number of threads to try; None if nothing speaks for another one."""
         waits_before = self._waits_before
         self._waits_before = waits = self._waited > LONG_WAIT * self.threads * self._seconds
         if cores.core_wait is None or self._core_wait is None:
@@ -147,17 +148,17 @@ class Pace:
         if self._worked < self._next_try:
             return None
         fewer = contended and waits and self.threads > self.fewest
-        # More threads get more of contended cores. While a few have all that others leave, more are tried seldom, and
-        # a failure then says nothing of the next try.
-        self._hoped = contended or cores.free != 0
+        # More threads get a larger part of contended cores. While no core is free and none is contended, more threads
+        # are tried rarely, and a failure then says nothing about the next try.
+        self._expects_gain = contended or cores.free != 0
         rested = self._worked - self._last_try >= LONGEST_PAUSE * max(WINDOW, self._seconds)
-        more = (self._hoped or rested) and self.threads < self.most
+        more = (self._expects_gain or rested) and self.threads < self.most
         if fewer and (self._downwards or not more):
             return self.threads - 1
         return self.threads + 1 if more else None
 
     def _begin_anew_if_changed(self, contended: bool) -> None:
-        """Forget how tries failed once others have taken the cores, or have let them go."""
+        """Forget how tries failed once other programs have begun, or ceased, to use the cores."""
         if contended == self._was_contended:
             self._differs_since = None
             return
@@ -172,7 +173,7 @@ class Pace:
 
 
 class ThreadCount:
-    """The number of threads for each kind of job: kinds differ in how many tokens they have, to a power of two.
+    """The number of threads for each kind of job; a kind is a number of tokens, up to the next power of two.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ class ThreadCount:
         self._latest = Pace(fewest, most, most)
 
     def pace(self, tokens: int) -> Pace:
-        """Return the pace of jobs of `tokens` tokens; a new kind begins as the last job of another ended."""
+        """Return the pace of jobs of `tokens` tokens; a new kind begins with the threads that the latest kind has."""
         kind = tokens.bit_length()
         if kind not in self._paces:
             self._paces[kind] = Pace(self.fewest, self.most, self._latest.threads)

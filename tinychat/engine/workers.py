@@ -1,7 +1,7 @@
-"""Threads that run one compiled function together, again and again.
+"""Threads that run one compiled function together, job after job.
 
-The caller's thread is number 0 and takes part itself. It is never interrupted between telling the others to begin and
-beginning: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
+The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a job and working on it:
+both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 
 How many threads a job takes is decided for each anew (`engine.thread_count`).
 """
@@ -13,20 +13,20 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tinychat.engine.cores import core_wait, free_cores
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.kernels.team import PATIENCE, RECALL, WAITED, new_queue
+from tinychat.machine import core_wait, free_cores
 
 TakePart = Callable[..., bool]
-"""``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share,
-and returns False without having begun if one of them sleeps; any other does its share of jobs until it is idle."""
+"""``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share; it
+returns False without having begun if one of them sleeps. Any other thread does its share of jobs until it is idle."""
 
-# Seconds that a job waits for workers to wake before it takes the fewest threads there may be.
+# Seconds that a job waits for workers to wake before it makes do with the fewest threads allowed.
 WAKING = 0.05
 
 
 class WorkerThreads:
-    """What the worker threads know; holds no reference to `Workers`, so that forgotten ones end."""
+    """The state of the worker threads; it has no reference to `Workers`, so that threads end when that is collected."""
 
     def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
         self.take_part = take_part
@@ -38,7 +38,7 @@ class WorkerThreads:
         self.wake = [threading.Event() for _ in range(count.most)]
 
     def start(self) -> None:
-        """Start the workers; daemons, so that they never keep the process."""
+        """Start the workers; they are daemons, so that they never keep the process alive."""
         for thread in range(1, self.count.most):
             name = f"tinychat-{thread}"
             threading.Thread(target=self.serve, args=(thread,), name=name, daemon=True).start()
@@ -54,7 +54,7 @@ class WorkerThreads:
             self.take_part(thread, self.count.most, self.queue, *self.arguments)
 
     def wake_first(self, threads: int) -> None:
-        """Wake whoever sleeps of the first threads."""
+        """Wake those of the first `threads` threads that sleep."""
         for event in self.wake[:threads]:
             event.set()
 
@@ -73,7 +73,7 @@ class Workers:
     take_part : compiled function
         See `TakePart`.
     count : ThreadCount
-        How many threads a job takes, the caller's included.
+        Says how many threads a job takes, the caller's included.
     arguments : tuple
         Arrays and namedtuples; a job's particulars are written into them before `run`.
     """
@@ -101,17 +101,17 @@ class Workers:
         return Cores(core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
-        """Run a job on `wanted` threads, or on the fewest there may be if others take long to wake; say if all did."""
+        """Run a job on `wanted` threads, or on the fewest allowed if some take long to wake; return whether all did."""
         workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
         while not workers.take_part(*self.call_arguments(0, threads)):
             if time.monotonic() > deadline:
                 threads = min(threads, workers.count.fewest)
             workers.wake_first(threads)
-            time.sleep(0)  # lets go of the interpreter, which a worker needs to get going
+            time.sleep(0)  # releases the interpreter's lock, which a worker needs to begin
         return threads == wanted
 
     def _start(self) -> None:
-        """Start workers, new ones: a fork copies no threads, and a start that Ctrl-C broke off leaves some of them."""
+        """Start new workers: a fork copies no threads, and a start that Ctrl-C interrupted has started only some."""
         old = self._threads
         workers = WorkerThreads(old.take_part, old.count, old.arguments)
         weakref.finalize(self, workers.close)

@@ -1,4 +1,4 @@
-"""What Linux says of its cores, read from files; None elsewhere."""
+"""How busy the machine is, read from files of Linux; None elsewhere."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.engine.cores import core_wait, free_cores
+from tinychat.machine import core_wait, free_cores
 
 linux = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the scheduler's figures of Linux")
 
