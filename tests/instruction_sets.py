@@ -1,7 +1,7 @@
 """What an instruction set computes, for another to compare: python tests/instruction_sets.py OUT.npz MODEL_FOLDER ...
 
-The models' logits, and what the kernels give that those models have no use for: unquantized weights, and the types of
-cache that theirs is not. A forward pass of each kind would take three times as long to compile, for the same kernels.
+The models' logits, and what those kernels give that these models do not use: of unquantized weights, of other types of
+cache, norms and activations. A forward pass of each kind would take several times as long to compile.
 """
 
 import sys
@@ -11,31 +11,39 @@ import engines
 import numpy as np
 from kernels import test_attention, test_inputs, test_linear, test_rope_append
 from kernels.cache_inputs import KVS, fill_cache
-from kernels.kernel_inputs import decode_floats, random_weight
+from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
-from tinychat.kernels.activations import Silu
+from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Silu, cap_rows
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
-from tinychat.kernels.norms import RmsNorm
+from tinychat.kernels.norms import LayerNorm, RmsNorm
 
 SEED = 11
-# What follows is left to kernels, since "mixed" models have all kinds of quantized weights.
+# These models have all kinds of quantized weights.
 METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv != engines.KV_OF["mixed"]]
 
 
 def unquantized():
-    """Yield name and result of what only a model in float32 runs: for one token, a few, and many."""
+    """Yield name and result of what only other models run: for one token, a few, and many."""
     rng = np.random.default_rng(SEED)
     N, K, size = 80, 576, 572
     weight, _ = random_weight(rng, "f32", N, K, bias=True)
-    gain = np.pad(rng.uniform(-2, 2, size).astype(np.float32), (0, K - size))
+    gain, bias = np.pad(rng.uniform(-2, 2, (2, size)).astype(np.float32), ((0, 0), (0, K - size)))
     for T in (1, 6, 17):
         hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
         gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
-        x = test_inputs.write(quantize_normed, "f32", T, K, 32, hidden, RmsNorm(gain), test_inputs.sizes_of(size))
-        yield f"linear, {T} tokens", test_linear.apply(weight, x, T, N)
-        x = test_inputs.write(quantize_gated, "f32", T, K, 32, gate_up, Silu(), test_inputs.sizes_of(size))
-        # How many tokens stand together hangs on the instruction set.
-        yield f"gated, {T} tokens", decode_floats(x, T, K)
+        for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
+            x = written(quantize_normed, T, K, hidden, norm, test_inputs.sizes_of(size))
+            yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
+        for activation in (Silu(), Gelu(), GeluTanh()):
+            x = written(quantize_gated, T, K, gate_up, activation, test_inputs.sizes_of(size))
+            # How many tokens stand together hangs on the instruction set.
+            yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
+        on_threads(cap_rows, 1, T, hidden, Capped(np.float32(3)))
+        yield f"capped, {T} tokens", hidden
+
+
+def written(stage, T, K, *arguments):
+    return test_inputs.write(stage, "f32", T, K, 32, *arguments)
 
 
 def cached(kv):
