@@ -1,7 +1,7 @@
 """What an instruction set computes, for another to compare: python tests/instruction_sets.py OUT.npz MODEL_FOLDER ...
 
-The models' logits, and what those kernels give that these models do not use: of unquantized weights, of other types of
-cache, norms and activations. A forward pass of each kind would take several times as long to compile.
+The models' logits, and what those kernels give that these models do not use: of unquantized weights and of kept codes,
+of other types of cache, norms and activations. A forward pass of each kind would take several times as long to compile.
 """
 
 import sys
@@ -9,11 +9,12 @@ from pathlib import Path
 
 import engines
 import numpy as np
-from kernels import test_attention, test_inputs, test_linear, test_rope_append
+from kernels import test_affine, test_attention, test_inputs, test_linear, test_rope_append
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Silu, cap_rows
+from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.norms import LayerNorm, RmsNorm
 
@@ -42,6 +43,20 @@ def unquantized():
         yield f"capped, {T} tokens", hidden
 
 
+def kept():
+    """Yield name and result of what only models of kept codes run."""
+    rng = np.random.default_rng(SEED)
+    shape = N, K, *_ = 80, 544, 32, 1
+    for kind in test_affine.KINDS:
+        weight, _, group = test_affine.random_kind(rng, kind, shape, bias=True)
+        for T in (1, 6, 17):
+            x = test_affine.prepare(weight, rng.standard_normal((T, K)).astype(np.float32), group)
+            yield f"linear of {kind}, {T} tokens", test_affine.apply(weight, x, T, N)
+        hidden = np.zeros((N, K), np.float32)
+        on_threads(embed, 1, N, weight, np.arange(N), test_affine.SIZES, hidden)
+        yield f"embedding of {kind}", hidden
+
+
 def written(stage, T, K, *arguments):
     return test_inputs.write(stage, "f32", T, K, 32, *arguments)
 
@@ -63,6 +78,7 @@ def results(folders):
     """Return all that is compared, arrays by name."""
     found = {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
+    found |= {f"kept: {name}": array for name, array in kept()}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 
