@@ -69,7 +69,7 @@ def cached(kv):
         qkv, gains = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32), rng.uniform(-2, 2, (2, d))
         queries, cache = test_rope_append.run(kv, qkv, H, G, d, start, *gains.astype(np.float32))
         yield f"queries, {place}", queries
-        yield from ((f"{name}, {place}", array) for name, array in cache._asdict().items())
+        yield from ((f"{name}, {place}", array) for name, array in cache.buffers._asdict().items())
         stored, _, _ = fill_cache(kv, *rng.standard_normal((2, start + T, G, d)).astype(np.float32))
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
 
