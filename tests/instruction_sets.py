@@ -50,7 +50,7 @@ def kept():
     for kind in test_affine.KINDS:
         weight, _, group = test_affine.random_kind(rng, kind, shape, bias=True)
         for T in (1, 6, 17):
-            x = test_affine.prepare(weight, rng.standard_normal((T, K)).astype(np.float32), group)
+            x = test_affine.prepare(kind, weight, rng.standard_normal((T, K)).astype(np.float32), group)
             yield f"linear of {kind}, {T} tokens", test_affine.apply(weight, x, T, N)
         hidden = np.zeros((N, K), np.float32)
         on_threads(embed, 1, N, weight, np.arange(N), test_affine.SIZES, hidden)
