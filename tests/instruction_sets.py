@@ -13,10 +13,11 @@ from kernels import test_affine, test_attention, test_inputs, test_linear, test_
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
-from tinychat.kernels.activations import Capped, Gelu, GeluTanh, Silu, cap_rows
+from tinychat.kernels.activations import Gelu, GeluTanh, Silu
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.norms import LayerNorm, RmsNorm
+from tinychat.kernels.scores import Capped, cap_rows
 
 SEED = 11
 # These models have all kinds of quantized weights.
