@@ -57,7 +57,8 @@ def test_f32_equals_goldens(variant, tmp_path):
 
 @pytest.mark.parametrize("variant", of_kinds(families.NEWER, INT4_KINDS), ids=lambda variant: variant.name)
 def test_int4_gives_each_token_the_same_bits_alone_and_among_others(variant, tmp_path):
-    sequence = engines.open_sequence(engines.convert_variant(variant.name, "int4", tmp_path / "model"), threads=2)
+    folder = engines.convert_variant(variant.name, "int4", tmp_path / "model")
+    sequence = engines.open_sequence(folder, threads=2, context_size=families.CONTEXT_SIZE)
     ids = families.make_ids(variant)[:70]
     together = logits_of_all(sequence, ids)
     sequence.rewind(0)
