@@ -22,10 +22,13 @@ TOLERANCE = 1e-3  # of the logits' standard deviation
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)
 
 
-def of_kinds(found, names):
-    """Return variants as parameters; those of other kinds than the named ones marked as live."""
-    kinds = {families.kind_of(families.BY_NAME[name]) for name in names}
-    return [pytest.param(each, marks=() if families.kind_of(each) in kinds else pytest.mark.live) for each in found]
+def is_of(variant, names):
+    """Return whether a variant is of the same kind as one of those."""
+    return families.kind_of(variant) in {families.kind_of(families.BY_NAME[name]) for name in names}
+
+
+GOLDEN = [variant for variant in families.VARIANTS if is_of(variant, KINDS)]
+NEWER = [pytest.param(each, marks=() if is_of(each, INT4_KINDS) else pytest.mark.live) for each in families.NEWER]
 
 
 def convert_and_load(checkpoint, folder):
@@ -42,7 +45,7 @@ def greedy(model, ids):
     return model.generate(ids, max_tokens=families.NEW_TOKENS, temperature=0.0, ignore_eos=True)
 
 
-@pytest.mark.parametrize("variant", of_kinds(families.VARIANTS, KINDS), ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", GOLDEN, ids=lambda variant: variant.name)
 def test_f32_equals_goldens(variant, tmp_path):
     golden = families.read_golden(variant, families.make_weights(variant))
     model = convert_and_load(families.write_checkpoint(variant, tmp_path / "checkpoint"), tmp_path / "model")
@@ -55,7 +58,7 @@ def test_f32_equals_goldens(variant, tmp_path):
     assert list(greedy(model, ids[: families.SHORT])) == golden["greedy"].tolist()
 
 
-@pytest.mark.parametrize("variant", of_kinds(families.NEWER, INT4_KINDS), ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", NEWER, ids=lambda variant: variant.name)
 def test_int4_gives_each_token_the_same_bits_alone_and_among_others(variant, tmp_path):
     folder = engines.convert_variant(variant.name, "int4", tmp_path / "model")
     sequence = engines.open_sequence(folder, threads=2, context_size=families.CONTEXT_SIZE)
