@@ -19,7 +19,7 @@ from tinychat.chat.saved import SavedSession, SessionStore
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.conversion.convert import convert
-from tinychat.errors import ConversionError, SessionError
+from tinychat.errors import ConversionError, SessionError, TinychatError
 from tinychat.generate.request import Request
 from tinychat.store.local import list_models, store_folder
 from tinychat.terminal.line_editor import open_history
@@ -95,7 +95,7 @@ def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
     target = tmp_path / "out.jsonl"
     with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, tasks) as results:
         for job in tasks:
-            results.add(job, {"text": "y" * 200})
+            results.add(job, "model", TinychatError("y" * 200))
     with BatchResults(target, tasks) as results:
         assert 1 <= results.done < len(tasks)
         assert target.read_bytes().count(b"\n") == results.done
