@@ -13,10 +13,12 @@ from tinychat.errors import CheckpointError
 # float32, float16 or bfloat16; numpy's own annotations do not know the last.
 FloatArray = NDArray[Any]
 
-DTYPES = {
+FLOATS = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+DTYPES = FLOATS | {
     "uint8": np.dtype("<u1"),
     "int32": np.dtype("<i4"),
     "uint32": np.dtype("<u4"),

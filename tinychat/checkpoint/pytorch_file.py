@@ -8,7 +8,7 @@ from typing import IO
 
 import numpy as np
 
-from tinychat.checkpoint.mapping import DTYPES, FloatArray, map_rows
+from tinychat.checkpoint.mapping import DTYPES, FLOATS, FloatArray, map_rows
 from tinychat.checkpoint.tensor_pickle import MAX_PICKLE_BYTES, Storage, TensorRecord, read_tensor_pickle
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
@@ -75,8 +75,8 @@ class PytorchFile:
     def _data_start(self, name: str, storage: Storage) -> int:
         """Find a storage in the file, once its type and length are known to be right."""
         where = f"{self.path}: tensor {one_line(name)!r}"
-        if storage.dtype not in DTYPES:
-            raise CheckpointError(f"{where} is {storage.dtype}; only {', '.join(DTYPES)} can be read")
+        if storage.dtype not in FLOATS:
+            raise CheckpointError(f"{where} is {storage.dtype}; only {', '.join(FLOATS)} can be read")
         if storage.key not in self._entries:
             raise CheckpointError(f"{where} has no data in the file; download it again")
         begin, size = self._entries[storage.key]
