@@ -31,8 +31,11 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.saved import SessionStore
 from tinychat.chat.settings import change_setting
 from tinychat.chat.workspace import Workspace
+from tinychat.engine.blocks import bytes_per_position
+from tinychat.engine.loading import usual_kv
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.model import Model, load_folder
+from tinychat.models.folder import open_model_folder
 
 WORDS = "tell me a story of the fox and what is seven plus two please why was she sad in an old tree house".split()
 CONTEXTS = (256, 300, 512, 777, 1024)
@@ -208,9 +211,17 @@ def counts() -> tuple[int, int, int]:
 def open_models(names: list[str]) -> dict[str, Model]:
     """Load the models that are named; the demo model twice if none is."""
     if names:
-        return {name: load_folder(locate(name), context=CONTEXTS[0]) for name in names}
+        return {name: open_model(locate(name)) for name in names}
     folder = locate(None)
-    return {kv: load_folder(folder, context=CONTEXTS[0], kv=kv) for kv in ("f16", "int8")}
+    return {kv: open_model(folder, kv) for kv in ("f16", "int8")}
+
+
+def open_model(folder: Path, kv: str | None = None) -> Model:
+    """Load a model whose cache has room for the largest context and nothing more: what is kept for later must go."""
+    opened = open_model_folder(folder)
+    kv = kv or usual_kv(opened.config, opened.quantization)
+    memory = max(CONTEXTS) * bytes_per_position(opened.config, kv)
+    return load_folder(folder, context=CONTEXTS[0], kv=kv, cache_memory=memory)
 
 
 def main() -> int:

@@ -124,7 +124,10 @@ class HuggingFaceTokenizer(NamedTokens):
         ids: list[int] = []
         for token_id in plain_ids:
             if token_id == placeholder_id:
-                ids.append(next(tokens).id)
+                token = next(tokens, None)
+                if token is None:
+                    raise TextError(f"{self._source} makes special tokens of plain text; download it again")
+                ids.append(token.id)
             elif token_id in self._added_pieces and token_id in self.special_ids:
                 ids += self._spell_out(self._added_pieces[token_id])
             else:
