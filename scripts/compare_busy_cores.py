@@ -56,16 +56,12 @@ def spinning(count: int) -> Iterator[None]:
 
 def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, EngineProcess]:
     """Convert the checkpoint for both programs where that has not been done, and start every engine."""
-    pythons = models.Pythons(sys.executable, arguments.llama_python, sys.executable)
-    checkpoint = arguments.checkpoint.resolve()
-    ours = models.tinychat_conversion(checkpoint, work, pythons)
-    theirs = models.llama_conversion(checkpoint, work, pythons, arguments.threads, "pure")
-    models.convert_in_turns({OURS: ours, LLAMA: theirs}, 1)
-    start = [sys.executable, "-m", "comparison.tinychat_engine", str(ours.out), "--threads"]
+    ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
+    start = [sys.executable, "-m", "comparison.tinychat_engine", str(ours), "--threads"]
     commands = {OURS: [*start, str(arguments.threads)]}
     for threads in range(1, arguments.threads + 1):
         commands[fixed(threads)] = [*start, str(threads), "--fixed"]
-    llama = [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs.out)]
+    llama = [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs)]
     commands[LLAMA] = [*llama, "--threads", str(arguments.threads), "--flash-attention", "on"]
     return {name: EngineProcess(name, command) for name, command in commands.items()}
 

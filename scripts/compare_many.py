@@ -34,15 +34,11 @@ PASSES = 16
 
 def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, EngineProcess]:
     """Convert the checkpoint for both programs where that has not been done, and start both."""
-    pythons = models.Pythons(sys.executable, arguments.llama_python, sys.executable)
-    checkpoint = arguments.checkpoint.resolve()
-    ours = models.tinychat_conversion(checkpoint, work, pythons)
-    theirs = models.llama_conversion(checkpoint, work, pythons, arguments.threads, "pure")
-    models.convert_in_turns({OURS: ours, LLAMA: theirs}, 1)
+    ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
     threads = ["--threads", str(arguments.threads)]
     commands = {
-        OURS: [sys.executable, "-m", "comparison.tinychat_engine", str(ours.out), *threads],
-        LLAMA: [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs.out), *threads],
+        OURS: [sys.executable, "-m", "comparison.tinychat_engine", str(ours), *threads],
+        LLAMA: [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs), *threads],
     }
     commands[LLAMA] += ["--flash-attention", "on"]
     return {name: EngineProcess(name, command) for name, command in commands.items()}

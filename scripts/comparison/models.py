@@ -79,3 +79,18 @@ def convert_in_turns(conversions: dict[str, Conversion], runs: int) -> dict[str,
             finished[name].append(conversion.run())
     os.sync()
     return finished
+
+
+def int4_for_both(checkpoint: Path, work: Path, llama_python: str, threads: int) -> tuple[Path, Path]:
+    """Convert a checkpoint to four bits for tinychat and llama.cpp where that has not been done.
+
+    Returns
+    -------
+    ours, theirs : Path
+        A model folder, and a GGUF file of Q4_0 alone.
+    """
+    pythons, checkpoint = Pythons(sys.executable, llama_python, sys.executable), checkpoint.resolve()
+    ours = tinychat_conversion(checkpoint, work, pythons)
+    theirs = llama_conversion(checkpoint, work, pythons, threads, "pure")
+    convert_in_turns({"tinychat": ours, "llama.cpp": theirs}, 1)
+    return ours.out, theirs.out

@@ -13,7 +13,6 @@ full, the youngest is put back: its turn comes again as soon as there is room, a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -184,7 +183,8 @@ class Scheduler:
         if run.sequence.ids:
             return True
         found = run.sequence.reuse(run.ids)
-        if any(common_length(other.ids, run.ids) >= found + SHARED for other in reading):
+        shared = run.ids[: found + SHARED]
+        if len(shared) == found + SHARED and any(other.ids[: len(shared)] == shared for other in reading):
             run.sequence.rewind(0)
             return False
         if run.reused is None:
@@ -224,8 +224,3 @@ class Scheduler:
         if run.sequence is not None:
             run.sequence.release()
         run.sequence = None
-
-
-def common_length(ids: SequenceOf[int], others: SequenceOf[int]) -> int:
-    """Return how many leading ids are the same."""
-    return next((i for i, (a, b) in enumerate(zip(ids, others)) if a != b), min(len(ids), len(others)))
