@@ -1,0 +1,125 @@
+"""Variants of the families with RMS norms that go further from Llama."""
+
+from variants.common import COMMON, YARN, Variant
+from variants.llama import LLAMA
+
+GEMMA = COMMON | {
+    "architectures": ["GemmaForCausalLM"],
+    "model_type": "gemma",
+    "num_key_value_heads": 1,
+    "head_dim": 40,
+    "hidden_act": "gelu",
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+GEMMA2 = GEMMA | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "num_key_value_heads": 2,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 28,
+    "sliding_window": 22,
+    "attn_logit_softcapping": 2.5,
+    "final_logit_softcapping": 1.5,
+}
+GEMMA3 = GEMMA2 | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "sliding_window_pattern": 3,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 5e3,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+GRANITE = COMMON | {
+    "architectures": ["GraniteForCausalLM"],
+    "model_type": "granite",
+    "num_key_value_heads": 2,
+    "attention_multiplier": 0.3,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
+OLMO2 = COMMON | {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "num_key_value_heads": 2}
+TYPES = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+OLMO3 = OLMO2 | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "sliding_window": 26} | TYPES
+EXAONE4 = (
+    COMMON
+    | {
+        "architectures": ["Exaone4ForCausalLM"],
+        "model_type": "exaone4",
+        "num_key_value_heads": 2,
+        "head_dim": 40,
+        "sliding_window": 23,
+        "sliding_window_pattern": "LG",
+        "rope_theta": 1e6,
+    }
+    | TYPES
+)
+MINISTRAL3 = COMMON | {
+    "architectures": ["Ministral3ForCausalLM"],
+    "model_type": "ministral3",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "rope_parameters": {
+        "type": "yarn",
+        "rope_theta": 1e5,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.4,
+    },
+}
+GLM = COMMON | {
+    "architectures": ["GlmForCausalLM"],
+    "model_type": "glm",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "pad_token_id": 0,
+}
+
+VARIANTS = [
+    Variant("gemma", GEMMA, "bfloat16"),
+    # Scores beyond the cap, and layers with and without a window.
+    Variant("gemma2", GEMMA2, "bfloat16", "safetensors-sharded"),
+    Variant("gemma3", GEMMA3, "bfloat16"),
+    Variant("gemma3-untied", GEMMA3 | {"tie_word_embeddings": False, "rope_scaling": None}, "float16"),
+    Variant("granite", GRANITE | {"attention_bias": True, "mlp_bias": True}, "bfloat16"),
+    # transformers has no such class; Granite is the same with its multipliers written out.
+    Variant(
+        "minicpm",
+        LLAMA
+        | {
+            "architectures": ["MiniCPMForCausalLM"],
+            "model_type": "minicpm",
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+            "scale_emb": 12,
+            "scale_depth": 1.4,
+            "dim_model_base": 32,
+        },
+        "bfloat16",
+        theirs=GRANITE
+        | {
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "attention_multiplier": 24**-0.5,
+            "residual_multiplier": 1.4 / 3**0.5,
+            "logits_scaling": 3.0,
+        },
+    ),
+    Variant("olmo2", OLMO2 | {"rope_theta": 5e5}, "bfloat16", "safetensors-sharded"),
+    Variant("olmo3", OLMO3 | {"rope_theta": 5e5, "rope_scaling": YARN}, "bfloat16"),
+    Variant("exaone4", EXAONE4, "bfloat16"),
+    Variant(
+        "exaone4-full",
+        EXAONE4 | {"sliding_window": None, "tie_word_embeddings": True, "layer_types": ["full_attention"] * 3},
+    ),
+    Variant("ministral3", MINISTRAL3, "bfloat16"),
+    Variant("glm", GLM | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
+    Variant("glm4", GLM | {"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": False}),
+]
