@@ -28,6 +28,7 @@ from tinychat.commands.loading import Loader, load_model
 from tinychat.commands.options import flag_problem
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
+from tinychat.commands.words import implied_command
 from tinychat.errors import ContextError, FieldError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 from tinychat.terminal.safe_text import one_safe_line
@@ -122,7 +123,8 @@ def _run(arguments: Sequence[str], load: Loader) -> None:
         shell_complete(command_line, {}, "tinychat", _COMPLETION, instruction)
         return
     # Not `tinychat.main(...)`: click would print errors in its own form.
-    with command_line.make_context("tinychat", list(arguments), obj=load) as context:
+    meant = implied_command(arguments, command_line.commands)
+    with command_line.make_context("tinychat", meant, obj=load) as context:
         command_line.invoke(context)
 
 
@@ -218,7 +220,19 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 )
 @click.pass_context
 def command_line(context: click.Context) -> None:
-    """Chat with a language model on your CPU; without a command, with the usual model."""
+    """Chat with a language model on your CPU.
+
+    \b
+    tinychat                             chat with the usual model
+    tinychat MODEL                       chat with this one
+    tinychat "Why is the sky blue?"      one question, one answer
+    tinychat MODEL "Why is ...?"         ask this model
+    git diff | tinychat "Explain this."  what is piped in comes before the question
+    tinychat models --available          models to get with `tinychat pull`
+
+    MODEL is a name that `tinychat models` lists, a GGUF file, a folder, or a repository of the
+    Hugging Face hub. Each command has a --help of its own.
+    """  # noqa: D301
     if context.invoked_subcommand is None:
         context.invoke(chat)
 

@@ -200,9 +200,35 @@ def test_an_error_is_shown_to_a_person_and_raised_to_a_pipe():
         converse(lines, "Hello!", interactive=False, context_size=30)
 
 
-def test_exit_leaves_at_once():
-    out, _, _ = converse(["/exit", "hi"], "Hello!")
+@pytest.mark.parametrize("line", ["/exit", "/bye", "/quit", "/BYE", "exit", "quit", " Quit "])
+def test_words_that_leave(line):
+    out, _, _ = converse([line, "hi"], "Hello!")
     assert out == ""
+
+
+def test_other_names_of_commands():
+    _, err, chat = converse(["hi", "/new", "/?"], "Hello!")
+    assert "the conversation is forgotten" in err
+    assert "/regen " in err
+    assert chat.messages == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/etc/hosts is empty", "/etc/hosts is empty"),
+        ("/etc/hosts", "/etc/hosts"),
+        ("/home. What is it?", "/home. What is it?"),
+        ("/zzz what is this?", "/zzz what is this?"),
+        ("//exit is a command", "/exit is a command"),
+        ("exit the building", "exit the building"),
+        ('"""exit"""', "exit"),
+    ],
+)
+def test_a_message_may_begin_like_a_command(line, message):
+    out, _, chat = converse([line], "Indeed.")
+    assert out == "Indeed.\n"
+    assert chat.messages[0].content == message
 
 
 def test_help_lists_every_command():
@@ -242,8 +268,9 @@ def test_stats_before_and_after_a_reply():
     ("line", "advice"),
     [
         ("/regenn", "there is no command /regenn: did you mean /regen?"),
-        ("/xyzzy", "there is no command /xyzzy: /help lists them"),
+        ("/xyzzy", "there is no command /xyzzy: /help lists them; //xyzzy is a message"),
         ("/", "there is no command /: /help lists them"),
+        ("/sett temperature 1", "there is no command /sett: did you mean /set?"),
         ("/clear all", "/clear takes no argument: type /clear"),
         ("/undo", "nothing to take back"),
         ("/regen", "no reply yet"),

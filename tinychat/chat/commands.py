@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -39,6 +40,31 @@ from tinychat.chat.command_files import (
 from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.errors import FieldError, SettingError
 
+# What a command could be called, unlike a path.
+_WORD = re.compile(r"[A-Za-z?_-]*")
+_CLOSE = 0.5
+
+
+def is_command(line: str) -> bool:
+    """Return whether `line` is meant for the chat program.
+
+    That is a command's name behind a slash, or what may be a misspelt one; anything else is a message, such as one
+    that begins with a path. The words that leave other programs are commands without a slash. A second slash, or a
+    space before the first, makes any line a message.
+    """
+    if line.strip().lower() in _LEAVING_WORDS:
+        return True
+    if not line.startswith("/"):
+        return False
+    name, _, argument = line[1:].strip().partition(" ")
+    is_alone = not argument and "\n" not in name
+    return bool(_WORD.fullmatch(name)) and (_command(name) is not None or is_alone or bool(_near(name)))
+
+
+def as_text(line: str) -> str:
+    """Return the message that a line is, which is no command: its doubled slash stands for one."""
+    return line[1:] if line.startswith("//") else line
+
 
 def run_command(loop: ChatLoop, line: str) -> None:
     """Run the command that `line` names.
@@ -50,8 +76,8 @@ def run_command(loop: ChatLoop, line: str) -> None:
     TinychatError
         If the command fails.
     """
-    name, _, argument = line[1:].strip().partition(" ")
-    command = COMMANDS.get(name)
+    name, _, argument = line.strip().removeprefix("/").partition(" ")
+    command = _command(name)
     if command is None:
         raise SettingError(_unknown(name))
     if argument and not command.argument:
@@ -70,17 +96,26 @@ def complete_command(loop: ChatLoop, line: str) -> list[str]:
     name, space, argument = line[1:].partition(" ")
     if not space:
         return [f"/{command}" for command in COMMANDS if command.startswith(name)]
-    command = COMMANDS.get(name)
+    command = _command(name)
     if command is None:
         return []
     last_word = argument.rfind(" ") + 1
     return [whole[last_word:] for whole in command.complete(loop, argument) if whole.startswith(argument)]
 
 
+def _command(name: str) -> Command | None:
+    name = name.lower()
+    return COMMANDS.get(OTHER_NAMES.get(name, name))
+
+
+def _near(name: str) -> list[str]:
+    return get_close_matches(name, [*COMMANDS, *OTHER_NAMES], n=1, cutoff=_CLOSE)
+
+
 def _unknown(name: str) -> str:
-    nearest = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    nearest = _near(name)
     advice = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
-    return f"there is no command /{name}: {advice}"
+    return f"there is no command /{name}: {advice}; //{name} is a message"
 
 
 def _help(loop: ChatLoop, _argument: str) -> None:
@@ -98,14 +133,14 @@ def _exit(loop: ChatLoop, _argument: str) -> None:
 
 
 _TABLE = (
-    Command("help", "", "List the commands", _help),
-    Command("exit", "", "Leave; so does Ctrl-D", _exit),
+    Command("help", "", "List the commands; so does /?", _help),
+    Command("exit", "", "Leave; so do /bye, /quit, exit, quit and Ctrl-D", _exit),
     Command("regen", "", "Write the last reply again", regenerate),
     Command("retry", "[KEY=VALUE]", "Write it again with other sampling, or just more freely", retry, complete_retry),
     Command("undo", "[N]", "Take back the last N turns, new replies or edits", undo),
     Command("redo", "[N]", "Bring back what /undo took back", redo),
     Command("edit", "[N]", "Change the message of N turns ago; sent, it replaces them", edit),
-    Command("clear", "", "Begin a new conversation, keep the system prompt", clear),
+    Command("clear", "", "Begin a new conversation, as /new; the system prompt stays", clear),
     Command("system", "[TEXT]", "Set the system prompt; none removes it, nothing shows it", system),
     Command("set", "KEY VALUE", "Change a setting, such as temperature", set_value, complete_set),
     Command("show", "", "Show the model, system prompt, settings and attachments", show),
@@ -128,3 +163,6 @@ _TABLE = (
     Command("why", "[N]", "Show what else the last N tokens could have been", why),
 )
 COMMANDS = {command.name: command for command in _TABLE}
+# What other programs call them.
+OTHER_NAMES = {"?": "help", "bye": "exit", "quit": "exit", "new": "clear"}
+_LEAVING_WORDS = ("exit", "quit")

@@ -8,14 +8,14 @@ from functools import partial
 from time import monotonic
 from types import FrameType, TracebackType
 
-from tinychat.chat.commands import complete_command, run_command
+from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.reply import Piece
-from tinychat.terminal.line_input import InputPrompt, LineDiscarded, LineInput, as_message, is_command, unfence
+from tinychat.terminal.line_input import InputPrompt, LineDiscarded, LineInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
@@ -155,7 +155,7 @@ class Repl:
         """Send a message; one that gets no reply returns to the prompt."""
         before = self.chat.messages
         try:
-            self._write(partial(self.chat.stream, unfence(line), replaced=replaced))
+            self._write(partial(self.chat.stream, unfence(as_text(line)), replaced=replaced))
         finally:
             if self.chat.messages is before:
                 self.prefill(Draft(line, replaced))

@@ -11,7 +11,15 @@ import click
 
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags, model_argument, request_flags, take, take_request
+from tinychat.commands.options import (
+    LoadOptions,
+    load_flags,
+    model_argument,
+    model_option,
+    request_flags,
+    take,
+    take_request,
+)
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument()
+@model_option
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
 @click.option("--plain", is_flag=True, help="Show replies as the text that they are, not drawn as markdown")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
@@ -40,6 +49,7 @@ def chat(
     context: click.Context,
     /,
     model: str | None,
+    named_model: str | None,
     system: str | None,
     plain: bool,
     continues: bool,
@@ -56,6 +66,9 @@ def chat(
     """
     if continues and resume is not None:
         raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
+    if model is not None and named_model is not None:
+        raise click.UsageError(f"MODEL is given twice, as {model!r} and by -m: leave one out")
+    model = model or named_model
     loading, request = take(LoadOptions, flags), take_request(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
     from tinychat.terminal.line_input import open_input

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,23 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     LoadOptions,
     TemplateFlags,
+    complete_model,
     load_flags,
-    model_argument,
+    model_option,
     request_flags,
     take,
     take_request,
 )
 from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
+from tinychat.commands.words import model_and_prompt
 from tinychat.generate.prompt import is_message, text_prompt
 
 
 @click.command()
-@model_argument()
-@click.argument("source", required=False, type=click.Choice(["-"]), metavar="[-]")
-@click.option("-p", "--prompt", metavar="TEXT", help="The prompt; files and stdin come before it")
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", shell_complete=complete_model)
+@model_option
+@click.option("-p", "--prompt", metavar="TEXT", help="The prompt, as PROMPT is; files and stdin come before it")
 @click.option(
     "--file",
     "files",
@@ -67,35 +70,53 @@ from tinychat.generate.prompt import is_message, text_prompt
 @request_flags
 @load_flags
 @click.pass_obj
-def complete(load: Loader, /, model: str | None, source: str | None, **flags: Any) -> None:
+def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, **flags: Any) -> None:
     """Write one reply of MODEL.
 
-    It answers the texts of --file, of stdin and of -p, joined in this order. Stdin is read when
-    it is not a terminal, or when "-" asks for it.
+    It answers the texts of --file, of stdin and of PROMPT, joined in this order. Stdin is read when
+    it is not a terminal, or when "-" stands for PROMPT. A single word is MODEL if it names one.
 
     \b
-    git diff | tinychat complete -p "Summarise the change above."
-    tinychat complete --file notes.txt -p "List the open questions." --json
-    tinychat complete -p "A shell loop over all .txt files, please." -x
-    tinychat complete -p "Name and age of: Ada, 36" --schema person.json
+    tinychat complete "Why is the sky blue?"
+    git diff | tinychat complete "Summarise the change above."
+    tinychat complete smollm2-135m "List the open questions." --file notes.txt --json
+    tinychat complete "A shell loop over all .txt files, please." -x
+    tinychat complete "Name and age of: Ada, 36" --schema person.json
 
     A schema or grammar limits what the model can say, but the model does not see it: tell it in the
     prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
     """  # noqa: D301
-    if model == "-":
-        model, source = None, "-"
     texts, template, limits = take(PromptFlags, flags), take(TemplateFlags, flags), take(ConstraintFiles, flags)
     loading, output = take(LoadOptions, flags), take(OutputFlags, flags)
     request = take_request(flags)
     _check_combination(output, request.logprobs is not None)
     rules = read_grammar(limits)
-    text = prompt_text(texts, source is not None)
+    from_stdin = words[-1:] == ("-",)
+    model, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
+    text = prompt_text(texts, from_stdin)
     loaded = load(model, loading)
     if is_message(loaded, template.system, template.as_chat):
         say_if_no_template(loaded)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
     write_replies(loaded, text_prompt(loaded, text, template.system, template.as_chat), request, output)
+
+
+def _asked(
+    words: tuple[str, ...], named_model: str | None, texts: PromptFlags, from_stdin: bool
+) -> tuple[str | None, PromptFlags]:
+    """Return MODEL, and the prompt's flags with what the words ask."""
+    model: str | None = named_model
+    if named_model is not None:
+        prompt = " ".join(words) or None
+        if prompt is not None and texts.prompt is not None:
+            raise click.UsageError("the prompt is given twice, as words and by -p: leave one out")
+    else:
+        has_prompt = texts.prompt is not None or from_stdin
+        model, prompt = model_and_prompt(words, has_prompt=has_prompt)
+        if prompt is not None and len(words) == 1 and not any(map(str.isspace, prompt)):
+            print(f"{prompt!r} names no model: it is the prompt", file=sys.stderr)
+    return model, texts if prompt is None else replace(texts, prompt=prompt)
 
 
 def _check_combination(output: OutputFlags, with_logprobs: bool) -> None:

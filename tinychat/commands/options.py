@@ -21,7 +21,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options", bound="DataclassInstance")
 
 
-def _complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of models that begin with what is typed; a shell asks for them."""
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.store.names import known_names
 
@@ -30,7 +31,13 @@ def _complete_model(_context: click.Context, _parameter: click.Parameter, incomp
 
 def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
     """Give a command the argument MODEL, which a shell completes."""
-    return click.argument("model", required=required, shell_complete=_complete_model)
+    return click.argument("model", required=required, shell_complete=complete_model)
+
+
+def model_option(command: _Function) -> _Function:
+    """Give a command the flag -m, which names MODEL where words might be taken for something else."""
+    flag = click.option("-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="MODEL")
+    return flag(command)
 
 
 @dataclass(frozen=True)
