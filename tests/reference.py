@@ -271,6 +271,14 @@ def _dynamic(config, scaling, sequence_length):
     return _plain_frequencies(config.rope_theta * stretch ** (d / (d - 2)), d), 1.0
 
 
+def _doubling(config, scaling, sequence_length):
+    """The base grows by 2**n - 1, n - 1 the doublings of the training length that the sequence takes."""
+    d = config.rotary_dim
+    doublings = math.ceil(math.log2(sequence_length / scaling.original_max_position_embeddings))
+    growth = max(1, 2 ** (doublings + 1) - 1)
+    return _plain_frequencies(config.rope_theta * growth ** (d / (d - 2)), d), 1.0
+
+
 def _llama3(config, scaling, sequence_length):
     """Slow waves are stretched by the factor, fast ones kept, those between blended."""
     trained = scaling.original_max_position_embeddings or config.max_position_embeddings
@@ -327,6 +335,7 @@ _FREQUENCIES = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
+    "doubling": _doubling,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
@@ -347,6 +356,7 @@ class Weights:
         for i, source in enumerate(linear.sources):
             rows = np.asarray(self.tensors[f"{source.format(layer)}.{part}"], np.float64)
             rows = rows.T if linear.transposed else rows
+            rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
             found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
         return linear.scale * np.concatenate(found)
 
@@ -413,6 +423,9 @@ def _attention_block(config, parts, layer, x):
     if config.temperature_beta:
         steps = np.floor(np.arange(len(x)) / config.temperature_length)
         q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]
+    if config.log_temperature_length:
+        growth = np.log(1 + np.arange(len(x))) / np.log(config.log_temperature_length)
+        q = q * np.maximum(1, growth)[:, None, None]
     mixed = attention(
         q, k, v, config.sliding_windows[layer], config.attention_scale, config.attention_softcap, config.alibi_slopes
     )

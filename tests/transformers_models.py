@@ -6,6 +6,7 @@ import logging
 
 import families
 import numpy as np
+import remote_models
 import torch
 import transformers
 
@@ -15,12 +16,14 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 
 
 def build(variant):
-    """Return the variant as a transformers model in float32, holding the weights of ``make_weights``."""
+    """Return the variant as a model of transformers or `remote_models` in float32, with ``make_weights``' weights."""
+    weights = families.make_weights(variant)
+    state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
+    if variant.config["model_type"] in remote_models.MODELS:
+        return remote_models.MODELS[variant.config["model_type"]](variant.config, state)
     # transformers edits nested dicts in place, and variants share theirs.
     config = transformers.AutoConfig.for_model(**copy.deepcopy(variant.theirs or variant.config))
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    weights = families.make_weights(variant)
-    state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert missing == (["lm_head.weight"] if model.config.tie_word_embeddings else [])
@@ -43,6 +46,8 @@ def greedy(model, ids, count):
 
 def save_checkpoint(variant, model, folder):
     """Write the checkpoint as transformers does, in the variant's type and files; return the folder."""
+    if not isinstance(model, torch.nn.Module):
+        return families.write_checkpoint(variant, folder)
     stored = model.to(getattr(torch, variant.dtype))
     if variant.files.startswith("safetensors"):
         stored.save_pretrained(folder, max_shard_size="100KB" if variant.files.endswith("sharded") else "1GB")

@@ -6,6 +6,7 @@ import pytest
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.architectures import FAMILIES, parse_config, read_config
+from tinychat.models.rope import angle_set
 
 REPO = Path(__file__).parents[2]
 STORIES = REPO.parent / "shared" / "data" / "stories260K"
@@ -19,8 +20,9 @@ ESSENTIALS = {
 }
 
 
-# MiniCPM's code comes with its checkpoints.
-OF_TRANSFORMERS = [name for name in FAMILIES if name != "MiniCPMForCausalLM"]
+# The code of these comes with their checkpoints.
+REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
+OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -66,9 +68,15 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8)]
+        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8, seq_length=256)]
     }
     assert found == {
+        "BaichuanForCausalLM": (False, False, False, None),
+        "BaiChuanForCausalLM": (False, False, False, None),
+        "ChatGLMModel": (False, False, False, None),
+        "ChatGLMForConditionalGeneration": (False, False, False, None),
+        "InternLM2ForCausalLM": (True, True, False, None),
+        "QWenLMHeadModel": (True, False, False, None),
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
@@ -146,6 +154,10 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GPT2LMHeadModel", {"n_head": 5}, "n_embd"),
         ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("GPTJForCausalLM", {"rotary_dim": 7}, "rotary_dim"),
+        ("QWenLMHeadModel", {}, "seq_length is missing"),
+        ("ChatGLMModel", {"padded_vocab_size": None}, "padded_vocab_size is missing"),
+        ("ChatGLMModel", {"post_layer_norm": False}, "post_layer_norm false"),
+        ("ChatGLMModel", {"rope_ratio": 16, "_name_or_path": "THUDM/chatglm2-6b-32k"}, "rope_ratio of ChatGLM 2"),
         ("OPTForCausalLM", {"do_layer_norm_before": False}, "do_layer_norm_before"),
         ("OPTForCausalLM", {"word_embed_proj_dim": 32}, "word_embed_proj_dim"),
         ("BloomForCausalLM", {"apply_residual_connection_post_layernorm": True}, "apply_residual_connection"),
@@ -174,6 +186,27 @@ def test_qwen_windows(architecture):
 def test_architecture_from_model_type_alone():
     raw = {**raw_config(), "model_type": "qwen2", "architectures": None}
     assert parse_config(raw, "config.json").architecture == "Qwen2ForCausalLM"
+
+
+def test_baichuan_is_told_apart_by_what_its_files_say():
+    assert parse("BaichuanForCausalLM").alibi_slopes
+    assert not parse("BaichuanForCausalLM", max_position_embeddings=4096).alibi_slopes
+    assert parse("BaichuanForCausalLM", max_position_embeddings=2048).max_position_embeddings == 2048
+    assert [parse("BaichuanForCausalLM", vocab_size=size).unit_outputs for size in (64000, 125696)] == [False, True]
+    assert parse("BaichuanForCausalLM", z_loss_weight=0).unit_outputs
+
+
+def test_qwen_1_grows_beyond_its_training_length_only_as_its_file_asks():
+    assert parse("QWenLMHeadModel", use_dynamic_ntk=False, use_logn_attn=False).rope_scaling is None
+    config = parse("QWenLMHeadModel", seq_length=32, intermediate_size=90)
+    assert (config.intermediate_size, config.head_dim, config.log_temperature_length) == (45, 128, 32)
+    assert [angle_set(config, length) for length in (1, 32, 33, 64, 65, 128, 129)] == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_chatglm_has_a_head_of_keys_for_each_of_queries_unless_its_file_groups_them():
+    assert parse("ChatGLMModel").num_key_value_heads == 4
+    config = parse("ChatGLMModel", multi_query_attention=True, rope_ratio=500)
+    assert (config.num_key_value_heads, config.rope_theta, config.rotary_dim) == (2, 5e6, 64)
 
 
 @pytest.mark.parametrize("ids", [None, 2, [9, 4, 7], []])

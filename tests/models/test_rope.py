@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tinychat.models.architectures import parse_config
-from tinychat.models.rope import attention_factor, inverse_frequencies, rope_tables
+from tinychat.models.rope import attention_factor, inverse_frequencies, rope_tables, temperatures
 
 BASE = {
     "architectures": ["LlamaForCausalLM"],
@@ -72,6 +73,19 @@ def test_dynamic_base_grows_only_beyond_the_training_length():
     plain = rope_tables(make_config(), 0, 64)
     np.testing.assert_array_equal(rope_tables(config, 0, 64), plain)
     assert np.abs(rope_tables(config, 0, 64, sequence_length=65) - plain).max() > 1e-3
+
+
+def test_qwen_1s_base_grows_by_doublings_of_the_training_length():
+    sizes = {key: value for key, value in BASE.items() if key not in ("architectures", "model_type")}
+    raw = {**sizes, "architectures": ["QWenLMHeadModel"], "kv_channels": 64, "seq_length": 64}
+    config = parse_config(raw, "config.json")
+    plain = make_config(head_dim=64)
+    for length, growth in ((64, 1), (65, 3), (128, 3), (129, 7), (512, 15), (513, 31)):
+        grown = replace(plain, rope_theta=10_000 * growth ** (64 / 62))
+        np.testing.assert_allclose(inverse_frequencies(config, length), inverse_frequencies(grown), rtol=1e-12)
+    factors = temperatures(config, 60, 70)
+    np.testing.assert_array_equal(factors[:4], 1)
+    np.testing.assert_allclose(factors[4:], [math.log(p + 1) / math.log(64) for p in range(64, 70)], rtol=1e-12)
 
 
 def test_yarn_multiplies_by_its_attention_factor():

@@ -18,10 +18,15 @@ from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
 
+# Rows of this length or less are not brought to length 1: as torch.nn.functional.normalize has it.
+SHORTEST = 1e-12
+
 
 @dataclass
 class AdjustedTensor:
     """A tensor as ``scale * (offset + tensor[order])``, maybe transposed, maybe by another name: a `TensorFile` of one.
+
+    Or its rows are divided by their lengths.
 
     Attributes
     ----------
@@ -32,7 +37,7 @@ class AdjustedTensor:
     order : int array or None
         Which row of the file's each row is.
     offset, scale : float
-    transposed : bool
+    transposed, unit_rows : bool
     name : str or None
         What the file calls it, if that is something else.
     """
@@ -43,6 +48,7 @@ class AdjustedTensor:
     offset: float = 0.0
     scale: float = 1.0
     transposed: bool = False
+    unit_rows: bool = False
     name: str | None = None
 
     def names(self) -> frozenset[str]:
@@ -57,6 +63,10 @@ class AdjustedTensor:
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
         rows = self._rows(self.name or name, start, stop)
+        if self.unit_rows:
+            wide = rows.astype(np.float32)
+            lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
+            return np.asarray(wide / np.maximum(lengths, SHORTEST), np.float32)
         if (self.offset, self.scale) == (0.0, 1.0):
             return rows
         adjusted: NDArray[np.float32] = np.float32(self.scale) * (np.float32(self.offset) + rows.astype(np.float32))
@@ -68,7 +78,7 @@ class AdjustedTensor:
 
     def form(self, name: str) -> Form | None:
         """Return how the codes of the tensor can be kept; None where its numbers are computed anew."""
-        is_changed = self.transposed or (self.offset, self.scale) != (0.0, 1.0)
+        is_changed = self.transposed or self.unit_rows or (self.offset, self.scale) != (0.0, 1.0)
         return None if is_changed or not isinstance(self.file, CodedFile) else self.file.form(self.name or name)
 
     def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
@@ -110,10 +120,11 @@ def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:
             changed[name] = AdjustedTensor(file.path, file, name=known[0], **how)
 
     for linear in linears(config):
+        turned: dict[str, Any] = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key)}
         for source, order in zip(linear.sources, linear.order or (None,) * len(linear.sources)):
             how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
             for layer in range(linear.layers or 1):
-                find(f"{source.format(layer)}.weight", **how, **({"transposed": True} if linear.transposed else {}))
+                find(f"{source.format(layer)}.weight", **how, **turned)
                 find(f"{source.format(layer)}.bias", **how)
     for norm in norms(config):
         for layer in range(norm.layers or 1):

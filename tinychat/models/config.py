@@ -51,6 +51,8 @@ class ModelConfig:
         What scores are multiplied by before the softmax.
     temperature_beta, temperature_length : float, int
         Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``; 0 and 1 where they are not.
+    log_temperature_length : int
+        Queries at position p are multiplied by ``max(1, ln(1 + p) / ln(length))``; 0 where they are not.
     alibi_slopes : tuple of float
         For each head, what scores lose for each position of distance; empty in models without them.
     learned_positions : bool
@@ -71,6 +73,8 @@ class ModelConfig:
         What attention and MLP are multiplied by before they are added to the residual stream.
     logits_multiplier : float
         What logits are multiplied by.
+    unit_outputs : bool
+        Whether each row of the output matrix is brought to length 1.
     """
 
     architecture: str
@@ -97,6 +101,7 @@ class ModelConfig:
     sliding_rope_theta: float | None = None
     temperature_beta: float = 0.0
     temperature_length: int = 1
+    log_temperature_length: int = 0
     alibi_slopes: tuple[float, ...] = ()
     learned_positions: bool = False
     attention_softcap: float | None = None
@@ -108,6 +113,7 @@ class ModelConfig:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     logits_multiplier: float = 1.0
+    unit_outputs: bool = False
 
     @property
     def rotary_dim(self) -> int:

@@ -77,6 +77,10 @@ class RopeTable:
 
 def temperatures(config: ModelConfig, start: int, stop: int) -> NDArray[np.float64]:
     """Return what queries at positions ``start..stop-1`` are multiplied by, beside the attention's scale."""
+    if config.log_temperature_length:
+        length = config.log_temperature_length
+        whole = logarithm(length)
+        return np.array([logarithm(1.0 + p) / whole if p >= length else 1.0 for p in range(start, stop)])
     if not config.temperature_beta:
         return np.ones(stop - start)
     steps = np.arange(start, stop) // config.temperature_length
@@ -89,9 +93,12 @@ def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
     """Return which of the model's sets of angles a sequence of this length has; it cannot use keys of another set.
 
     Most models have one set, 0. With "longrope" there is a set 1, for sequences beyond the training length; with
-    "dynamic" each length beyond ``max_position_embeddings`` has a set of its own, and the answer is None.
+    "doubling" set n is for those up to 2**n times that length; with "dynamic" each length beyond
+    ``max_position_embeddings`` has a set of its own, and the answer is None.
     """
     scaling = config.rope_scaling
+    if scaling is not None and scaling.rope_type == "doubling":
+        return ((max(1, sequence_length) - 1) // scaling.original_max_position_embeddings).bit_length()
     if scaling is not None and scaling.rope_type == "longrope":
         return int(sequence_length > scaling.original_max_position_embeddings)
     if scaling is not None and scaling.rope_type == "dynamic" and sequence_length > config.max_position_embeddings:
@@ -113,6 +120,8 @@ def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArra
         return _plain(config.rope_theta, config.rotary_dim) / scaling.factor
     if scaling.rope_type == "dynamic":
         return _plain(_dynamic_theta(config, scaling, sequence_length), config.rotary_dim)
+    if scaling.rope_type == "doubling":
+        return _plain(_doubling_theta(config, sequence_length), config.rotary_dim)
     if scaling.rope_type == "llama3":
         return _llama3(_plain(config.rope_theta, config.rotary_dim), scaling)
     if scaling.rope_type == "longrope":
@@ -146,8 +155,19 @@ def _plain(theta: float, rotary_dim: int) -> NDArray[np.float64]:
 def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
     """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
     stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
-    exponent = np.array([config.rotary_dim / (config.rotary_dim - 2)])
-    return config.rope_theta * float(power(scaling.factor * stretch - (scaling.factor - 1), exponent)[0])
+    return _ntk_theta(config, scaling.factor * stretch - (scaling.factor - 1))
+
+
+def _doubling_theta(config: ModelConfig, sequence_length: int) -> float:
+    """Return the base: NTK scaling by 3 beyond the training length, by 7 beyond twice that, then by 15, and so on."""
+    return _ntk_theta(config, float((2 << (angle_set(config, sequence_length) or 0)) - 1))
+
+
+def _ntk_theta(config: ModelConfig, growth: float) -> float:
+    """Return the base with which the slowest pair of channels turns `growth` times slower, the fastest as before."""
+    # The only pair of a rotation of two channels is the fastest.
+    exponent = np.array([config.rotary_dim / max(1, config.rotary_dim - 2)])
+    return config.rope_theta * float(power(growth, exponent)[0])
 
 
 def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[np.float64]:

@@ -19,11 +19,11 @@ class RopeScaling:
     Attributes
     ----------
     rope_type : str
-        "linear", "dynamic", "llama3", "yarn" or "longrope".
+        "linear", "dynamic", "llama3", "yarn" or "longrope"; "doubling", which no file names, is Qwen 1's.
     factor : float
         How many times longer than in training a sequence may be.
     original_max_position_embeddings : int
-        The training length in positions (llama3, yarn, longrope; else 0).
+        The training length in positions (llama3, yarn, longrope, doubling; else 0).
     attention_factor : float or None
         Multiplies cosines and sines (yarn, longrope); None means computed from the other values.
     truncate : bool

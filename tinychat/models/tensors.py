@@ -34,6 +34,8 @@ class Linear:
         What the checkpoint's weights and biases are multiplied by.
     transposed : bool
         Whether the checkpoint has the weights as [K, N] (GPT-2's Conv1D).
+    unit_rows : bool
+        Whether each row of the checkpoint's weights is divided by its length.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Linear:
     order: tuple[NDArray[np.intp] | None, ...] = field(default=(), compare=False)
     scale: float = 1.0
     transposed: bool = False
+    unit_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,16 @@ def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:
     return rows
 
 
-def halves_order(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.intp]:
+def halves_order(heads: int, head_dim: int, rotary_dim: int, others: int = 0) -> NDArray[np.intp]:
     """Return which row each is, for rows of heads whose channels 2i and 2i + 1 are rotated together.
 
-    In the result those are i and i + rotary_dim / 2, as `models.rope` has it; the others stay.
+    In the result those are i and i + rotary_dim / 2, as `models.rope` has it; the others stay, as do the `others` rows
+    that follow the heads.
     """
     import numpy as np
 
     rotated = np.arange(rotary_dim).reshape(-1, 2).T.reshape(-1)
     head = np.concatenate([rotated, np.arange(rotary_dim, head_dim)])
-    order: NDArray[np.intp] = (np.arange(heads)[:, None] * head_dim + head).reshape(-1)
+    rows = (np.arange(heads)[:, None] * head_dim + head).reshape(-1)
+    order: NDArray[np.intp] = np.concatenate([rows, np.arange(len(rows), len(rows) + others)])
     return order

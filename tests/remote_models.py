@@ -1,0 +1,179 @@
+"""Families whose code comes with their checkpoints, in torch: written from the papers and from what their files say.
+
+Tensors have the names and layouts of the published checkpoints; nothing here knows of tinychat. A class computes what
+that code does for a whole sequence from an empty context, in float32.
+"""
+
+import math
+from types import SimpleNamespace
+
+import torch
+from torch.nn.functional import normalize, scaled_dot_product_attention, silu
+
+
+def rms_norm(x, weight, eps):
+    return weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+def angles(length, channels, base):
+    """Return the angle of each position and pair of channels: [T, channels / 2]."""
+    frequencies = base ** (-torch.arange(0, channels, 2).float() / channels)
+    return torch.arange(length)[:, None] * frequencies
+
+
+def rotate_halves(x, turns):
+    """Rotate channels i and i + d/2 of ``x [T, heads, d]`` together."""
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = turns.cos()[:, None], turns.sin()[:, None]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def rotate_neighbours(x, turns):
+    """Rotate channels 2i and 2i + 1 of the first half of ``x [T, heads, d]`` together."""
+    rotated, rest = x.chunk(2, dim=-1)
+    even, odd = rotated[..., 0::2], rotated[..., 1::2]
+    cos, sin = turns.cos()[:, None], turns.sin()[:, None]
+    return torch.cat([torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2), rest], dim=-1)
+
+
+class Decoder:
+    """A decoder over a checkpoint's tensors; a family says what its tensors are called and what attention sees.
+
+    Parameters
+    ----------
+    config : dict
+        The ``config.json``.
+    state : dict of str to float32 tensor
+    """
+
+    embedding = layer_prefix = norms = final_norm = output = eps = ""
+    layers, heads = "num_hidden_layers", "num_attention_heads"
+
+    def __init__(self, config, state):
+        self.config, self.state, self.used = config, state, set()
+
+    def tensor(self, name):
+        self.used.add(name)
+        return self.state[name]
+
+    def linear(self, name, x):
+        bias = self.tensor(f"{name}.bias") if f"{name}.bias" in self.state else 0
+        return x @ self.tensor(f"{name}.weight").T + bias
+
+    def __call__(self, ids, use_cache=False):
+        x, eps = self.tensor(f"{self.embedding}.weight")[ids[0]], self.config[self.eps]
+        for layer in range(self.config[self.layers]):
+            prefix = self.layer_prefix.format(layer)
+            first, second = (self.tensor(f"{prefix}{name}.weight") for name in self.norms)
+            x = x + self.attention(prefix, rms_norm(x, first, eps))
+            x = x + self.mlp(prefix, rms_norm(x, second, eps))
+        logits = self.head(rms_norm(x, self.tensor(f"{self.final_norm}.weight"), eps))
+        assert self.used == self.state.keys()
+        return SimpleNamespace(logits=logits[None])
+
+    def mixed(self, q, k, v, bias=0.0):
+        """Return what queries [T, H, d] see of keys and values [T, G, d]: [T, H d]."""
+        T, H, G = len(q), q.shape[1], k.shape[1]
+        k, v = (a.repeat_interleave(H // G, dim=1).transpose(0, 1) for a in (k, v))
+        mask = torch.full((T, T), -torch.inf).triu(1) + bias
+        return scaled_dot_product_attention(q.transpose(0, 1), k, v, attn_mask=mask).transpose(0, 1).flatten(1)
+
+    def head(self, x):
+        return self.linear(self.output, x)
+
+
+class Baichuan(Decoder):
+    embedding, layer_prefix, final_norm, output = "model.embed_tokens", "model.layers.{}.", "model.norm", "lm_head"
+    norms, eps = ("input_layernorm", "post_attention_layernorm"), "rms_norm_eps"
+
+    def attention(self, prefix, x):
+        q, k, v = self.linear(f"{prefix}self_attn.W_pack", x).unflatten(-1, (3, self.config[self.heads], -1)).unbind(1)
+        bias = 0.0
+        if "max_position_embeddings" in self.config:
+            turns = angles(len(x), q.shape[-1], 1e4)
+            q, k = rotate_halves(q, turns), rotate_halves(k, turns)
+        else:
+            bias = self.slopes()[:, None, None] * torch.arange(len(x))
+        return self.linear(f"{prefix}self_attn.o_proj", self.mixed(q, k, v, bias))
+
+    def slopes(self):
+        """ALiBi's: those of the power of two below the number of heads, then every other of those of the one above."""
+        heads = self.config[self.heads]
+        below = 2 ** math.floor(math.log2(heads))
+        few, many = ([2 ** (-8 * (i + 1) / n) for i in range(n)] for n in (below, 2 * below))
+        return torch.tensor(few + many[::2][: heads - below])
+
+    def mlp(self, prefix, x):
+        gate, up = (self.linear(f"{prefix}mlp.{name}_proj", x) for name in ("gate", "up"))
+        return self.linear(f"{prefix}mlp.down_proj", silu(gate) * up)
+
+    def head(self, x):
+        weight = self.tensor("lm_head.weight")
+        return x @ (normalize(weight) if "z_loss_weight" in self.config else weight).T
+
+
+class InternLM2(Decoder):
+    embedding, layer_prefix, final_norm, output = "model.tok_embeddings", "model.layers.{}.", "model.norm", "output"
+    norms, eps = ("attention_norm", "ffn_norm"), "rms_norm_eps"
+
+    def attention(self, prefix, x):
+        config, groups = self.config, self.config["num_key_value_heads"]
+        heads = self.linear(f"{prefix}attention.wqkv", x).unflatten(-1, (groups, config[self.heads] // groups + 2, -1))
+        q, k, v = heads[:, :, :-2].flatten(1, 2), heads[:, :, -2], heads[:, :, -1]
+        d, base, trained = q.shape[-1], config["rope_theta"], config["max_position_embeddings"]
+        if config["rope_scaling"] and len(x) > trained:
+            factor = config["rope_scaling"]["factor"]
+            base *= (factor * len(x) / trained - (factor - 1)) ** (d / (d - 2))
+        turns = angles(len(x), d, base)
+        return self.linear(f"{prefix}attention.wo", self.mixed(rotate_halves(q, turns), rotate_halves(k, turns), v))
+
+    def mlp(self, prefix, x):
+        gate, up = (self.linear(f"{prefix}feed_forward.{name}", x) for name in ("w1", "w3"))
+        return self.linear(f"{prefix}feed_forward.w2", silu(gate) * up)
+
+
+class QWen(Decoder):
+    embedding, layer_prefix, final_norm, output = "transformer.wte", "transformer.h.{}.", "transformer.ln_f", "lm_head"
+    norms, eps = ("ln_1", "ln_2"), "layer_norm_epsilon"
+
+    def attention(self, prefix, x):
+        config, T, trained = self.config, len(x), self.config["seq_length"]
+        q, k, v = self.linear(f"{prefix}attn.c_attn", x).unflatten(-1, (3, config[self.heads], -1)).unbind(1)
+        d, base = q.shape[-1], config["rotary_emb_base"]
+        if config["use_dynamic_ntk"]:
+            alpha = max(1, 2 ** math.ceil(math.log2(T / trained) + 1) - 1)
+            base *= alpha ** (d / (d - 2))
+        turns = angles(T, d, base)
+        q, k = rotate_halves(q, turns), rotate_halves(k, turns)
+        if config["use_logn_attn"]:
+            growth = torch.tensor([max(1.0, math.log(i) / math.log(trained)) for i in range(1, T + 1)])
+            q = q * growth[:, None, None]
+        return self.linear(f"{prefix}attn.c_proj", self.mixed(q, k, v))
+
+    def mlp(self, prefix, x):
+        up, gate = (self.linear(f"{prefix}mlp.{name}", x) for name in ("w1", "w2"))
+        return self.linear(f"{prefix}mlp.c_proj", up * silu(gate))
+
+
+class ChatGLM(Decoder):
+    embedding, output = "transformer.embedding.word_embeddings", "transformer.output_layer"
+    layer_prefix, final_norm = "transformer.encoder.layers.{}.", "transformer.encoder.final_layernorm"
+    norms, eps, layers = ("input_layernorm", "post_attention_layernorm"), "layernorm_epsilon", "num_layers"
+
+    def attention(self, prefix, x):
+        config, d = self.config, self.config["kv_channels"]
+        heads = self.linear(f"{prefix}self_attention.query_key_value", x).unflatten(-1, (-1, d))
+        H = config[self.heads]
+        G = config["multi_query_group_num"] if config["multi_query_attention"] else H
+        q, k, v = heads.split((H, G, G), dim=1)
+        turns = angles(len(x), d // 2, 1e4 * config["rope_ratio"])
+        q, k = rotate_neighbours(q, turns), rotate_neighbours(k, turns)
+        return self.linear(f"{prefix}self_attention.dense", self.mixed(q, k, v))
+
+    def mlp(self, prefix, x):
+        gate, up = self.linear(f"{prefix}mlp.dense_h_to_4h", x).chunk(2, dim=-1)
+        return self.linear(f"{prefix}mlp.dense_4h_to_h", silu(gate) * up)
+
+
+# By model_type.
+MODELS = {"baichuan": Baichuan, "internlm2": InternLM2, "qwen": QWen, "chatglm": ChatGLM}

@@ -1,0 +1,92 @@
+"""Qwen 1: Llama's layers by other names, with biases of queries, keys and values.
+
+Beyond the training length, the base of the rotation grows with each doubling, and queries grow with the logarithm of
+their position (Bai et al., 2023, https://arxiv.org/abs/2309.16609; the code of huggingface.co/Qwen/Qwen-7B).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.family import Family
+from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling
+from tinychat.models.tensors import Linear, Norm
+
+LAYER = "transformer.h.{}."
+DEFAULTS = {
+    "layer_norm_epsilon": 1e-6,
+    "kv_channels": 128,
+    "rotary_pct": 1.0,
+    "rotary_emb_base": 10000,
+    "max_position_embeddings": 8192,
+    "use_dynamic_ntk": True,
+    "use_logn_attn": True,
+    "no_bias": True,
+}
+NAMES = {
+    "head_dim": "kv_channels",
+    "rms_norm_eps": "layer_norm_epsilon",
+    "partial_rotary_factor": "rotary_pct",
+    "rope_theta": "rotary_emb_base",
+}
+
+
+def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Give each of the MLP's two halves its width: files say that of both."""
+    width = raw.get("intermediate_size")
+    return {**raw, "intermediate_size": width // 2} if type(width) is int else raw
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """What grows beyond the training length is as the file says; the other linears have biases, or none."""
+    bias = not values.flag("no_bias", True)
+    config = replace(config, qkv_bias=True, o_bias=bias, mlp_bias=bias)
+    if values.flag("use_dynamic_ntk", False):
+        length = values.integer("seq_length", 2, MAX_POSITIONS)
+        config = replace(config, rope_scaling=RopeScaling("doubling", 1.0, length))
+    if values.flag("use_logn_attn", False):
+        config = replace(config, log_temperature_length=values.integer("seq_length", 2, MAX_POSITIONS))
+    return config
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers: ``w2`` has the gates."""
+    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
+    width = config.num_attention_heads * config.head_dim
+    gate_up = (f"{LAYER}mlp.w2", f"{LAYER}mlp.w1")
+    found = [
+        Linear("embed_tokens", ("transformer.wte",), (V,), D, None),
+        Linear("qkv_proj", (f"{LAYER}attn.c_attn",), (3 * width,), D, L, True),
+        Linear("o_proj", (f"{LAYER}attn.c_proj",), (D,), width, L, config.o_bias),
+        Linear("gate_up_proj", gate_up, (F, F), D, L, config.mlp_bias),
+        Linear("down_proj", (f"{LAYER}mlp.c_proj",), (D,), F, L, config.mlp_bias),
+    ]
+    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List the norms."""
+    D, L = config.hidden_size, config.num_hidden_layers
+    return [
+        Norm("input_layernorm", f"{LAYER}ln_1", D, L),
+        Norm("post_attention_layernorm", f"{LAYER}ln_2", D, L),
+        Norm("norm", "transformer.ln_f", D, None),
+    ]
+
+
+FAMILIES = (
+    Family(
+        "QWenLMHeadModel",
+        "qwen",
+        "Qwen 1",
+        "q/k/v biases, dynamic NTK by doublings, attention that grows with the position's logarithm",
+        DEFAULTS,
+        read,
+        linears,
+        norms,
+        partial_rotary=True,
+        names=NAMES,
+        prepared=prepared,
+    ),
+)
