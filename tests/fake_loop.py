@@ -13,7 +13,9 @@ class FakeLoop:
     """Keeps notices, the prefilled prompt, and whether the loop was left."""
 
     def __init__(self, *replies, model=None, open_model=None, clock=None, **settings):
-        sequence = {key: settings.pop(key) for key in ("context_size", "chunk_size") if key in settings}
+        sequence = {
+            key: settings.pop(key) for key in ("context_size", "chunk_size", "trained_length") if key in settings
+        }
         self.chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0, **settings)
         extras = {"open_model": open_model} if open_model else {}
         extras |= {"clock": clock} if clock else {}

@@ -76,11 +76,14 @@ class MarkerTemplate:
 class FakeSequence:
     """Puts all probability on the id that `next_id` returns for all ids so far; None favours none.
 
+    `trained_length` is what its engine says of the model.
+
     `before_step` is called with the number of steps so far; `steps` records the ids of each step,
     `drops` what was taken out.
     """
 
-    def __init__(self, next_id, context_size=256, chunk_size=8, before_step=lambda count: None):
+    def __init__(self, next_id, context_size=256, chunk_size=8, before_step=lambda count: None, trained_length=1 << 20):
+        self.trained_length = trained_length
         self.vocab_size = VOCAB_SIZE
         self.context_size = context_size
         self.chunk_size = chunk_size
@@ -159,6 +162,7 @@ class FakeEngine:
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
+        self.trained_length = first.trained_length
         self._first = first
 
     def sequence(self, context_size=None):

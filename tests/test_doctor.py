@@ -57,7 +57,9 @@ def test_the_bundled_model(folder, capsys, monkeypatch):
 
 def test_the_memory_of_another_cache(folder, capsys):
     config = read_config(folder / "config.json")
-    _, lines, _ = doctor(capsys, folder, "--context", 100_000, "--kv", "int8")
+    code, lines, _ = doctor(capsys, folder, "--context", 100_000, "--kv", "int8")
+    assert code == 1
+    assert lines["problem"].strip().endswith("its replies may lose their sense: give --context 256 or less")
     assert lines["context"].strip() == "100000 tokens; trained 256"
     size = bytes_per_position(config, "int8") * 100_000 / 2**20
     assert f"{size:.0f} MiB for a full context in int8" in lines["memory needed"]

@@ -29,7 +29,7 @@ from tinychat.commands.options import flag_problem
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.store import list_models, pull, rm
 from tinychat.commands.words import implied_command
-from tinychat.errors import ContextError, FieldError, TinychatError
+from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 from tinychat.terminal.safe_text import one_safe_line
 
@@ -146,6 +146,8 @@ def _report(error: BaseException) -> int:
             return EXIT_USAGE
         case FieldError():
             _write_error(flag_problem(error, command_line.commands.values()))
+        case PromptTooLongError() if not error.can_grow:
+            _write_error(str(error))
         case ContextError():
             _write_error(f"{error} (--context)")
         case TinychatError():

@@ -169,7 +169,7 @@ def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
     from tinychat.engine.blocks import bytes_per_position
-    from tinychat.engine.context import DEFAULT_CONTEXT, check_context
+    from tinychat.engine.context import DEFAULT_CONTEXT, beyond_training, check_context
     from tinychat.engine.loading import usual_kv
 
     if asked is not None:
@@ -183,7 +183,10 @@ def _add_sizes(
     stored_as = "the checkpoint's own codes" if quantization.kept else quantization.method
     findings.add("weights", f"{_size(weights)} in {stored_as}")
     usual = "" if asked else " unless --context says otherwise"
-    findings.add("context", f"{context} tokens{usual}; trained {config.max_position_embeddings}")
+    trained = config.trained_length
+    findings.add("context", f"{context} tokens{usual}; trained {trained}")
+    if context > trained:
+        findings.problems.append(f"{beyond_training(context, trained)}: give --context {trained} or less")
     findings.add("memory needed", f"up to {_size(needed)}, of which {_size(cache)} for a full context in {kv}")
     free = available_memory_bytes()
     if free is not None and needed > free:

@@ -10,6 +10,7 @@
     |- TextError                a text, a tokenizer or a chat template cannot be used
     |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
+    |  |- PromptTooLongError    the prompt alone has more of them than the context
     |  `- CacheFullError        the memory of all sequences' keys and values is full
     `- SettingError             an argument or environment variable is out of range
        `- FieldError            the value of one named field is
@@ -58,6 +59,26 @@ class SessionError(TinychatError):
 
 class ContextError(TinychatError):
     """The tokens do not fit into the context."""
+
+
+class PromptTooLongError(ContextError):
+    """A prompt does not fit into the context.
+
+    Attributes
+    ----------
+    tokens, context_size : int
+        What the prompt has, and what the context holds.
+    can_grow : bool
+        Whether the model was trained on contexts that would hold it.
+    """
+
+    def __init__(self, tokens: int, context_size: int, trained_length: int) -> None:
+        self.tokens, self.context_size = tokens, context_size
+        self.can_grow = tokens < trained_length
+        advice = "shorten it, or use a larger context"
+        if not self.can_grow:
+            advice = f"shorten it: the model was trained on {trained_length} tokens at most"
+        super().__init__(f"the prompt has {tokens} tokens but the context holds {context_size}: {advice}")
 
 
 class CacheFullError(ContextError):

@@ -185,6 +185,14 @@ def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
     assert loop.chat.summary.reused_tokens > 0
 
 
+def test_a_context_beyond_the_training_is_warned_of_once():
+    loop = FakeLoop(trained_length=512)
+    warning = "the model was trained on 512 tokens at most: in a context of 600 its replies may lose their sense"
+    assert warning in loop.run("/set context 600").splitlines()
+    assert "trained" not in loop.run("/set context 700")
+    assert "trained" not in loop.run("/set context 512")
+
+
 def test_show_tells_all():
     lines = FakeLoop(system="Be kind.", stop="END").run("/show").splitlines()
     assert "model           fake" in lines

@@ -121,13 +121,41 @@ def test_paths_are_completed(tmp_path):
     assert complete_command(loop, f"/file {start}none/x") == []
 
 
-def test_a_file_that_is_too_long_can_be_taken_back(tmp_path):
+def test_a_file_that_cannot_fit_is_refused_at_once(tmp_path):
     path = tmp_path / "long.txt"
     path.write_text("x" * 500)
     loop = FakeLoop("Yes.", context_size=200)
+    with pytest.raises(SettingError) as caught:
+        loop.run(f"/file {path}")
+    assert str(caught.value) == (
+        "long.txt has 500 tokens, which do not fit into the context of 200: "
+        "send a part of it, or make the context larger with /set context 1024"
+    )
+    assert loop.run("/file") == "nothing is attached to your next message"
+    loop.run("/set context 1024")
+    assert loop.run(f"/file {path}") == "long.txt (500 tokens) goes with your next message"
+
+
+@pytest.mark.parametrize("overflow", ["drop", "stop"])
+def test_a_file_that_fits_without_the_oldest_turns(overflow, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("x" * 100)
+    loop = loop_after(("y" * 80, "Yes."), context_size=200, trained_length=200, overflow=overflow)
+    if overflow == "stop":
+        with pytest.raises(SettingError, match=r"send a part of it \(the model was trained on 200 tokens at most\)$"):
+            loop.run(f"/file {path}")
+    else:
+        said = "long.txt (100 tokens) goes with your next message; the oldest turns will have to go"
+        assert loop.run(f"/file {path}") == said
+
+
+def test_an_attachment_can_be_taken_back(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("x" * 150)
+    loop = FakeLoop("Yes.", context_size=200)
     loop.run(f"/file {path}")
     with pytest.raises(ContextError):
-        loop.chat.say("Is it long?")
+        loop.chat.say("Is it long? " * 4)
     assert loop.run("/file none") == "nothing goes with your next message"
     assert loop.chat.say("hi") == "Yes."
 

@@ -3,8 +3,8 @@ from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
 
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Message
-from tinychat.chat.overflow import forgetting_notice, shift_cache
-from tinychat.errors import ContextError, SettingError
+from tinychat.chat.overflow import forgetting_notice, how_full, shift_cache, way_out
+from tinychat.errors import ContextError, PromptTooLongError, SettingError
 
 # Each turn takes 19 tokens: a mark and eight letters, twice, and an end.
 TURNS = [(f"message{n}", f"reply..{n}") for n in range(6)]
@@ -93,6 +93,39 @@ def test_a_message_that_never_fits_is_withdrawn_and_nothing_forgotten():
     with pytest.raises(ContextError, match="context holds 64"):
         chat.say("x" * 70)
     assert (chat.forgotten, len(chat.messages)) == (0, 4)
+
+
+def test_a_message_that_never_fits_is_not_said_to_cost_turns():
+    chat, notices = after_turns("drop", 2)
+    with pytest.raises(PromptTooLongError, match="has 73 tokens but the context holds 64"):
+        chat.say("x" * 70)
+    assert notices == []
+
+
+@pytest.mark.parametrize("overflow", ["drop", "shift", "stop"])
+def test_a_reply_that_fills_the_context_leaves_nothing(overflow):
+    chat, _ = after_turns(overflow, 1, "x" * 100)
+    chat.say("at length")
+    assert chat.summary.finish_reason == "context"
+    assert chat.tokens_in_use() == 64
+
+
+def test_how_full_a_context_is_never_negative():
+    assert how_full(60, 64) == "60 of 64 tokens in use, 4 left"
+    assert how_full(100, 64) == "the conversation takes 100 tokens, 36 more than the context of 64"
+
+
+@pytest.mark.parametrize(
+    ("needed", "advice"),
+    [
+        (100, "shorten it, or make the context larger with /set context 1024"),
+        (1000, "shorten it, or make the context larger with /set context 2048"),
+        (2400, "shorten it, or make the context larger with /set context 2500"),
+        (2501, "shorten it (the model was trained on 2500 tokens at most)"),
+    ],
+)
+def test_no_context_beyond_what_the_model_was_trained_on_is_advised(needed, advice):
+    assert way_out(needed, 2500, "shorten it") == advice
 
 
 def test_a_reply_that_is_stopped_before_it_begins_forgets_nothing():

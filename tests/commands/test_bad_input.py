@@ -158,7 +158,11 @@ def test_a_bad_model_folder(damage, message, model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["-p", "x" * 300, "--context", "256"], 1, "the prompt has 300 tokens but the context holds 256"),
+        (
+            ["-p", "x" * 300, "--context", "256"],
+            1,
+            "holds 256: shorten it: the model was trained on 256 tokens at most",
+        ),
         (["-p", "x", "--context", "0"], 2, "'--context'"),
         (["-p", "x", "--context", "99999999"], 1, "context 99999999 is out of range"),
         (["-p", "x", "--threads", "0"], 2, "'--threads'"),
@@ -170,6 +174,14 @@ def test_a_bad_setting(flags, code, message, model, capsys):
     found, line = failure_of(capsys, "complete", model, *flags)
     assert found == code
     assert message in line
+
+
+def test_a_context_beyond_the_training_is_warned_of(model, capsys):
+    flags = ["-p", "x", "--max-tokens", "1"]
+    assert main(["complete", str(model), *flags, "--context", "300"]) == 0
+    assert "trained on 256 tokens at most: in a context of 300 its replies may lose" in capsys.readouterr().err
+    assert main(["complete", str(model), *flags, "--context", "256"]) == 0
+    assert "trained" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("stdin", "code"), [(b"", 2), (bytes(range(256)), 1)], ids=["empty", "binary"])

@@ -1,13 +1,16 @@
 import pytest
-from fake_model import FakeSequence
+from fake_model import VOCAB_SIZE, FakeSequence
 
-from tinychat.errors import ContextError, SettingError
+from tinychat.errors import ContextError, PromptTooLongError, SettingError
 from tinychat.generate.loop import prefill
 from tinychat.generate.prompt import check_prompt
 
 
 def next_byte(ids):
     return (ids[-1] + 1) % 256
+
+
+ENGINE = FakeSequence(next_byte, trained_length=12).engine
 
 
 def test_runs_all_ids_in_chunks():
@@ -67,12 +70,19 @@ def test_an_interrupt_between_chunks_leaves_a_usable_cache():
 
 
 def test_a_prompt_may_fill_the_context():
-    check_prompt([1] * 8, vocab_size=10, context_size=8)
+    check_prompt([1] * 8, ENGINE, context_size=8)
     with pytest.raises(ContextError, match="9 tokens but the context holds 8"):
-        check_prompt([1] * 9, vocab_size=10, context_size=8)
+        check_prompt([1] * 9, ENGINE, context_size=8)
 
 
-@pytest.mark.parametrize("ids", [[], [10], [-1], [1, 2, 99]])
+def test_a_larger_context_is_advised_only_as_far_as_the_model_was_trained():
+    with pytest.raises(PromptTooLongError, match=r"shorten it, or use a larger context$"):
+        check_prompt([1] * 11, ENGINE, context_size=8)
+    with pytest.raises(PromptTooLongError, match=r"shorten it: the model was trained on 12 tokens at most$"):
+        check_prompt([1] * 12, ENGINE, context_size=8)
+
+
+@pytest.mark.parametrize("ids", [[], [VOCAB_SIZE], [-1], [1, 2, 999]])
 def test_ids_outside_the_vocabulary_never_reach_the_engine(ids):
     with pytest.raises(SettingError):
-        check_prompt(ids, vocab_size=10, context_size=8)
+        check_prompt(ids, ENGINE, context_size=8)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tinychat.chat.command import ChatLoop
 from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Attachment
+from tinychat.chat.messages import Attachment, Message
+from tinychat.chat.overflow import begins_full, way_out
 from tinychat.errors import SettingError
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
@@ -118,8 +119,28 @@ def _attach(loop: ChatLoop, attachment: Attachment) -> None:
         loop.notice(f"{attachment.name} is attached already")
         return
     others = [other for other in attached if not attachment.path or other.path != attachment.path]
+    replaces_turns = _check_room(loop, attachment, [*others, attachment])
     loop.chat.attachments = [*others, attachment]
-    loop.notice(f"{attachment.name} ({_tokens(loop, attachment)} tokens) goes with your next message")
+    later = "; the oldest turns will have to go" if replaces_turns else ""
+    loop.notice(f"{attachment.name} ({_tokens(loop, attachment)} tokens) goes with your next message{later}")
+
+
+def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attachment]) -> bool:
+    """Refuse attachments that no message can go with; return whether turns will be forgotten to make room for them."""
+    chat, size = loop.chat, loop.chat.model.context_size
+    message = Message("user", "\n\n".join(each.content for each in attached))
+    needed = len(chat.prompt([*chat.messages[chat.forgotten :], message]).ids)
+    if not begins_full(needed, size):
+        return False
+    if chat.overflow != "stop" and chat.messages:
+        needed = len(chat.prompt([message]).ids)
+        if not begins_full(needed, size):
+            return True
+    advice = way_out(needed, chat.model.trained_length, "send a part of it")
+    raise SettingError(
+        f"{attachment.name} has {_tokens(loop, attachment)} tokens, which do not fit into "
+        f"the context of {size}: {advice}"
+    )
 
 
 def _tokens(loop: ChatLoop, attachment: Attachment) -> int:

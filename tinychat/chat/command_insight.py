@@ -8,6 +8,7 @@ from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_count
 from tinychat.chat.conversation import Chat
+from tinychat.chat.overflow import how_full
 from tinychat.errors import SettingError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
@@ -19,7 +20,8 @@ _CANDIDATES = 5
 def stats(loop: ChatLoop, _argument: str) -> None:
     """Show context use and the rates of the last reply."""
     chat = loop.chat
-    loop.notice(f"context: {chat.tokens_in_use()} of {chat.model.context_size} tokens, messages: {len(chat.messages)}")
+    use = how_full(chat.tokens_in_use(), chat.model.context_size)
+    loop.notice(f"context: {use}; messages: {len(chat.messages)}")
     summary = chat.summary
     if summary is not None:
         loop.notice(
@@ -33,9 +35,8 @@ def stats(loop: ChatLoop, _argument: str) -> None:
 def context(loop: ChatLoop, _argument: str) -> None:
     """Show what fills the context."""
     chat = loop.chat
-    size, seen = chat.model.context_size, chat.messages[chat.forgotten :]
-    used = chat.tokens_in_use()
-    lines = [f"{used} of {size} tokens in use, {size - used} left; when full: {chat.overflow}"]
+    seen = chat.messages[chat.forgotten :]
+    lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
     if chat.system:

@@ -10,7 +10,7 @@ from typing import Unpack
 
 from tinychat.chat.messages import Attachment, Change, History, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
-from tinychat.errors import SettingError, TextError
+from tinychat.errors import PromptTooLongError, SettingError, TextError
 from tinychat.generate.loop import PrefillProgress, prefill
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt, chat_prompt
@@ -313,7 +313,6 @@ class Chat:
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
             prompt = self._fitting_prompt(messages)
-            forgotten = self.forgotten
             run = self.model.reply(
                 prompt,
                 self._next_request(),
@@ -344,8 +343,10 @@ class Chat:
             else:
                 self._replies += 1
                 self.reply_ids = run.token_ids
-                if self.forgotten == forgotten:
-                    self._counted = _Seen(self), len(prompt.ids) + len(run.token_ids)
+                # Of what is seen now: the oldest turns may have gone while the reply was written.
+                used = len(self.prompt(messages[self.forgotten :]).ids) + len(run.token_ids)
+                # Where the context ended the reply, its last token was chosen but has no place.
+                self._counted = _Seen(self), min(used, self.model.context_size)
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message]) -> Prompt:
@@ -377,6 +378,9 @@ class Chat:
 
         size, first = self.model.context_size, self.forgotten
         self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
+        if len(shorter) > size:
+            # The last message alone is too long: nothing that could be forgotten makes room for it.
+            raise PromptTooLongError(len(shorter), size, self.model.trained_length)
         if self.forgotten > first:
             if self.overflow == "shift":
                 shift_cache(self.model.sequence, shorter, len(ids) - len(shorter))

@@ -22,6 +22,8 @@ _MESSAGES_PER_TURN = 2
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
 _LEAST_ROOM = 64
+# Sizes of contexts that are advised.
+_ROUND_SIZE = 1024
 
 
 def as_policy(name: str) -> OverflowPolicy:
@@ -73,6 +75,31 @@ def forget_oldest(
     return first, ids
 
 
+def way_out(needed: int, trained_length: int, remedy: str) -> str:
+    """Say what a person can do in the chat where `needed` tokens do not fit.
+
+    Parameters
+    ----------
+    needed : int
+        Tokens that the context would have to hold.
+    trained_length : int
+        Positions that the model was trained on: no larger context is advised.
+    remedy : str
+        What helps beside a larger context.
+    """
+    if needed > trained_length:
+        return f"{remedy} (the model was trained on {trained_length} tokens at most)"
+    size = min(-(-(needed + _LEAST_ROOM) // _ROUND_SIZE) * _ROUND_SIZE, trained_length)
+    return f"{remedy}, or make the context larger with /set context {size}"
+
+
+def how_full(used: int, context_size: int) -> str:
+    """Say what of a context is in use, and what is left; a conversation may have more than a smaller context holds."""
+    if used > context_size:
+        return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
+    return f"{used} of {context_size} tokens in use, {context_size - used} left"
+
+
 def shift_cache(sequence: Sequence, ids: Ids, missing: int) -> None:
     """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
 
@@ -92,5 +119,5 @@ def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size:
     turns = "turn" if len(questions) == 1 else f"{len(questions)} turns"
     return (
         f"the context is full: the model no longer sees the oldest {turns} ({named}{more}); "
-        f"{used} of {context_size} tokens in use, {context_size - used} left"
+        f"{how_full(used, context_size)}"
     )

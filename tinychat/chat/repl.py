@@ -11,8 +11,9 @@ from types import FrameType, TracebackType
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
+from tinychat.chat.overflow import way_out
 from tinychat.chat.workspace import Workspace
-from tinychat.errors import TinychatError
+from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.reply import Piece
 from tinychat.terminal.line_input import InputPrompt, LineDiscarded, LineInput, as_message, unfence
@@ -143,7 +144,7 @@ class Repl:
         except TinychatError as error:
             if not self._lines.interactive:
                 raise
-            self._renderer.error(str(error))
+            self._renderer.error(self._explained(error))
             if not is_command(line):
                 self._say_what_waits()
         except KeyboardInterrupt:
@@ -185,6 +186,24 @@ class Repl:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.summary is not None:
             self._renderer.summary(self.chat.summary)
+            if self._lines.interactive and self.chat.summary.finish_reason == "context":
+                self._say_that_it_is_full()
+
+    def _say_that_it_is_full(self) -> None:
+        """Say what can be done where the context has ended a reply."""
+        model = self.chat.model
+        remedy = "/undo takes turns back, /clear begins anew"
+        self.notice(f"the context is full: {way_out(model.context_size + 1, model.trained_length, remedy)}")
+
+    def _explained(self, error: TinychatError) -> str:
+        """Return an error with the advice that helps within the chat."""
+        if not isinstance(error, PromptTooLongError):
+            return str(error)
+        remedy = "shorten your message"
+        if self.chat.overflow == "stop" and self.chat.messages:
+            remedy += ", take turns back with /undo"
+        advice = way_out(error.tokens, self.chat.model.trained_length, remedy)
+        return f"the prompt has {error.tokens} tokens but the context holds {error.context_size}: {advice}"
 
 
 class InterruptFlag:

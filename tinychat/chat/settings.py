@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from tinychat.chat.conversation import Chat
 from tinychat.chat.overflow import as_policy
+from tinychat.engine.context import beyond_training
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 
@@ -66,7 +67,10 @@ def _resize(chat: Chat, value: str) -> None:
         # What an earlier conversation left in the cache must not prevent a smaller one.
         sequence.rewind(0)
     if size != sequence.context_size:
+        before, trained = sequence.context_size, chat.model.trained_length
         sequence.resize(size)
+        if size > trained >= before:
+            chat.on_notice(beyond_training(size, trained))
 
 
 def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:

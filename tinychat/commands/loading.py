@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tinychat.commands.options import LoadOptions
 from tinychat.commands.progress import progress_bar
+from tinychat.engine.context import beyond_training
 from tinychat.held_signals import held_signals
 
 if TYPE_CHECKING:
@@ -34,4 +36,7 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     with progress_bar(f"converting {model or usual_model()} (once)") as converting:
         folder = locate(model, converting)
     with progress_bar("compiling kernels for this CPU (once)") as compiling:
-        return load_folder(folder, **asdict(options), progress=compiling)
+        loaded = load_folder(folder, **asdict(options), progress=compiling)
+    if loaded.context_size > loaded.trained_length:
+        print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
+    return loaded

@@ -21,6 +21,14 @@ def check_context(context_size: int) -> None:
         raise SettingError(f"context {context_size} is out of range: give 1 to {MAX_CONTEXT} tokens")
 
 
+def beyond_training(context_size: int, trained_length: int) -> str:
+    """Say that replies may lose their sense in so large a context."""
+    return (
+        f"the model was trained on {trained_length} tokens at most: "
+        f"in a context of {context_size} its replies may lose their sense"
+    )
+
+
 @contextmanager
 def memory_for(context_size: int) -> Iterator[None]:
     """Check a capacity, and say so where there is no memory for it.

@@ -89,6 +89,11 @@ class Engine:
         )
         self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), arguments)
 
+    @property
+    def trained_length(self) -> int:
+        """Positions that the model was trained on."""
+        return self.config.trained_length
+
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence without tokens.
 

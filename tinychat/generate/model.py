@@ -56,6 +56,11 @@ class Model:
         return self.sequence.context_size
 
     @property
+    def trained_length(self) -> int:
+        """Positions that the model was trained on: a larger context runs, but replies lose their sense."""
+        return self.sequence.engine.trained_length
+
+    @property
     def vocab_size(self) -> int:
         """Length of one row of logits: ids are less."""
         return self.sequence.vocab_size
@@ -92,7 +97,7 @@ class Model:
         SettingError
             If there are no ids, or one is outside the vocabulary.
         """
-        check_prompt(ids, self.vocab_size, self.context_size)
+        check_prompt(ids, self.sequence.engine, self.context_size)
         return logits_of_all(self.sequence, ids)
 
     def stream(
@@ -144,7 +149,7 @@ class Model:
         make_room: MakeRoom | None = None,
     ) -> Generation:
         """Begin the reply to a prompt; parameters and errors are those of `stream`."""
-        check_prompt(prompt.ids, self.vocab_size, self.context_size)
+        check_prompt(prompt.ids, self.sequence.engine, self.context_size)
         reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
         return Generation(self.sequence, reply, on_prefill, cancelled, make_room)
 

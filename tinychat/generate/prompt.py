@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinychat.errors import ContextError, FieldError, SettingError
+from tinychat.errors import FieldError, PromptTooLongError, SettingError
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
+    from tinychat.generate.sequence import Engine
 
 NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
 """The notice for users whose messages go to such a model."""
@@ -86,24 +87,21 @@ def _is_sent_message(value: object) -> bool:
     )
 
 
-def check_prompt(ids: Sequence[int], vocab_size: int, context_size: int) -> None:
+def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:
     """Refuse ids that the engine must never see.
 
     Raises
     ------
     SettingError
         If there are no ids, or one is not a token id of the model.
-    ContextError
+    PromptTooLongError
         If there are more ids than the context has positions.
     """
     if not ids:
         raise SettingError("the prompt is empty: give at least one token to continue")
-    smallest, largest = min(ids), max(ids)
+    smallest, largest, vocab_size = min(ids), max(ids), engine.vocab_size
     if smallest < 0 or largest >= vocab_size:
         wrong = smallest if smallest < 0 else largest
         raise SettingError(f"token id {wrong} is outside the model's vocabulary: use 0 to {vocab_size - 1}")
     if len(ids) > context_size:
-        raise ContextError(
-            f"the prompt has {len(ids)} tokens but the context holds {context_size}: "
-            "shorten it, or use a larger context"
-        )
+        raise PromptTooLongError(len(ids), context_size, engine.trained_length)

@@ -118,7 +118,7 @@ class Scheduler:
         ContextError, SettingError
             If the prompt does not fit, or has ids that the model does not know.
         """
-        check_prompt(reply.prompt.ids, self._engine.vocab_size, self._context_size)
+        check_prompt(reply.prompt.ids, self._engine, self._context_size)
         self._waiting.append(Run(reply))
 
     def remove(self, reply: Reply) -> None:

@@ -21,12 +21,16 @@ class Engine(Protocol):
         Length of one row of logits.
     chunk_size : int
         Most ids that run at once.
+    trained_length : int
+        Positions that the model was trained on: longer sequences run, but their replies lose their sense.
     """
 
     @property
     def vocab_size(self) -> int: ...  # noqa: D102
     @property
     def chunk_size(self) -> int: ...  # noqa: D102
+    @property
+    def trained_length(self) -> int: ...  # noqa: D102
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence."""

@@ -116,6 +116,15 @@ class ModelConfig:
     unit_outputs: bool = False
 
     @property
+    def trained_length(self) -> int:
+        """Positions that the model was trained on, those that its rotary scaling adds included."""
+        stretched = 0
+        if self.rope_scaling is not None:
+            # Where the scaling names no training length, `max_position_embeddings` is the stretched one.
+            stretched = int(self.rope_scaling.factor * self.rope_scaling.original_max_position_embeddings)
+        return max(self.max_position_embeddings, stretched)
+
+    @property
     def rotary_dim(self) -> int:
         """Channels of each head that are rotated, in the layers that do so."""
         return max(self.rotary_dims)

@@ -230,6 +230,8 @@ def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: S
     width : int
         Columns of the terminal.
     """
+    # A conversation may have more than a context that was made smaller holds.
+    used = min(used, size)
     context = f"context {used}/{size}"
     meter = _meter(used / size)
     rate = f"{last.decode_rate:.1f} tok/s" if last is not None and last.new_tokens else ""

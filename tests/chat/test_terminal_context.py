@@ -1,0 +1,53 @@
+"""What a person is told in a terminal about the context: what is in it, what does not fit, what can be done."""
+
+from terminal_app import saved
+
+
+def small_chat(start, *arguments):
+    """Start a chat in a context of 256 tokens, with a model that was trained on 512."""
+    return start("chat", "small", "--context", "256", *arguments, columns=160)
+
+
+def test_a_message_that_is_too_long_costs_no_turn(start):
+    terminal = small_chat(start)
+    terminal.say("hi")
+    terminal.say("x" * 300)
+    terminal.sees(
+        "error: the prompt has 303 tokens but the context holds 256: shorten your message, or make the context "
+        "larger with /set context 512"
+    )
+    assert "no longer sees" not in terminal.output
+    terminal.say("\x15/context")
+    terminal.sees("22 of 256 tokens in use, 234 left; when full: drop")
+    terminal.leave()
+    assert saved() == ["hi", "1 lines, last: hi"]
+
+
+def test_a_file_that_cannot_fit_is_refused_at_once(start, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("word " * 200)
+    terminal = small_chat(start)
+    terminal.say(f"/file {path}")
+    terminal.sees("error: long.txt has 1000 tokens, which do not fit into the context of 256: send a part of it (the")
+    terminal.say("hi")
+    terminal.expect("1 lines, last: hi")
+    terminal.leave()
+
+
+def test_a_context_beyond_the_training_is_warned_of_once(start):
+    terminal = small_chat(start)
+    terminal.say("/set context 1048576")
+    terminal.sees("the model was trained on 512 tokens at most: in a context of 1048576 its replies may lose")
+    terminal.say("/set context 2000")
+    terminal.expect("2000")
+    terminal.leave()
+    assert terminal.output.count("trained on") == 1
+
+
+def test_a_reply_that_fills_the_context_leaves_nothing(start):
+    terminal = start("chat", "wordy", "--context", "128", columns=160)
+    terminal.say("hi")
+    terminal.expect("the context is full: /undo takes turns back, /clear begins anew, or make the context larger")
+    terminal.say("/context")
+    terminal.sees("128 of 128 tokens in use, 0 left; when full: drop")
+    terminal.leave()
