@@ -18,6 +18,14 @@ REPLIES = {
     "polyglot": ("漢字 и emoji 👩‍🚀 e\u0301 😀",),
     "markdown": ("# Title\n\nSome **bold** text.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n",),
     "pensive": ("<think>\nLet me see.\n</think>\n\nYes.", "<think>\nAgain?\n</think>\n\nNo."),
+    "wide": (
+        "|".join(f"name {n}" for n in range(10))
+        + "\n"
+        + "|".join(["---"] * 10)
+        + "\n"
+        + "|".join(f"alpha{n} beta{n}" for n in range(10)),
+    ),
+    "mathematical": ("So \\(a_1 * b_1\\) is *it*.\n\n\\[\nx = \\{ a_1 * b_1 * c \\}\n\\]\n\n$$\\int_0^1 f$$\n",),
     "wordy": ("word " * 40 + "wait" + " word" * 40,),
 }
 

@@ -84,6 +84,27 @@ def test_markdown_is_drawn_and_plain_leaves_it_alone(start):
     plain.leave()
 
 
+def test_a_wide_table_loses_no_word(start):
+    terminal = start("chat", "wide")
+    terminal.say("hi")
+    terminal.sees(" " + "  ".join(f"alpha{n}" for n in range(10)))
+    shown = " ".join(terminal.lines())
+    assert all(f"{word}{n}" in shown for word in ("alpha", "beta") for n in range(10))
+    assert "…" not in shown
+    terminal.leave()
+    narrow = start("chat", "wide", columns=30)
+    narrow.say("hi")
+    narrow.sees("name 0: alpha0 beta0", "  name 1: alpha1 beta1", "  name 2: alpha2 beta2")
+    narrow.leave()
+
+
+def test_formulas_stay_as_they_are_written(start):
+    terminal = start("chat", "mathematical")
+    terminal.say("hi")
+    terminal.sees(r"So \(a_1 * b_1\) is it.", "", r"\[", r"x = \{ a_1 * b_1 * c \}", r"\]", "", r"$$\int_0^1 f$$")
+    terminal.leave()
+
+
 def test_characters_split_over_tokens_arrive_whole(start):
     for arguments in ([], ["--plain"]):
         terminal = start("chat", "polyglot", *arguments)

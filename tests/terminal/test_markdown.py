@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tinychat.terminal.markdown import BlockPainter, Blocks
+from tinychat.terminal.markdown_table import shared_widths
 
 STYLES = re.compile(r"\x1b\[[\d;]*m")
 COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?[39]\d[;m]")
@@ -48,6 +49,97 @@ def test_blocks_are_drawn(block, lines):
 
 def test_a_table_has_its_columns_below_each_other():
     assert shown("| a | bb |\n|---|---:|\n| 漢字 | 1 |") == [" a     bb", " ────────", " 漢字   1"]
+
+
+WIDE = "\n".join(
+    ["|".join(f"name {n}" for n in range(10)), "|".join(["---"] * 10), "|".join(f"alpha{n} beta{n}" for n in range(10))]
+)
+
+
+def test_a_wide_table_is_folded_and_loses_nothing():
+    lines = shown(WIDE)
+    assert max(map(cell_len, lines)) <= 80
+    cells = [" ".join(line[start : start + 8].strip() for line in lines).split() for start in range(1, 80, 8)]
+    rule = "─" * 78
+    assert cells[3] == ["name", "3", rule[:8], "alpha3", "beta3"]
+    assert "…" not in "".join(lines)
+
+
+def test_rows_that_are_folded_stand_apart():
+    table = "| a | b |\n|---|---|\n| one | two three |\n| four | five |"
+    assert shown(table, 14) == [
+        " a     b",
+        " ────────────",
+        " one   two",
+        "       three",
+        "",
+        " four  five",
+    ]
+
+
+def test_a_table_for_which_the_terminal_is_too_narrow_becomes_lines_of_key_and_value():
+    table = "| animal | legs | of what it likes |\n|---|---|---|\n| cat | 4 | milk |\n| bird | 2 | corn and seeds |"
+    assert shown(table, 16) == [
+        "animal: cat",
+        "  legs: 4",
+        "  of what it",
+        "  likes: milk",
+        "",
+        "animal: bird",
+        "  legs: 2",
+        "  of what it",
+        "  likes: corn",
+        "  and seeds",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("natural", "available", "widths"),
+    [
+        ([3, 5], 20, [3, 5]),
+        ([3, 50, 9], 30, [3, 18, 9]),
+        ([50, 50], 21, [10, 11]),
+        ([9, 9, 9], 2, [0, 1, 1]),
+        ([], 80, []),
+    ],
+)
+def test_wide_columns_share_what_narrow_ones_leave(natural, available, widths):
+    assert shared_widths(natural, available) == widths
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\(a_1 * b_1\) and \(x^2\)",
+        r"\[ x_1 \{ a*b*c \} \]",
+        r"$$\int_0^1 f_1(x) * g_1 dx$$",
+        "$$\n- a_1 + b_1\n= c\n$$",
+        "\\[\nE = m_1 * c_1 \\\\\n+ 1\n\\]",
+        r"$x_1 * y_1$",
+        r"\( still_written * so_far",
+        "$$\nstill_written * so_far",
+        "$5 and $10",
+    ],
+)
+def test_formulas_stay_as_they_are_written(formula):
+    assert "\n".join(shown(formula)) == formula
+
+
+def test_text_around_formulas_is_markdown():
+    assert shown("It is *so*: \\(a_1\\), **$x$**.\n\\[ b \\]\nwhere `c` is *d* for $5 or *$10*.") == [
+        r"It is so: \(a_1\), $x$.",
+        "",
+        r"\[ b \]",
+        "",
+        "where c is d for $5 or $10.",
+    ]
+
+
+def test_inline_code_has_no_background():
+    (line,) = painter().lines("a `b` c", 80)
+    styles = ";".join(re.findall(r"\x1b\[([\d;]*)m", line)).split(";")
+    assert "36" in styles
+    assert not [code for code in styles if code.startswith("4") and len(code) == 2]
 
 
 def test_code_is_highlighted():

@@ -13,13 +13,18 @@ from rich.markdown import CodeBlock, Heading, Markdown
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
+from rich.theme import Theme
 
+from tinychat.terminal.formulas import keep_formulas
+from tinychat.terminal.markdown_table import FoldedTable
 from tinychat.terminal.safe_text import safe_text
 
 # Without HTML: its tags are shown as the text that they are, instead of vanishing.
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_PARSER = keep_formulas(MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]))
 _CODE_THEME = "ansi_dark"
 _NO_LEXER = "text"
+# Rich's own has a black background, a box on a light terminal.
+_THEME = Theme({"markdown.code": "bold cyan"})
 # Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
 _LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
 _FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
@@ -83,6 +88,7 @@ class _ChatMarkdown(Markdown):
         "heading_open": _LeftHeading,
         "fence": _IndentedCode,
         "code_block": _IndentedCode,
+        "table_open": FoldedTable,
     }
 
     def __init__(self, text: str, highlighter: _Highlighter) -> None:
@@ -104,6 +110,7 @@ class BlockPainter:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._console.push_theme(_THEME)
         self._highlighter = _Highlighter()
 
     def lines(self, block: str, width: int) -> list[str]:
