@@ -26,6 +26,7 @@ REPLIES = {
         + "|".join(f"alpha{n} beta{n}" for n in range(10)),
     ),
     "mathematical": ("So \\(a_1 * b_1\\) is *it*.\n\n\\[\nx = \\{ a_1 * b_1 * c \\}\n\\]\n\n$$\\int_0^1 f$$\n",),
+    "essay": ("One two three. " * 6, "The sentence goes on " * 8 + "to its end.\n\nThe last words."),
     "wordy": ("word " * 40 + "wait" + " word" * 40,),
 }
 

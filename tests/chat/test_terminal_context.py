@@ -1,5 +1,6 @@
 """What a person is told in a terminal about the context: what is in it, what does not fit, what can be done."""
 
+import pytest
 from terminal_app import saved
 
 
@@ -50,4 +51,19 @@ def test_a_reply_that_fills_the_context_leaves_nothing(start):
     terminal.expect("the context is full: /undo takes turns back, /clear begins anew, or make the context larger")
     terminal.say("/context")
     terminal.sees("128 of 128 tokens in use, 0 left; when full: drop")
+    terminal.leave()
+
+
+@pytest.mark.parametrize("plain", [[], ["--plain"]], ids=["drawn", "plain"])
+def test_the_notice_that_turns_are_gone_waits_for_the_end_of_the_sentence(start, plain):
+    terminal = start("chat", "essay", "--context", "256", *plain, columns=200)
+    terminal.say("hi")
+    terminal.say("and?")
+    terminal.sees(
+        "The sentence goes on " * 8 + "to its end.",
+        "",
+        'the context is full: the model no longer sees the oldest turn ("hi"); ',
+        "",
+        "The last words.",
+    )
     terminal.leave()

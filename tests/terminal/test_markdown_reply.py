@@ -109,12 +109,30 @@ def test_a_reply_cut_while_thinking_ends_its_thinking():
     assert draw(Screen(), "<think>hm", NO_COLOR="1")[0] == "hm"
 
 
-def test_what_comes_after_an_interjection_is_drawn_below_it():
+def with_interjection(text, at):
+    """Return what a reply looks like where a line is to be interjected after the first `at` characters."""
     screen = Screen()
-    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm"}, clock=Clock(1.0))
-    reply.feed("before")
+    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm", "NO_COLOR": "1"}, clock=Clock(1.0))
+    for number, letter in enumerate(text):
+        if number == at:
+            reply.interject(lambda: screen.write("by the way\n"))
+        reply.feed(letter)
+    if at == len(text):
+        reply.interject(lambda: screen.write("by the way\n"))
     reply.finish()
-    screen.write("a notice\n")
-    reply.feed("after")
-    reply.finish()
-    assert [line for line in screen.lines if line] == ["before", "a notice", "after"]
+    return screen.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "lines"),
+    [
+        ("one sentence.\n\nanother", 5, ["one sentence.", "", "by the way", "", "another", ""]),
+        ("one sentence.\n\nanother", 0, ["by the way", "one sentence.", "", "another", ""]),
+        ("one sentence.", 5, ["one sentence.", "", "by the way", ""]),
+        ("```\na\n\nb\n```\nend", 6, ["  a", "", "  b", "", "by the way", "", "end", ""]),
+        ("<think>hm, hm</think>Four.", 10, ["hm, hm", "", "by the way", "Four.", ""]),
+        ("one\n\n", 5, ["one", "", "by the way", ""]),
+    ],
+)
+def test_an_interjection_waits_for_the_end_of_a_block(text, at, lines):
+    assert with_interjection(text, at) == lines

@@ -143,9 +143,21 @@ def test_a_notice_in_mid_reply_has_a_line_of_its_own():
         drawn = renderer(out, err, plain=plain, NO_COLOR="1")
         drawn.text("before")
         drawn.notice("the oldest turn went")
-        drawn.text("after")
+        drawn.text(" the end.\n\nAfter it")
         drawn.end_reply()
-        assert [line for line in out.getvalue().split("\n") if line] == ["before", "the oldest turn went", "after"]
+        said = ["before the end.", "", "the oldest turn went", "", "After it", ""]
+        assert out.getvalue().replace("\x1b[K", "").split("\n")[-6:] == said
+
+
+def test_a_notice_leaves_a_file_alone():
+    out, err = io.StringIO(), Terminal()
+    drawn = renderer(out, err)
+    for text in ("bef", "ore"):
+        drawn.text(text)
+        drawn.notice("the oldest turn went")
+    drawn.end_reply()
+    assert out.getvalue() == "before\n"
+    assert err.getvalue() == 2 * "the oldest turn went\n"
 
 
 def test_thinking_that_the_template_began():

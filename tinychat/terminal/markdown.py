@@ -1,8 +1,7 @@
-"""Markdown for a terminal: a growing text is cut into blocks, and each block becomes lines."""
+"""Markdown for a terminal: a block of it becomes lines."""
 
 from __future__ import annotations
 
-import re
 from time import perf_counter
 from typing import ClassVar
 
@@ -27,7 +26,6 @@ _NO_LEXER = "text"
 _THEME = Theme({"markdown.code": "bold cyan"})
 # Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
 _LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
-_FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
 
 
 class _LeftHeading(Heading):
@@ -150,66 +148,3 @@ def _keep_line_ends(tokens: list[Token]) -> None:
 def _without_blank_ends(lines: list[str]) -> list[str]:
     filled = [number for number, line in enumerate(lines) if line]
     return lines[filled[0] : filled[-1] + 1] if filled else []
-
-
-class Blocks:
-    """The text of one reply: finished blocks are returned once, the open one stays.
-
-    A block ends at a blank line before a line that is not indented, or at the end of a code fence that
-    is not indented. Each line is looked at once.
-
-    Attributes
-    ----------
-    open : str
-        What belongs to no finished block yet.
-    """
-
-    def __init__(self) -> None:
-        self.open = ""
-        self._scanned = 0
-        self._fence = ""
-        self._after_blank = False
-
-    def feed(self, text: str) -> list[str]:
-        """Add `text` and return the blocks that are finished by it, blank lines around them removed."""
-        self.open += text
-        finished = []
-        while (end := self._next_end()) is not None:
-            block, self.open = self.open[:end], self.open[end:]
-            self._scanned = 0
-            if block.strip():
-                finished.append(block.rstrip().lstrip("\n"))
-        return finished
-
-    def _next_end(self) -> int | None:
-        """Read on, line by line, to the end of the first block."""
-        while self._scanned < len(self.open):
-            start = self._scanned
-            if self._after_blank and not self._fence and not self.open[start].isspace():
-                self._after_blank = False
-                if start:
-                    return start
-            newline = self.open.find("\n", start)
-            if newline < 0:
-                return None
-            self._scanned = newline + 1
-            line = self.open[start:newline]
-            self._after_blank = not line.strip()
-            if self._closes_fence(line) and not line.startswith(" "):
-                return self._scanned
-        return None
-
-    def _closes_fence(self, line: str) -> bool:
-        """Follow code fences over `line`, and return whether it ends one."""
-        found = _FENCE.fullmatch(line.rstrip())
-        if found is None:
-            return False
-        marks, after = found.groups()
-        if not self._fence:
-            # Backticks after backticks are code within a line, not a fence.
-            self._fence = "" if marks[0] == "`" and "`" in after else marks
-            return False
-        if after or not marks.startswith(self._fence):
-            return False
-        self._fence = ""
-        return True

@@ -8,8 +8,9 @@ from typing import TextIO
 
 from rich.console import Console
 
+from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.live_block import LiveBlock, TerminalSize
-from tinychat.terminal.markdown import BlockPainter, Blocks
+from tinychat.terminal.markdown import BlockPainter
 from tinychat.terminal.safe_text import safe_text
 from tinychat.text.think_sections import ThinkSections
 
@@ -55,6 +56,8 @@ class MarkdownReply:
         self._thought = 0
         self._thinking_line_end = True
         self._next_drawing = 0.0
+        self._has_drawn = False
+        self._interjections: list[Callable[[], None]] = []
 
     def feed(self, text: str) -> None:
         """Take the next piece, and draw if the last time is long enough ago."""
@@ -65,14 +68,34 @@ class MarkdownReply:
         self._out.flush()
 
     def finish(self) -> None:
-        """Draw what has not been drawn yet and end the line; a piece fed later begins a new block."""
+        """Draw what has not been drawn yet, and end the line."""
         for part in self._sections.finish():
             self._add(part.text, part.thinking)
         self._end_thinking()
-        block, self._blocks = self._blocks.open.strip("\n"), Blocks()
+        block = self._blocks.open.strip("\n")
         if block.strip():
-            self._live.finish(self._painted(block))
+            self._finish_block(block)
+        self._interject()
         self._out.flush()
+
+    def interject(self, write: Callable[[], None]) -> None:
+        """Let `write` write whole lines, once the block or the thinking that is being drawn has ended."""
+        self._interjections.append(write)
+        if not self._thought and not self._blocks.open.strip():
+            self._interject()
+
+    def _interject(self) -> None:
+        waiting, self._interjections = self._interjections, []
+        if waiting and self._has_drawn:
+            self._out.write("\n")
+        self._out.flush()
+        for write in waiting:
+            write()
+
+    def _finish_block(self, block: str) -> None:
+        self._live.finish(self._painted(block))
+        self._has_drawn = True
+        self._interject()
 
     def _add(self, text: str, thinking: bool) -> None:
         if thinking:
@@ -80,7 +103,7 @@ class MarkdownReply:
             return
         self._end_thinking()
         for block in self._blocks.feed(text):
-            self._live.finish(self._painted(block))
+            self._finish_block(block)
 
     def _think(self, text: str) -> None:
         self._thought += len(text)
@@ -96,7 +119,9 @@ class MarkdownReply:
             self._on_folded(self._thought, True)
         elif self._thought:
             self._out.write("\n" if self._thinking_line_end else "\n\n")
-        self._thought = 0
+        had_thought, self._thought = self._thought, 0
+        if had_thought:
+            self._interject()
 
     def _draw(self) -> None:
         begun = self._clock()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TextIO
 
 from tinychat.generate.reply import FinishReason, Summary
+from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.clipboard import offer_to_terminal
 from tinychat.terminal.safe_text import safe_text
 
@@ -44,6 +45,10 @@ class ReplyView(Protocol):
         """Draw all that is left, and end the line."""
         ...
 
+    def interject(self, write: Callable[[], None]) -> None:
+        """Let `write` write whole lines where they cut nothing in two: at once, or later in the reply."""
+        ...
+
 
 class PlainReply:
     """Writes a reply as it comes: to a file or pipe unchanged, to a terminal without control characters."""
@@ -52,12 +57,36 @@ class PlainReply:
         self._out = out
         self._is_terminal = out.isatty()
         self._at_line_start = True
+        self._blocks = Blocks()
+        self._interjections: list[Callable[[], None]] = []
 
     def feed(self, text: str) -> None:
         """Write the next piece."""
-        self._out.write(safe_text(text) if self._is_terminal else text)
-        self._out.flush()
-        self._at_line_start = text.endswith("\n")
+        ended = bool(self._blocks.feed(text)) if self._is_terminal else False
+        if ended and self._interjections:
+            end = len(text) - len(self._blocks.open)
+            self._write(text[:end])
+            self._interject()
+            self._out.write("\n")
+            text = text[end:]
+        self._write(text)
+
+    def interject(self, write: Callable[[], None]) -> None:
+        """Let `write` write whole lines; on a terminal, once the block that is being written has ended."""
+        self._interjections.append(write)
+        if not self._is_terminal or not self._blocks.open.strip():
+            self._interject()
+
+    def _interject(self) -> None:
+        waiting, self._interjections = self._interjections, []
+        for write in waiting:
+            write()
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(safe_text(text) if self._is_terminal else text)
+            self._out.flush()
+            self._at_line_start = text.endswith("\n")
 
     def finish(self) -> None:
         """End the line that was begun."""
@@ -65,6 +94,7 @@ class PlainReply:
             self._out.write("\n")
             self._out.flush()
             self._at_line_start = True
+        self._interject()
 
 
 class Renderer:
@@ -131,10 +161,14 @@ class Renderer:
             self._write_err(f"{_CUTS[summary.finish_reason]}\n")
 
     def notice(self, text: str) -> None:
-        """Write a line for the user on stderr; a reply that is being drawn goes on below it."""
-        self.clear_status()
+        """Write a line for the user on stderr, in mid-reply between two of its blocks."""
         if self._reply is not None:
-            self._reply.finish()
+            self._reply.interject(partial(self._write_notice, text))
+        else:
+            self._write_notice(text)
+
+    def _write_notice(self, text: str) -> None:
+        self.clear_status()
         self._write_err(safe_text(text) + "\n")
 
     def offer_to_terminal(self, text: str) -> bool:
