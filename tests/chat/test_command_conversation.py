@@ -141,17 +141,28 @@ def test_a_wrong_retry_keeps_the_reply(argument, complaint):
 @pytest.mark.parametrize(
     ("argument", "shown"),
     [
-        ("temperature 0.3", "temperature     0.3"),
-        ("top-k=5", "top_k           5"),
-        ("seed none", "seed            none"),
-        ("max_tokens 7", "max_tokens      7"),
-        ("max_tokens none", "max_tokens      none"),
-        ("overflow shift", "overflow        shift"),
-        ("think hide", "think           hide"),
+        ("temperature 0.3", "temperature: 0.3 (was 0.0)"),
+        ("temperature 0", "temperature: 0.0, as before"),
+        ("top-k=5", "top_k: 5 (was 40)"),
+        ("seed none", "seed: none, as before"),
+        ("max_tokens 7", "max_tokens: 7 (was none)"),
+        ("overflow shift", "overflow: shift (was stop)"),
+        ("think hide", "think: hide (was show)"),
+        ("context 300", "context: 300 (was 256)"),
+        ("stop END", "stop: 'END' (was none)"),
+        ("stop User:\\n", "stop: 'User:\\n' (was none)"),
+        ("stop 'a b' \"it's\"", "stop: 'a b', \"it's\" (was none)"),
+        ("stop none", "stop: none, as before"),
     ],
 )
-def test_set_changes_and_shows(argument, shown):
-    assert shown in FakeLoop().run(f"/set {argument}").splitlines()
+def test_set_says_what_has_changed(argument, shown):
+    assert FakeLoop().run(f"/set {argument}") == shown
+
+
+def test_a_stop_text_that_was_set_ends_replies():
+    loop = FakeLoop("One. Two. Three.")
+    loop.run("/set stop Two")
+    assert loop.chat.say("count") == "One. "
 
 
 @pytest.mark.parametrize(
@@ -159,6 +170,10 @@ def test_set_changes_and_shows(argument, shown):
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
         ("colour red", "there is no setting colour: choose one of temperature"),
+        ("colour red", "max_tokens, overflow, context, stop, think"),
+        ("thnk hide", "there is no setting thnk: did you mean think?"),
+        ('stop "open', 'stop has a quotation mark that is not closed: "open'),
+        ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
         ("overflow spill", "overflow must be one of stop, drop, shift, not spill"),
@@ -180,7 +195,7 @@ def test_a_conversation_that_outgrows_its_context_goes_on_in_a_larger_one():
     loop.chat.say("Is it long?")
     with pytest.raises(ContextError):
         loop.chat.say("And is it long now?")
-    assert "context         100" in loop.run("/set context 100").splitlines()
+    assert loop.run("/set context 100") == "context: 100 (was 24)"
     assert loop.chat.say("And is it long now?") == "No."
     assert loop.chat.summary.reused_tokens > 0
 

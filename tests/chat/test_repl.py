@@ -261,7 +261,8 @@ def test_stats_before_and_after_a_reply():
     _, err, _ = converse(["/stats", "hi", "/stats"], "Hello!")
     assert "context: 0 of 256 tokens in use, 256 left; messages: 0" in err
     assert "context: 11 of 256 tokens in use, 245 left; messages: 2" in err
-    assert "prompt 5 tokens (0 reused)" in err
+    assert "last reply: 6 tokens, first token after" in err
+    assert ", prompt 5 tokens, seed " in err
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_every_command(chat, tmp_path):
     say("", "nothing is changed")
     say("/clear", "the conversation is forgotten")
     say("/system Be kind.", "system prompt: Be kind.")
-    say("/set temperature 0.3", "temperature     0.3")
+    say("/set temperature 0.3", "temperature: 0.3 (was 0.8)")
     say("/show", "model           bob", "session         not saved yet")
     say("/multiline", "Enter begins a new line")
     say("/multiline")

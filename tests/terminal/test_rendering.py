@@ -10,7 +10,7 @@ from tinychat.terminal.rendering import Renderer, status_bar, summary_line, term
 SUMMARY = Summary(
     prompt_tokens=30,
     reused_tokens=10,
-    new_tokens=5,
+    new_tokens=16,
     decode_steps=5,
     prefill_seconds=0.5,
     decode_seconds=0.25,
@@ -82,7 +82,7 @@ def test_no_color_means_no_styles_but_the_status_still_works():
     drawn.summary(SUMMARY)
     assert "\x1b[2m" not in err.getvalue()
     assert "reading the prompt 50 %" in err.getvalue()
-    assert "5 tokens" in err.getvalue()
+    assert "16 tokens" in err.getvalue()
 
 
 def test_the_summary_is_for_a_watching_person_only():
@@ -110,7 +110,7 @@ def test_where_nobody_watches_only_a_cut_is_said(reason, line):
 
 def test_the_summary_line():
     assert summary_line(SUMMARY) == (
-        "5 tokens, 20.0 tok/s, first token after 0.51 s, prompt 30 tokens at 40 tok/s, 10 reused"
+        "16 tokens, 20.0 tok/s, first token after 0.51 s, prompt 30 tokens at 40 tok/s, 10 reused"
     )
     cut = replace(SUMMARY, reused_tokens=0, finish_reason="length")
     assert summary_line(cut).endswith("prompt 30 tokens at 60 tok/s, cut at the token limit")
@@ -119,7 +119,13 @@ def test_the_summary_line():
 def test_a_narrow_terminal_gets_the_short_summary():
     stopped = replace(SUMMARY, finish_reason="interrupted")
     assert summary_line(stopped, 120) == summary_line(stopped)
-    assert summary_line(stopped, 80) == "5 tokens, 20.0 tok/s, first token after 0.51 s, stopped"
+    assert summary_line(stopped, 80) == "16 tokens, 20.0 tok/s, first token after 0.51 s, stopped"
+
+
+def test_the_rate_of_a_few_tokens_is_not_shown():
+    few = replace(SUMMARY, new_tokens=15, reused_tokens=15)
+    assert summary_line(few) == "15 tokens, first token after 0.51 s, prompt 30 tokens, 15 reused"
+    assert status_bar("some-model", 11, 22, [], few, 80) == "some-model · context 11/22 ▰▰▰▰▰▱▱▱▱▱"
 
 
 def test_errors_and_notices_are_shown_safely():

@@ -10,7 +10,7 @@ from textwrap import shorten
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
 from tinychat.chat.messages import Draft
 from tinychat.chat.overflow import POLICIES
-from tinychat.chat.settings import NAMES, change_setting, changed_sampling, settings_of
+from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
@@ -94,12 +94,15 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     name, _, value = argument.replace("=", " ", 1).partition(" ")
     if not value.strip():
         raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
+    before = _settings(loop)
     if name == "think":
         _set_thinking(loop, value.strip())
     else:
+        name = known_name(name)
         change_setting(loop.chat, name, value.strip())
         loop.chat.on_change()
-    show(loop, "")
+    now = _settings(loop)[name]
+    loop.notice(f"{name}: {now}" + (f" (was {before[name]})" if before[name] != now else ", as before"))
 
 
 def _set_thinking(loop: ChatLoop, value: str) -> None:
@@ -114,21 +117,26 @@ def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
         return [f"overflow {policy}" for policy in POLICIES]
     if argument.startswith("think "):
         return [f"think {choice}" for choice in _THINKING]
-    return [*NAMES, "think"]
+    return SETTABLE
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
-    lines = {"model": chat.model.name, "system": chat.system or "none"}
-    lines |= {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
-    if chat.request.stop:
-        lines["stop"] = ", ".join(map(repr, chat.request.stop))
-    lines["think"] = next(name for name, shown in _THINKING.items() if shown == loop.show_thinking)
+    lines = {"model": chat.model.name, "system": chat.system or "none"} | _settings(loop)
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
+
+
+def _settings(loop: ChatLoop) -> dict[str, str]:
+    """Return all settings by name, as they are shown."""
+    chat = loop.chat
+    values = {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
+    values["stop"] = ", ".join(map(repr, chat.request.stop)) or "none"
+    values["think"] = next(name for name, shown in _THINKING.items() if shown == loop.show_thinking)
+    return values
 
 
 def multiline(loop: ChatLoop, _argument: str) -> None:

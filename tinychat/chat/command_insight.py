@@ -12,6 +12,7 @@ from tinychat.chat.overflow import how_full
 from tinychat.errors import SettingError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
+from tinychat.terminal.rendering import summary_line
 
 _SHOWN_TOKENS = 200
 _CANDIDATES = 5
@@ -24,12 +25,7 @@ def stats(loop: ChatLoop, _argument: str) -> None:
     loop.notice(f"context: {use}; messages: {len(chat.messages)}")
     summary = chat.summary
     if summary is not None:
-        loop.notice(
-            f"last reply: prompt {summary.prompt_tokens} tokens ({summary.reused_tokens} reused) "
-            f"at {summary.prefill_rate:.0f} tok/s, {summary.new_tokens} new tokens "
-            f"at {summary.decode_rate:.1f} tok/s, first token after {summary.first_token_seconds:.2f} s, "
-            f"seed {summary.seed}"
-        )
+        loop.notice(f"last reply: {summary_line(summary)}, seed {summary.seed}")
 
 
 def context(loop: ChatLoop, _argument: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,6 +16,9 @@ from tinychat.generate.request import SAMPLING_FIELDS, Request
 _REQUEST_FIELDS = (*SAMPLING_FIELDS, "max_tokens")
 _DEFAULTS = Request()
 NAMES = (*_REQUEST_FIELDS, "overflow", "context")
+# How the screen looks is the loop's, and stop texts are saved apart from the other settings.
+SETTABLE = (*NAMES, "stop", "think")
+_ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
@@ -31,11 +35,13 @@ def change_setting(chat: Chat, name: str, value: str) -> None:
     SettingError
         If there is no such setting, or the value is out of range.
     """
-    name = _known(name)
+    name = known_name(name)
     if name == "overflow":
         chat.overflow = as_policy(value)
     elif name == "context":
         _resize(chat, value)
+    elif name == "stop":
+        chat.request = replace(chat.request, stop=as_stop_texts(value))
     else:
         chat.request = changed_request(chat.request, {name: value})
         if name == "seed":
@@ -51,11 +57,13 @@ def check_settings(values: Mapping[str, object]) -> None:
         If a name is unknown or a value out of range.
     """
     for name, value in values.items():
-        known, text = _known(name), "none" if value is None else str(value)
+        known, text = known_name(name), "none" if value is None else str(value)
         if known == "overflow":
             as_policy(text)
         elif known == "context":
             _as_size(text)
+        elif known == "stop":
+            as_stop_texts(text)
         else:
             changed_request(_DEFAULTS, {known: text})
 
@@ -81,10 +89,10 @@ def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
     SettingError
         If a name is not a sampling setting, or its value is out of range.
     """
-    for name in map(_known, values):
+    for name in map(known_name, values):
         if name not in SAMPLING_FIELDS:
             raise SettingError(f"{name} is not a setting of the sampler: use /set {name}")
-    return changed_request(request, {_known(name): value for name, value in values.items()})
+    return changed_request(request, {known_name(name): value for name, value in values.items()})
 
 
 def changed_request(request: Request, values: Mapping[str, str]) -> Request:
@@ -100,12 +108,50 @@ def changed_request(request: Request, values: Mapping[str, str]) -> Request:
     return replace(request, **parsed)  # type: ignore[arg-type]
 
 
-def _known(name: str) -> str:
+def as_stop_texts(value: str) -> list[str]:
+    r"""Return the stop texts that a person has typed: one as it stands, or several in quotation marks.
+
+    In them, ``\n`` and ``\t`` are a line end and a tab. The word ``none`` alone stands for no text.
+
+    Raises
+    ------
+    FieldError
+        If a quotation mark is not closed, or there is no text between two.
+    """
+    if value == "none":
+        return []
+    texts = [value]
+    if value[0] in "\"'":
+        words = shlex.shlex(value, posix=True, punctuation_chars=False)
+        words.whitespace_split, words.escape = True, ""
+        try:
+            texts = [*words]
+        except ValueError:
+            raise FieldError("stop", f"has a quotation mark that is not closed: {value}") from None
+    if not all(texts):
+        raise FieldError("stop", "must not be empty: an empty text would end every reply at once")
+    return [_unescaped(text) for text in texts]
+
+
+def _unescaped(text: str) -> str:
+    for written, meant in _ESCAPES.items():
+        text = text.replace(written, meant)
+    return text
+
+
+def known_name(name: str) -> str:
+    """Return the name of a setting as we write it.
+
+    Raises
+    ------
+    SettingError
+        If there is none of this name.
+    """
     known = name.lstrip("-").replace("-", "_").lower()
-    if known in NAMES:
+    if known in NAMES or known == "stop":
         return known
-    nearest = get_close_matches(known, NAMES, n=1, cutoff=0.5)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(NAMES)}"
+    nearest = get_close_matches(known, SETTABLE, n=1, cutoff=0.5)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(SETTABLE)}"
     raise SettingError(f"there is no setting {name}: {advice}")
 
 

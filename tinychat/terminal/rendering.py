@@ -17,6 +17,8 @@ _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
 _USUAL_SIZE = (80, 24)
 _METER_CELLS = 10
 
+# The rate of a few tokens is that of chance.
+_LEAST_FOR_RATE = 16
 # Shorter prompts are read before the eye has found the line.
 _STATUS_FROM_TOKENS = 64
 
@@ -225,11 +227,12 @@ def summary_line(summary: Summary, width: int | None = None) -> str:
     """Return counts, rates and the end of a run; the prompt's are left out where `width` columns are too few."""
     written = [
         f"{summary.new_tokens} tokens",
-        f"{summary.decode_rate:.1f} tok/s",
+        decode_rate(summary),
         f"first token after {summary.first_token_seconds:.2f} s",
     ]
+    rate = prefill_rate(summary)
     read = [
-        f"prompt {summary.prompt_tokens} tokens at {summary.prefill_rate:.0f} tok/s",
+        f"prompt {summary.prompt_tokens} tokens{' at ' if rate else ''}{rate}",
         f"{summary.reused_tokens} reused" if summary.reused_tokens else "",
     ]
     ending = _ENDINGS[summary.finish_reason]
@@ -237,6 +240,17 @@ def summary_line(summary: Summary, width: int | None = None) -> str:
     if width is None or len(whole) < width:
         return whole
     return ", ".join(part for part in [*written, ending] if part)
+
+
+def decode_rate(summary: Summary) -> str:
+    """Return the rate at which a reply was written; nothing for so few tokens that it says nothing."""
+    return f"{summary.decode_rate:.1f} tok/s" if summary.new_tokens >= _LEAST_FOR_RATE else ""
+
+
+def prefill_rate(summary: Summary) -> str:
+    """Return the rate at which the new part of a prompt was read; nothing where it was that short."""
+    run = summary.prompt_tokens - summary.reused_tokens
+    return f"{summary.prefill_rate:.0f} tok/s" if run >= _LEAST_FOR_RATE else ""
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
@@ -268,7 +282,7 @@ def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: S
     used = min(used, size)
     context = f"context {used}/{size}"
     meter = _meter(used / size)
-    rate = f"{last.decode_rate:.1f} tok/s" if last is not None and last.new_tokens else ""
+    rate = "" if last is None else decode_rate(last)
     names, count = (f"attached: {what}" if attached else "" for what in (", ".join(attached), len(attached)))
     variants = (
         [name, f"{context} {meter}", names, rate],
