@@ -35,7 +35,7 @@ ARROWS = {
     "models": ["json_file"],
     "engine": ["held_signals", "kernels", "machine", "models"],
     "checkpoint": ["json_file", "models.architectures", "models.config", "models.kept"],
-    "store": ["checkpoint", "json_file", "models.architectures", "user_folders"],
+    "store": ["checkpoint", "json_file", "models.architectures", "models.multimodal", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file"],
     "generate": ["engine", "json_file", "models", "text"],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from tinychat.commands.progress import progress_bar
-from tinychat.store.local import certificate_lines
+from tinychat.store.local import certificate_lines, code_lines
 
 
 def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -36,7 +36,7 @@ def pull(model: str) -> None:
 
     with progress_bar(f"converting {model}") as progress:
         folder = pull_model(model, progress)
-    for line in certificate_lines(folder):
+    for line in [*code_lines(folder), *certificate_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"stored as {folder.name}", file=sys.stderr)
 

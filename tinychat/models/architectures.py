@@ -11,6 +11,7 @@ from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.family import Family
+from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
 
 _FILES = [
@@ -25,7 +26,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
-    """Validate a parsed `config.json` of transformers 4 or 5.
+    """Validate a parsed `config.json` of transformers 4 or 5; of a multimodal model, its text model's part.
 
     Parameters
     ----------
@@ -41,6 +42,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     CheckpointError
         If a value is missing, of the wrong type, out of range or contradicts another.
     """
+    raw = text_part(raw)
     family = FAMILIES[_read_architecture(ConfigValues(raw, source))]
     prepared = raw if family.prepared is None else family.prepared(raw)
     values = ConfigValues({**family.defaults, **prepared}, source, family.names)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.json_file import one_line, read_json_object
+from tinychat.models.multimodal import wrapper_of
 from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # what makes a folder a converted model
@@ -174,15 +175,16 @@ def certificate_lines(folder: Path) -> list[str]:
 
 
 def code_lines(folder: Path) -> list[str]:
-    """Return in lines to read which of a checkpoint's codes a model folder keeps, and which it has rounded.
+    """Return in lines to read what of a checkpoint a model folder leaves out, and which codes it keeps or has rounded.
 
     Raises
     ------
     CheckpointError
-        If its manifest is damaged.
+        If its manifest or configuration is damaged.
     """
     codes = read_json_object(folder / MANIFEST).get("codes")
-    lines = []
+    wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
+    lines = [f"text only: what {wrapper} has for images is passed over"] if wrapper else []
     for key, words in (("kept", "kept exactly"), ("rounded", "rounded to 8 bits")):
         counts = codes.get(key) if isinstance(codes, dict) else None
         if isinstance(counts, dict) and counts:

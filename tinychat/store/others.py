@@ -17,7 +17,8 @@ from tinychat.checkpoint.gguf import ENDING, first_parts, parts_of
 from tinychat.errors import CheckpointError, TinychatError
 from tinychat.files import read_small
 from tinychat.json_file import one_line, read_json_object
-from tinychat.models.architectures import read_config
+from tinychat.models.architectures import FAMILIES, read_config
+from tinychat.models.multimodal import wrapper_of
 
 OLLAMA, LM_STUDIO, HUB_CACHE = "Ollama", "LM Studio", "the hub's cache"
 # Where Ollama runs as a service of the system, it has a home of its own.
@@ -175,8 +176,10 @@ def _in_folder(name: str, program: str, folder: Path) -> Iterator[FoundModel]:
 def _is_whole_checkpoint(folder: Path) -> bool:
     """Return whether a folder has a language model's weights, all of them: downloads may have been interrupted."""
     try:
-        architectures = read_json_object(folder / "config.json").get("architectures")
-        if not isinstance(architectures, list) or not str(architectures[:1]).rstrip("']").endswith(_LANGUAGE_MODELS):
+        config = read_json_object(folder / "config.json")
+        architectures = config.get("architectures")
+        name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+        if not (name.endswith(_LANGUAGE_MODELS) or name in FAMILIES or wrapper_of(config)):
             return False
         for whole in ("model.safetensors", "pytorch_model.bin"):
             if (folder / whole).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tinychat.errors import TextError
@@ -38,13 +39,20 @@ def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> 
     """
     found = [(tokenizer.eos_id, "the tokenizer"), (end_of_turn_id(tokenizer, template), "the chat template")]
     for name in ("config.json", "generation_config.json"):
-        ids = read_settings(folder / name).get("eos_token_id")
+        ids = _end_ids(read_settings(folder / name))
         found += [(number, name) for number in (ids if isinstance(ids, list) else [ids]) if type(number) is int]
     sources: dict[int, list[str]] = {}
     for number, source in found:
         if number is not None and number >= 0:
             sources.setdefault(number, []).append(source)
     return sources
+
+
+def _end_ids(settings: Mapping[str, object]) -> object:
+    """Return a file's ``eos_token_id``, which may stand in the section of a multimodal model's text model."""
+    section = settings.get("text_config")
+    holders = (settings, section if isinstance(section, dict) else {})
+    return next((holder["eos_token_id"] for holder in holders if holder.get("eos_token_id") is not None), None)
 
 
 def end_of_turn_id(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:

@@ -1,0 +1,159 @@
+"""Text models inside multimodal ones: their configuration and tensors are found, and compute what they do alone."""
+
+import json
+from types import SimpleNamespace
+
+import families
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import tinychat
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.conversion.convert import check_tensors
+from tinychat.models.architectures import parse_config
+from tinychat.models.multimodal import WRAPPERS
+from tinychat.store.local import code_lines
+from tinychat.text.stop import stop_sources
+
+SIZES = {
+    "hidden_size": 96,
+    "intermediate_size": 172,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "vocab_size": 517,
+    "max_position_embeddings": 256,
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+MINISTRAL = {
+    "model_type": "ministral3",
+    "sliding_window": None,
+    "rope_parameters": families.BY_NAME["ministral3"].config["rope_parameters"],
+}
+QWEN_VISION = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 96}
+MROPE = {"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e6}
+# Of each wrapper: its model_type, what its text model has besides sizes, and what sees images.
+CASES = {
+    "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
+    "Mistral3ForConditionalGeneration": (
+        "mistral3",
+        {"model_type": "mistral", "rope_theta": 1e5},
+        VISION | {"head_dim": 16},
+    ),
+    "Mistral3ForConditionalGeneration of Ministral 3": ("mistral3", MINISTRAL, VISION | {"head_dim": 16}),
+    "LlavaForConditionalGeneration": ("llava", {"model_type": "llama"}, VISION | {"model_type": "clip_vision_model"}),
+    "InternVLForConditionalGeneration": (
+        "internvl",
+        {"model_type": "qwen2"},
+        VISION | {"image_size": [28, 28], "patch_size": [14, 14]},
+    ),
+    "Qwen2_5_VLForConditionalGeneration": ("qwen2_5_vl", {"rope_scaling": MROPE}, QWEN_VISION),
+    "Qwen3VLForConditionalGeneration": (
+        "qwen3_vl",
+        {"rope_parameters": MROPE},
+        QWEN_VISION | {"deepstack_visual_indexes": [0]},
+    ),
+}
+
+
+def wrapped(variant, folder):
+    """Write a variant by itself, and as the text model of Gemma 3 or Mistral 3; return both folders."""
+    wrapper = "Gemma3" if variant.startswith("gemma") else "Mistral3"
+    plain = families.write_checkpoint(families.BY_NAME[variant], folder / "plain")
+    both = families.write_checkpoint(families.BY_NAME[variant], folder / "both")
+    for file in both.glob("*.safetensors"):
+        save_file({f"language_model.{name}": values for name, values in load_file(file).items()}, file)
+    index = both / "model.safetensors.index.json"
+    if index.exists():
+        known = json.loads(index.read_text())["weight_map"]
+        index.write_text(json.dumps({"weight_map": {f"language_model.{name}": file for name, file in known.items()}}))
+    else:
+        tensors = load_file(both / "model.safetensors") | {"vision_tower.weight": np.zeros((3, 5), np.float32)}
+        save_file(tensors, both / "model.safetensors")
+    text = json.loads((plain / "config.json").read_text())
+    del text["architectures"], text["eos_token_id"]
+    config = {"architectures": [f"{wrapper}ForConditionalGeneration"], "model_type": wrapper.lower()}
+    (both / "config.json").write_text(
+        json.dumps(config | {"eos_token_id": [2, 3], "text_config": text, "vision_config": {}})
+    )
+    return plain, both
+
+
+@pytest.mark.parametrize("variant", ["gemma3", "mistral", "ministral3"])
+def test_a_text_model_inside_another_is_the_one_alone(variant, tmp_path):
+    alone, inside = (open_checkpoint(folder) for folder in wrapped(variant, tmp_path))
+    assert inside.config == alone.config
+    check_tensors(inside)
+    for name in families.make_weights(families.BY_NAME[variant]):
+        np.testing.assert_array_equal(inside.tensors.read(name), alone.tensors.read(name))
+
+
+def test_a_line_says_that_images_are_passed_over(tmp_path):
+    plain, both = wrapped("gemma3", tmp_path)
+    made = tinychat.convert(both, tmp_path / "model", quant="f32")
+    assert code_lines(made) == ["text only: what Gemma3ForConditionalGeneration has for images is passed over"]
+    assert code_lines(tinychat.convert(plain, tmp_path / "other", quant="f32")) == []
+
+
+@pytest.mark.parametrize("place", ["outside", "inside"])
+def test_the_ends_of_a_reply_may_stand_in_either_place(place, tmp_path):
+    inside = {"eos_token_id": 7} if place == "inside" else {"eos_token_id": 9}
+    outside = {"eos_token_id": 7} if place == "outside" else {}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": inside, **outside}))
+    tokenizer = SimpleNamespace(eos_id=None, added_tokens={})
+    template = SimpleNamespace(render=lambda turns, add_generation_prompt: "")
+    assert stop_sources(tmp_path, tokenizer, template) == {7: ["config.json"]}
+
+
+def test_every_wrapper_is_compared():
+    assert set(WRAPPERS) == {name.partition(" ")[0] for name in CASES}
+
+
+def config_of(wrapper, text, **others):
+    return parse_config({"architectures": [wrapper], "text_config": {**SIZES, **text}, **others}, "config.json")
+
+
+def test_what_a_section_lacks_is_taken_from_the_whole_or_from_transformers_defaults():
+    lacking = {"num_attention_heads": None, "num_key_value_heads": None, "head_dim": 24, "vocab_size": None}
+    text = {key: value for key, value in {**SIZES, **lacking}.items() if value is not None}
+    config = parse_config({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}, "config.json")
+    assert (config.num_attention_heads, config.vocab_size, config.tie_word_embeddings) == (8, 262208, True)
+    assert not config_of("Mistral3ForConditionalGeneration", {}).tie_word_embeddings
+    assert config_of("Mistral3ForConditionalGeneration", {"tie_word_embeddings": True}).tie_word_embeddings
+    assert config_of("LlavaForConditionalGeneration", {}, tie_word_embeddings=True).tie_word_embeddings
+    flat = {**SIZES, "architectures": ["Qwen2_5_VLForConditionalGeneration"], "rope_scaling": MROPE | {"type": "mrope"}}
+    assert parse_config(flat, "config.json").architecture == "Qwen2ForCausalLM"
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES)
+def test_text_alone_runs_as_in_transformers(case, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    import transformers_models
+
+    architecture, (model_type, text, vision) = case.partition(" ")[0], CASES[case]
+    config = transformers.AutoConfig.for_model(model_type, text_config={**SIZES, **text}, vision_config=vision)
+    torch.manual_seed(1)
+    theirs = getattr(transformers, architecture)(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(4 if parameter.ndim > 1 else 1.5)
+    theirs.save_pretrained(tmp_path / "checkpoint")
+    families.write_tokenizer(tmp_path / "checkpoint", SIZES["vocab_size"])
+    ids = families.make_ids(families.BY_NAME["llama3"])
+    model = tinychat.load(tinychat.convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32"), context=256)
+    for length in (families.SHORT, families.LONG):
+        expected = transformers_models.logits(theirs, ids[:length])
+        worst = np.abs(model.logits(ids[:length]) - expected).max() / expected.std()
+        assert worst < 1e-3

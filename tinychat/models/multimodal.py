@@ -1,0 +1,57 @@
+"""The text model inside one that also looks at images: its part of the `config.json`.
+
+Text alone runs through it as through the same model by itself. Its tensors have ``language_model`` in their names
+(`checkpoint.adjusted`); those of images are never read.
+"""
+
+from collections.abc import Mapping
+
+# The text model of each wrapper where its section does not say, and transformers' values for keys that it may lack.
+WRAPPERS: Mapping[str, Mapping[str, object]] = {
+    "Gemma3ForConditionalGeneration": {"model_type": "gemma3_text", "num_attention_heads": 8, "vocab_size": 262208},
+    "Mistral3ForConditionalGeneration": {"model_type": "mistral", "head_dim": 128, "sliding_window": None},
+    "LlavaForConditionalGeneration": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+    },
+    "InternVLForConditionalGeneration": {"model_type": "qwen2"},
+    "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
+    "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
+}
+# What wrappers call text models that compute what another one does.
+_SAME_AS = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+# Of the whole model, wherever the section has its own.
+_SHARED = ("quantization_config", "bos_token_id", "eos_token_id")
+
+
+def wrapper_of(raw: Mapping[str, object]) -> str | None:
+    """Return the architecture of a model that holds a text model, by its parsed `config.json`; None of others."""
+    names = raw.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    return name if isinstance(name, str) and name in WRAPPERS else None
+
+
+def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return what a `config.json` says of the text model: all of it, where the model is no more than that."""
+    wrapper = wrapper_of(raw)
+    if wrapper is None:
+        return raw
+    section = raw.get("text_config")
+    # Older files of Qwen2.5-VL say all in one place.
+    found = {**WRAPPERS[wrapper], **(section if isinstance(section, Mapping) else raw)}
+    found["model_type"] = _SAME_AS.get(str(found["model_type"]), found["model_type"])
+    found["architectures"] = None
+    found |= {key: raw[key] for key in _SHARED if raw.get(key) is not None}
+    ties = [part["tie_word_embeddings"] for part in (raw, found) if part.get("tie_word_embeddings") is not None]
+    if ties:
+        found["tie_word_embeddings"] = True in ties
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = found.get(key)
+        # Without images, the three parts of a position are the same.
+        if isinstance(rope, Mapping) and "mrope_section" in rope:
+            found[key] = {**rope, "rope_type": "default", "type": "default"}
+    return found
