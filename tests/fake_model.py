@@ -114,6 +114,9 @@ class FakeSequence:
         self.rewind(min(self.reusable_prefix(ids), len(ids) - 1))
         return len(self.ids)
 
+    def rows_at_once(self, most):
+        return min(most, self.context_size - len(self.ids), self.chunk_size)
+
     def rewind(self, length):
         assert 0 <= length <= len(self.ids)
         del self.ids[length:]

@@ -180,6 +180,7 @@ def load(
     threads: int | None = None,
     kv: str | None = None,
     cache_memory: int | None = None,
+    draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load a model by its folder, its name in the store, or its repo id.
@@ -195,7 +196,9 @@ def load(
     from tinychat.generate.model import load_folder
 
     folder = locate(os.fspath(path_or_name))
-    return load_folder(folder, context=context, threads=threads, kv=kv, cache_memory=cache_memory, progress=progress)
+    return load_folder(
+        folder, context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=draft, progress=progress
+    )
 
 
 def _converted(reference: ModelReference, progress: Callable[[int, int], None] | None) -> Path:

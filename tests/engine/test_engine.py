@@ -237,6 +237,7 @@ def test_a_step_takes_a_chunk_at_most(sequence):
     with pytest.raises(SettingError, match="256"):
         sequence.step([1] * 257)
     assert sequence.ids == []
+    assert sequence.rows_at_once(1000) == 256
 
 
 def test_dynamic_rope_reuses_nothing_past_the_trained_length(folders):
@@ -246,7 +247,10 @@ def test_dynamic_rope_reuses_nothing_past_the_trained_length(folders):
     sequence.step(ids[:trained])
     assert sequence.reusable_prefix(ids[:trained]) == trained
     assert sequence.reusable_prefix(ids) == 0
-    sequence.step(ids[trained:])
+    assert sequence.rows_at_once(10) == 1, "each more changes the angles of its own key"
+    sequence.rewind(trained - 4)
+    assert [sequence.rows_at_once(most) for most in (0, 1, 3, 10)] == [0, 1, 3, 4]
+    sequence.step(ids[trained - 4 :])
     assert sequence.reusable_prefix(ids[:10]) == 0
 
 
@@ -378,6 +382,7 @@ def test_longrope_turns_all_keys_anew_where_its_factors_change(folders, threads)
     sequence = engines.open_sequence(folder, context_size=200, threads=threads, kv="f32")
     ids = engines.draw_ids(sequence, 90)
     for count in range(61, 69):
+        assert sequence.rows_at_once(2) == (1 if count == 64 else 2) or sequence.cache.length == 0
         step = sequence.step(ids[sequence.cache.length : count])
         fresh = engines.open_sequence(folder, context_size=200, kv="f32").step(ids[:count])
         np.testing.assert_array_equal(step, fresh, err_msg=f"after {count} tokens")

@@ -12,6 +12,7 @@ from tinychat.chat.overflow import how_full
 from tinychat.errors import SettingError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
+from tinychat.generate.reply import Summary
 from tinychat.terminal.rendering import summary_line
 
 _SHOWN_TOKENS = 200
@@ -25,7 +26,13 @@ def stats(loop: ChatLoop, _argument: str) -> None:
     loop.notice(f"context: {use}; messages: {len(chat.messages)}")
     summary = chat.summary
     if summary is not None:
-        loop.notice(f"last reply: {summary_line(summary)}, seed {summary.seed}")
+        loop.notice(f"last reply: {summary_line(summary)}, seed {summary.seed}{_drafts(summary)}")
+
+
+def _drafts(summary: Summary) -> str:
+    if not summary.drafted_tokens:
+        return ""
+    return f", drafts: {summary.accepted_tokens} of {summary.drafted_tokens} tokens right"
 
 
 def context(loop: ChatLoop, _argument: str) -> None:

@@ -13,6 +13,7 @@ from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     LoadOptions,
+    draft_flag,
     load_flags,
     model_argument,
     model_option,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 )
 @request_flags
 @load_flags
+@draft_flag
 @click.pass_context
 def chat(
     context: click.Context,

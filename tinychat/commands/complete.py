@@ -15,6 +15,7 @@ from tinychat.commands.options import (
     LoadOptions,
     TemplateFlags,
     complete_model,
+    draft_flag,
     load_flags,
     model_option,
     request_flags,
@@ -69,6 +70,7 @@ from tinychat.generate.prompt import is_message, text_prompt
 @constraint_flags
 @request_flags
 @load_flags
+@draft_flag
 @click.pass_obj
 def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, **flags: Any) -> None:
     """Write one reply of MODEL.

@@ -48,6 +48,7 @@ class LoadOptions:
     threads: int | None = None
     kv: str | None = None
     cache_memory: int | None = None
+    draft: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,18 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
         return int(float(found[1]) * self._UNITS[found[2].upper()])
 
 
+class OnOff(click.ParamType):  # type: ignore[type-arg]
+    """On or off."""
+
+    name = "on|off"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """Return whether it is on."""
+        if value not in ("on", "off"):
+            raise click.BadParameter(f"{value!r} is neither on nor off", ctx, param)
+        return bool(value == "on")
+
+
 _DEFAULTS = Request()
 
 _LOAD_OPTIONS = (
@@ -103,6 +116,14 @@ _LOAD_OPTIONS = (
         metavar="SIZE",
         help="Most memory for the KV cache of all that runs at once, such as 2G; default: a quarter of what is free",
     ),
+)
+
+_DRAFT_OPTION = click.option(
+    "--draft",
+    type=OnOff(),
+    default="on",
+    show_default=True,
+    help="Whether to try tokens that stand in the prompt or the reply several at once; the reply is the same",
 )
 
 _REQUEST_OPTIONS = (
@@ -153,6 +174,11 @@ def load_flags(command: _Function) -> _Function:
     return with_options(command, _LOAD_OPTIONS)
 
 
+def draft_flag(command: _Function) -> _Function:
+    """Give a command that writes one reply at a time the flag of `LoadOptions.draft`."""
+    return with_options(command, (_DRAFT_OPTION,))
+
+
 def request_flags(command: _Function) -> _Function:
     """Give `command` the flags of `Request`."""
     return with_options(command, _REQUEST_OPTIONS)
@@ -169,7 +195,7 @@ def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]
 
 def take(options: type[_Options], flags: dict[str, Any]) -> _Options:
     """Return a dataclass of those values of flags that it has fields for, and take them out of `flags`."""
-    return options(**{field.name: flags.pop(field.name) for field in fields(options)})
+    return options(**{field.name: flags.pop(field.name) for field in fields(options) if field.name in flags})
 
 
 def take_request(flags: dict[str, Any]) -> Request:

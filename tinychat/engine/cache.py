@@ -112,7 +112,8 @@ class KVCache:
         self.ids += ids
         if self.length // BLOCK > before // BLOCK:
             self.remember(self.length // BLOCK * BLOCK)
-            self._give_back(self._first_seen(self.length))
+            # One block more is kept, so that the last tokens can be taken back.
+            self._give_back(max(0, self._first_seen(self.length) - 1))
 
     def remember(self, length: int) -> None:
         """Keep the blocks of the first ids for later sequences that begin alike."""

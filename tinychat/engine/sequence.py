@@ -85,6 +85,18 @@ class Sequence:
         """Give all memory back; what it held can be used by later sequences until somebody needs the room."""
         self.cache.clear()
 
+    def rows_at_once(self, most: int) -> int:
+        """Return how many of up to `most` ids one step may take and give each what it would give it alone.
+
+        As many as the context and a step hold; fewer where the angles of keys depend on how many follow.
+        """
+        length = self.cache.length
+        most = min(most, self.context_size - length, self.chunk_size)
+        first = angle_set(self.engine.config, length + 1)
+        if first is None:
+            return min(most, 1)
+        return next((n for n in range(most, 1, -1) if angle_set(self.engine.config, length + n) == first), min(most, 1))
+
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions; they are computed again if their memory was given back."""
         kept = self.ids[:length]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
 
+from tinychat.generate.drafts import Drafts, agreeing
 from tinychat.generate.reply import Piece, Reply, Summary
 from tinychat.generate.sequence import Ids, Logits, Sequence
 
@@ -43,6 +44,8 @@ class Generation(Iterator[Piece]):
         Asked before each run of the model; True ends the reply as interrupted.
     make_room : callable, optional
         Asked when the context is full; without one the reply ends there. See `MakeRoom`.
+    drafts : Drafts, optional
+        Proposes ids that are checked in the same pass as the next token; the reply has the same ids without.
 
     Attributes
     ----------
@@ -57,12 +60,14 @@ class Generation(Iterator[Piece]):
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
         self.reply = reply
         self._sequence = sequence
         self._on_prefill = on_prefill
         self._cancelled = cancelled or _never
         self._make_room = make_room or _no_room
+        self._drafts = drafts
         self._pieces = self._run()
 
     def __next__(self) -> Piece:
@@ -90,13 +95,34 @@ class Generation(Iterator[Piece]):
         if logits is None:
             return
         yield self._at_full_context(reply.accept(logits))
+        if self._drafts is not None:
+            self._drafts.begin([*reply.prompt.ids, *reply.token_ids])
         while reply.finish_reason is None:
             if self._cancelled():
                 yield Piece(reply.finish("interrupted"))
                 return
-            started = perf_counter()
-            logits = self._sequence.step(reply.token_ids[-1:])[-1]
-            yield self._at_full_context(reply.accept(logits, perf_counter() - started))
+            yield self._at_full_context(self._next_piece())
+
+    def _next_piece(self) -> Piece:
+        """Run the last token, and what may follow it; return the tokens that are settled by that."""
+        reply, sequence = self.reply, self._sequence
+        draft = self._propose()
+        length, started = len(sequence.ids), perf_counter()
+        rows = sequence.step([*reply.token_ids[-1:], *draft], outputs=1 + len(draft))
+        seconds = perf_counter() - started
+        piece = reply.accept_draft(rows, draft, seconds)
+        if draft:
+            sequence.rewind(length + 1 + agreeing(draft, piece.ids))
+        if self._drafts is not None:
+            self._drafts.note(piece.ids, seconds)
+        return piece
+
+    def _propose(self) -> list[int]:
+        if self._drafts is None:
+            return []
+        limit = self.reply.request.max_tokens
+        most = len(self._sequence.ids) if limit is None else limit - len(self.reply.token_ids) - 1
+        return self._drafts.propose(self._sequence.rows_at_once(most + 1) - 1)
 
     def _read_prompt(self) -> Logits | None:
         started = perf_counter()

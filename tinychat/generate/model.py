@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tinychat.errors import TinychatError
+from tinychat.generate.drafts import Drafts
 from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
 from tinychat.generate.many import Written, write_many
 from tinychat.generate.prompt import Prompt, check_prompt
@@ -36,6 +37,8 @@ class Model:
         The model folder.
     stop_ids : frozenset of int
         Tokens that end a reply.
+    drafts : Drafts, optional
+        Proposes tokens that single replies check several at once; None writes them one by one, to the same ids.
     """
 
     sequence: Sequence
@@ -44,6 +47,7 @@ class Model:
     stop_ids: frozenset[int]
     config: ModelConfig
     path: Path
+    drafts: Drafts | None = None
 
     @property
     def name(self) -> str:
@@ -151,7 +155,7 @@ class Model:
         """Begin the reply to a prompt; parameters and errors are those of `stream`."""
         check_prompt(prompt.ids, self.sequence.engine, self.context_size)
         reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
-        return Generation(self.sequence, reply, on_prefill, cancelled, make_room)
+        return Generation(self.sequence, reply, on_prefill, cancelled, make_room, self.drafts)
 
     def generate(
         self,
@@ -223,6 +227,7 @@ def load_folder(
     threads: int | None = None,
     kv: str | None = None,
     cache_memory: int | None = None,
+    draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load a model folder.
@@ -241,6 +246,9 @@ def load_folder(
     cache_memory : int, optional
         Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
         more where one context needs it.
+    draft : bool
+        Whether what stands in the prompt and the reply is proposed as what comes next, several tokens at once. The
+        reply has the same tokens either way.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
 
@@ -264,4 +272,5 @@ def load_folder(
         tokenizer = load_tokenizer(folder)
         template = load_template(folder, tokenizer)
         ends = stop_ids(folder, tokenizer, template)
-    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder)
+    drafts = Drafts() if draft else None
+    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder, drafts)

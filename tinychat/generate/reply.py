@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tinychat.generate.drafts import agreeing
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
@@ -32,7 +34,7 @@ class Piece:
     text : str
         New text that is final; empty while a character or a stop string may be incomplete.
     ids : tuple of int
-        The token that was chosen; empty in a last piece that only brings held-back text.
+        The tokens that were chosen in one run of the model; empty in a last piece that only brings held-back text.
     logprobs : tuple of TokenLogprobs
         One for each id, if they were asked for.
     """
@@ -55,7 +57,9 @@ class Summary:
     new_tokens : int
         Tokens of the reply, without the stop id.
     decode_steps : int
-        Runs of the model on one token; the first token needs none, it comes from the prefill.
+        Tokens chosen after the first, which comes from the prefill; the stop id is one of them.
+    drafted_tokens, accepted_tokens : int
+        Tokens that drafts proposed, and those of them that are part of the reply: these took no run of their own.
     prefill_seconds, decode_seconds : float
         Time for reading the prompt, and for all tokens after the first.
     first_token_seconds : float
@@ -75,6 +79,8 @@ class Summary:
     first_token_seconds: float
     finish_reason: FinishReason
     seed: int
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def prefill_rate(self) -> float:
@@ -98,6 +104,8 @@ class Summary:
             "decode_tokens_per_second": self.decode_rate,
             "first_token_seconds": self.first_token_seconds,
             "seed": self.seed,
+            "drafted_tokens": self.drafted_tokens,
+            "accepted_tokens": self.accepted_tokens,
         }
 
 
@@ -144,6 +152,7 @@ class Reply:
         self._all_ids = list(prompt.ids)
         self._pieces: list[Piece] = []
         self._reused_tokens = self._accepted = 0
+        self._drafted_tokens = self._accepted_tokens = 0
         self._prefill_seconds = self._first_token_seconds = self._decode_seconds = 0.0
 
     @property
@@ -159,6 +168,8 @@ class Reply:
             first_token_seconds=self._first_token_seconds,
             finish_reason=self.finish_reason or "interrupted",
             seed=self._sampler.seed,
+            drafted_tokens=self._drafted_tokens,
+            accepted_tokens=self._accepted_tokens,
         )
 
     @property
@@ -196,6 +207,27 @@ class Reply:
             self._decode_seconds += seconds
         self._accepted += 1
         self._pieces.append(piece)
+        return piece
+
+    def accept_draft(self, rows: Logits, draft: Sequence[int], seconds: float) -> Piece:
+        """Choose tokens one after the other as long as they are those of a draft that has run, and one more.
+
+        Parameters
+        ----------
+        rows : float32 [len(draft) + 1, vocab_size]
+            After the tokens so far, and after each id of the draft.
+        draft : sequence of int
+        seconds : float
+            How long the model took for all of them.
+        """
+        pieces = [self.accept(rows[0], seconds)]
+        for token_id, row in zip(draft, rows[1:]):
+            if self.finish_reason is not None or self.token_ids[-1] != token_id:
+                break
+            pieces.append(self.accept(row))
+        self._drafted_tokens += len(draft)
+        piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        self._accepted_tokens += agreeing(draft, piece.ids)
         return piece
 
     def finish(self, reason: FinishReason) -> str:
@@ -265,6 +297,12 @@ class Reply:
     def _candidate_fields(self, candidate: Candidate) -> dict[str, object]:
         text = self._tokenizer.token_bytes(candidate.id).decode("utf-8", "replace")
         return {"id": candidate.id, "text": text, "logprob": candidate.logprob}
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    ids = (token_id for piece in pieces for token_id in piece.ids)
+    logprobs = (token for piece in pieces for token in piece.logprobs)
+    return Piece("".join(piece.text for piece in pieces), tuple(ids), tuple(logprobs))
 
 
 def _rate(count: int, seconds: float) -> float:

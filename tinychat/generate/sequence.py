@@ -89,6 +89,10 @@ class Sequence(Protocol):
         """Return ids to run in a step beside those of other sequences: see `Engine.run`."""
         ...
 
+    def rows_at_once(self, most: int) -> int:
+        """Return how many of up to `most` ids one `step` may take and give each what it would give it alone."""
+        ...
+
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions of the cache."""
         ...

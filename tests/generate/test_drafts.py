@@ -1,0 +1,283 @@
+"""Drafts: what is proposed, when it pays, and that replies are the same with them."""
+
+from pathlib import Path
+
+import engines
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
+from generate.test_scheduler import CONTEXT, Letters, draw_prompts, small_engine
+from hypothesis import HealthCheck, given, settings
+
+from tinychat.generate.drafts import LONGEST, PLACES, Drafts, Occurrences, RowCosts
+from tinychat.generate.model import Model
+
+TEXT = "one two three, one two four"
+STORY = Continuation({TEXT: ", one two three, one two four, one two three"})
+
+
+class Proposals(Drafts):
+    """Proposes what it is given, one draft in each pass, and notes what became of each."""
+
+    def __init__(self, *drafts):
+        super().__init__()
+        self.left = [list(draft) for draft in drafts]
+        self.noted = []
+
+    def propose(self, most):
+        return (self.left.pop(0) if self.left else [])[: max(most, 0)]
+
+    def note(self, chosen, seconds):
+        self.noted.append(tuple(chosen))
+
+
+def start(sequence, drafts, prompt=TEXT, **options):
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), drafts)
+    return model.stream(prompt, **({"temperature": 0.0} | options))
+
+
+# What is proposed.
+
+
+@given(st.lists(st.integers(0, 3), max_size=PLACES))
+def test_the_place_found_is_that_where_most_ids_agree(ids):
+    text = Occurrences()
+    text.extend(ids)
+    place, matched = text.find()
+
+    def agreeing(place):
+        return next((n for n in range(place) if ids[place - 1 - n] != ids[-1 - n]), place)
+
+    found = [(agreeing(place), place) for place in range(1, len(ids)) if agreeing(place) >= 2]
+    assert (matched, place) == max(found, default=(0, 0))
+
+
+def test_a_place_goes_on_with_the_text_however_often_its_ids_stand_elsewhere():
+    text = Occurrences()
+    text.extend([1, 2, 3, 4, 5, 6, *[9, 5] * (2 * PLACES), 1, 2])
+    assert text.find() == (2, 2)
+    text.extend([3, 4, 5])
+    assert text.find() == (5, 5)
+
+
+def test_what_is_proposed_repeats_itself_as_the_text_does():
+    text = Occurrences()
+    text.extend([7, 1, 2, 1, 2])
+    place, _ = text.find()
+    assert text.after(place, 5) == [1, 2, 1, 2, 1]
+
+
+def drafts_after(ids, costs=None):
+    """Return drafts for a text that ends with `ids`, whose passes take what `costs` says."""
+    drafts = Drafts()
+    drafts.begin(ids)
+    for rows, seconds in 30 * list((costs or {1: 1.0, 8: 2.0, 32: 8.0}).items()):
+        drafts._costs.note(rows, seconds)
+    return drafts
+
+
+def test_nothing_is_proposed_before_a_pass_was_measured():
+    drafts = Drafts()
+    drafts.begin([1, 2, 3, 4, 5] * 10)
+    assert drafts.propose(10) == []
+    drafts.note([1], 1.0)
+    assert drafts.propose(10) == [2, 3, 4, 5, 1, 2, 3, 4, 5, 1][: len(drafts.propose(10))] != []
+
+
+def test_a_longer_agreement_gives_a_longer_draft_up_to_what_is_wanted():
+    ids = list(range(100))
+    some = drafts_after([*ids, *ids[:3]]).propose(LONGEST)
+    more = drafts_after([*ids, *ids[:30]]).propose(LONGEST)
+    assert some == ids[3 : 3 + len(some)]
+    assert len(some) < len(more)
+    assert drafts_after([*ids, *ids[:30]]).propose(2) == ids[30:32]
+    assert drafts_after([*ids, *ids[:30]]).propose(0) == []
+    assert drafts_after(ids).propose(LONGEST) == []
+
+
+def test_rows_that_cost_as_much_as_passes_are_never_proposed():
+    ids = list(range(100))
+    costs = {rows: float(rows) for rows in range(1, LONGEST + 2)}
+    assert drafts_after([*ids, *ids[:30]], costs).propose(LONGEST) == []
+
+
+def test_what_is_never_chosen_is_proposed_no_more_until_it_would_have_been_chosen():
+    rng = np.random.default_rng(1)
+    drafts, ids = drafts_after([]), []
+
+    def step(repeats):
+        # Each text of three is followed by something else each time, or by what followed it before.
+        ids.extend([1, 2, 3])
+        drafts.begin(ids)
+        count = len(drafts.propose(8))
+        chosen = 50 if repeats else int(rng.integers(100, 10_000))
+        drafts.note([chosen], 1.0 + 0.15 * count)
+        ids.append(chosen)
+        return count
+
+    for _ in range(100):
+        step(repeats=False)
+    assert sum(step(repeats=False) for _ in range(20)) == 0
+    for _ in range(100):
+        step(repeats=True)
+    assert all(step(repeats=True) for _ in range(20))
+
+
+def test_a_text_that_goes_on_is_not_taken_in_anew():
+    drafts = Drafts()
+    drafts.begin([1, 2, 3])
+    text = drafts._text
+    drafts.begin([1, 2, 3, 4])
+    assert drafts._text is text
+    drafts.begin([1, 2, 4])
+    assert drafts._text is not text
+    assert drafts._text.ids == [1, 2, 4]
+
+
+def test_costs_lie_on_lines_between_what_was_measured_and_a_pass_that_was_held_up_hardly_counts():
+    costs = RowCosts()
+    for _ in range(20):
+        costs.note(1, 1.0)
+        costs.note(5, 2.0)
+    np.testing.assert_allclose(costs.costs[:5], [1.0, 1.25, 1.5, 1.75, 2.0], rtol=0.01)
+    assert np.all(np.diff(costs.costs) > 0)
+    costs.note(5, 100.0)
+    assert costs.costs[4] < 2.5
+    costs.note(9, 100.0)
+    assert costs.costs[8] < 6.0
+
+
+# What becomes of it: the same reply.
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 9}, {"stop": ["two f"]}, {"logprobs": 2}])
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        [b" one"],
+        [b"xx", b"one"],
+        [b" one two three, one two four, one two three and more"],
+        [b" on", b"xwo", b"o three"],
+        [b" one two three, one two four, one two three" + bytes([1]) * 5],
+    ],
+)
+def test_a_reply_is_the_same_with_any_proposals(drafts, fields):
+    plain, sequence, proposals = FakeSequence(STORY, chunk_size=64), FakeSequence(STORY, chunk_size=64), Proposals()
+    proposals.left = [list(draft) for draft in drafts]
+    wanted, run = start(plain, None, **fields), start(sequence, proposals, **fields)
+    pieces = list(run)
+    assert "".join(piece.text for piece in pieces) == "".join(piece.text for piece in wanted)
+    assert run.token_ids == wanted.token_ids == [token_id for piece in pieces for token_id in piece.ids]
+    assert [t for piece in pieces for t in piece.logprobs] == [t for p in wanted.reply._pieces for t in p.logprobs]
+    assert run.summary.finish_reason == wanted.summary.finish_reason
+    assert run.summary.decode_steps == wanted.summary.decode_steps
+    # What has run is a beginning of prompt and reply; no token is lost by a draft that was wrong.
+    whole = [*run.reply.prompt.ids, *run.token_ids]
+    assert sequence.ids == whole[: len(sequence.ids)]
+    assert len(whole) - len(sequence.ids) <= 1
+    assert len(sequence.steps) < len(plain.steps)
+
+
+def test_a_reply_that_repeats_the_prompt_takes_fewer_passes():
+    drafts, sequence = Drafts(), FakeSequence(STORY, chunk_size=64)
+    for rows in range(1, LONGEST + 2):
+        drafts._costs.note(rows, 1.0 + 0.01 * rows)
+    drafts._costs.note = lambda rows, seconds: None
+    run = start(sequence, drafts)
+    assert run.to_end().text == STORY._table[TEXT]
+    assert len(sequence.steps) < 0.5 * len(run.token_ids)
+    assert run.summary.accepted_tokens == run.summary.decode_steps - (len(sequence.steps) - 1)
+    assert (drafts.proposed, drafts.accepted) == (run.summary.drafted_tokens, run.summary.accepted_tokens)
+
+
+def test_the_summary_counts_what_was_proposed_and_what_was_right():
+    run = start(FakeSequence(STORY, chunk_size=64), Proposals(b" one", b"xx", b"wo thr"))
+    run.to_end()
+    assert (run.summary.drafted_tokens, run.summary.accepted_tokens) == (12, 10)
+    assert run.summary.as_json()["accepted_tokens"] == 10
+
+
+def test_one_pass_gives_one_piece():
+    pieces = list(start(FakeSequence(STORY, chunk_size=64), Proposals(b" one")))
+    assert [piece.text for piece in pieces[:3]] == [",", " one ", "t"]
+
+
+def test_drafts_never_outgrow_context_and_limit():
+    room = []
+
+    class Rooms(Proposals):
+        def propose(self, most):
+            room.append(most)
+            return []
+
+    prompt = len(TEXT) + 1
+    start(FakeSequence(STORY, context_size=prompt + 4, chunk_size=64), Rooms()).to_end()
+    assert room == [3, 2, 1, 0]
+    room.clear()
+    start(FakeSequence(STORY, chunk_size=64), Rooms(), max_tokens=4).to_end()
+    assert room == [2, 1, 0]
+
+
+def test_room_is_made_after_a_draft_that_fills_the_context():
+    sequence = FakeSequence(STORY, context_size=len(TEXT) + 1 + 6, chunk_size=64)
+
+    def make_room(written):
+        assert sequence.ids == [*run.reply.prompt.ids, *written[:-1]]
+        sequence.context_size += 100
+        return True
+
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), Proposals(b" one two three"))
+    run = model.stream(TEXT, temperature=0.0, make_room=make_room)
+    assert run.to_end().text == STORY._table[TEXT]
+
+
+# On a real engine.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+
+
+def model_of(engine, drafts=None):
+    return Model(engine.sequence(CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
+
+
+@given(st.data())
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
+    """Whatever is proposed and refused, near the borders of blocks and beyond windows."""
+    engine, fresh = small_engine(folder, 40), small_engine(folder, 40)
+    length = data.draw(st.sampled_from([1, 9, 58, 120, 190]))
+    (prompt,) = draw_prompts(engine, [length])
+    fields = data.draw(
+        st.sampled_from([{"temperature": 0.0}, {"temperature": 1.0, "seed": 3, "repeat_penalty": 1.2}]), label="fields"
+    )
+    fields |= {"max_tokens": 40, "logprobs": 1}
+    wanted = model_of(fresh).stream(prompt, **fields).to_end()
+    right = wanted.token_ids
+
+    class Guesses(Drafts):
+        """Proposes some of what will be chosen, and something else after that."""
+
+        def propose(self, most):
+            done = len(run.token_ids)
+            good = data.draw(st.integers(0, 12))
+            bad = data.draw(st.integers(0, 12))
+            return [*right[done : done + good], *[data.draw(st.integers(0, 516))] * bad][: max(most, 0)]
+
+        def note(self, chosen, seconds):
+            pass
+
+    model = model_of(engine, Guesses())
+    run = model.stream(prompt, **fields)
+    run.to_end()
+    assert run.token_ids == right
+    assert [p.logprobs for p in wanted._pieces] == [(t,) for p in run.reply._pieces for t in p.logprobs]
+    after = fresh.sequence(CONTEXT)
+    ids = [*prompt, *right]
+    for start in range(0, len(ids), 200):
+        logits = after.step(ids[start : start + 200])
+    rest = ids[len(model.sequence.ids) :]
+    np.testing.assert_array_equal(model.sequence.step(rest or ids[-1:]), logits if rest else after.step(ids[-1:]))
