@@ -81,6 +81,8 @@ def test_json_is_one_object(console):
         "truncated": True,
         "prompt_tokens": 5,
         "reused_tokens": 0,
+        "drafted_tokens": 0,
+        "accepted_tokens": 0,
         "new_tokens": 5,
         "seed": 5,
     }
