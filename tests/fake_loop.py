@@ -25,6 +25,7 @@ class FakeLoop:
         self.draft = Draft()
         self.left = self.multiline = False
         self.show_thinking = True
+        self.show_stats = None
         self.terminal = None
 
     def notice(self, text):

@@ -56,21 +56,29 @@ class MarkerTemplate:
 
     opens_thinking = False
 
-    def __init__(self, is_fallback=False):
+    def __init__(self, is_fallback=False, thinking_switch=None):
         self.is_fallback = is_fallback
+        self.thinking_switch = thinking_switch
         self.stop_strings = ("\nUser:",) if is_fallback else ()
 
-    def render(self, messages, add_generation_prompt=True, **_variables):
-        ids = self.render_ids(messages, add_generation_prompt)
+    def thinking_variables(self, thinking):
+        return {} if thinking is None or self.thinking_switch is None else {self.thinking_switch: thinking}
+
+    def opens_thinking_with(self, **_variables):
+        return False
+
+    def render(self, messages, add_generation_prompt=True, **variables):
+        ids = self.render_ids(messages, add_generation_prompt, **variables)
         return ByteTokenizer().decode(ids, skip_special=False)
 
-    def render_ids(self, messages, add_generation_prompt=True):
+    def render_ids(self, messages, add_generation_prompt=True, **variables):
         marks = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
         ids = [BOS]
         for message in messages:
             ids += [marks[message["role"]], *message["content"].encode()]
             ids += [EOS] * (message["role"] == "assistant")
-        return ids + [ASSISTANT] * add_generation_prompt
+        closed = b"<think>\n\n</think>\n\n" if variables.get(self.thinking_switch) is False else b""
+        return [*ids, *[ASSISTANT] * add_generation_prompt, *closed * add_generation_prompt]
 
 
 class FakeSequence:

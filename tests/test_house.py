@@ -90,6 +90,7 @@ ARROWS = {
         "store",
         "terminal",
         "text.think_sections",
+        "user_folders",
     ],
 }
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "tinychat"} | sys.stdlib_module_names
@@ -229,7 +230,7 @@ sys.stderr.write("modules: " + " ".join(sys.modules))
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["models"], ["models", "--available"], ["rm", "no-such-model"]],
+    [["--help"], ["--version"], ["config"], ["models"], ["models", "--available"], ["rm", "no-such-model"]],
     ids=" ".join,
 )
 def test_light_commands_import_nothing_heavy(arguments):

@@ -22,6 +22,7 @@ from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
+from tinychat.commands.config import config
 from tinychat.commands.convert import convert
 from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
@@ -239,5 +240,5 @@ def command_line(context: click.Context) -> None:
         context.invoke(chat)
 
 
-for _command in (chat, complete, batch, convert, pull, list_models, rm, bench, perplexity, doctor):
+for _command in (chat, complete, batch, convert, pull, list_models, rm, bench, perplexity, doctor, config):
     command_line.add_command(_command)

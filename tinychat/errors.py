@@ -8,6 +8,7 @@
     |- HubError                 the hub cannot be reached or does not have the repository
     |- StoreError               the local store has no such model, or cannot be written
     |- TextError                a text, a tokenizer or a chat template cannot be used
+    |- ConfigurationError       the configuration file is not as it should be
     |- SessionError             a saved conversation is missing or damaged, or cannot be written
     |- ContextError             the tokens do not fit into the context
     |  |- PromptTooLongError    the prompt alone has more of them than the context
@@ -51,6 +52,10 @@ class StoreError(TinychatError):
 
 class TextError(TinychatError):
     """A text file, a tokenizer or a chat template is missing, damaged, or failed."""
+
+
+class ConfigurationError(TinychatError):
+    """The configuration file cannot be read, or holds a key or value that means nothing."""
 
 
 class SessionError(TinychatError):

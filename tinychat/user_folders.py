@@ -59,6 +59,19 @@ def data_folder(environment: Mapping[str, str]) -> Path:
     return _chosen(environment, variables, f"{user_data}/tinychat")
 
 
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the configuration file: $TINYCHAT_HOME, else where the system keeps such files.
+
+    Raises
+    ------
+    OSError
+        If this user has no home folder.
+    """
+    variables = (("TINYCHAT_HOME", ""), ("XDG_CONFIG_HOME", "tinychat"), ("APPDATA", "tinychat"))
+    user_configuration = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
+    return _chosen(environment, variables, f"{user_configuration}/tinychat")
+
+
 def expanded(path: str) -> Path:
     """Return a path with the home folder in the place of "~" or "~user".
 

@@ -138,6 +138,9 @@ def test_a_wrong_retry_keeps_the_reply(argument, complaint):
     assert loop.spoken[-1] == "2"
 
 
+NO_SWITCH = "the chat template of fake has no switch for thinking; a limit holds where it thinks"
+
+
 @pytest.mark.parametrize(
     ("argument", "shown"),
     [
@@ -147,7 +150,10 @@ def test_a_wrong_retry_keeps_the_reply(argument, complaint):
         ("seed none", "seed: none, as before"),
         ("max_tokens 7", "max_tokens: 7 (was none)"),
         ("overflow shift", "overflow: shift (was stop)"),
-        ("think hide", "think: hide (was show)"),
+        ("stats off", "stats: off (was on)"),
+        ("think hide", "think: auto, hidden (was auto)"),
+        ("think 200", "think: 200 (was auto)\n" + NO_SWITCH),
+        ("think off", "think: off (was auto)\n" + NO_SWITCH),
         ("context 300", "context: 300 (was 256)"),
         ("stop END", "stop: 'END' (was none)"),
         ("stop User:\\n", "stop: 'User:\\n' (was none)"),
@@ -170,14 +176,14 @@ def test_a_stop_text_that_was_set_ends_replies():
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
         ("colour red", "there is no setting colour: choose one of temperature"),
-        ("colour red", "max_tokens, overflow, context, stop, think"),
+        ("colour red", "max_tokens, overflow, context, think, stop"),
         ("thnk hide", "there is no setting thnk: did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
         ("overflow spill", "overflow must be one of stop, drop, shift, not spill"),
-        ("think hard", "think must be one of show, hide, not 'hard'"),
+        ("think hard", "think must be on, off, auto or a number of tokens, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
         ("context much", "context must be a whole number of tokens, not 'much'"),
         ("context 0", "context 0 is out of range"),

@@ -43,7 +43,7 @@ def test_exit_leaves():
         ("/re", ["/regen", "/retry", "/redo"]),
         ("/set te", ["temperature"]),
         ("/set overflow s", ["stop", "shift"]),
-        ("/set think ", ["show", "hide"]),
+        ("/set think ", ["on", "off", "auto", "show", "hide"]),
         ("/retry top_k=3 mi", ["min_p="]),
         ("/retry te", ["temperature="]),
         ("/load ", ["first"]),

@@ -35,6 +35,9 @@ class LetterTemplate:
     is_fallback = opens_thinking = False
     stop_strings = ()
 
+    def thinking_variables(self, thinking):
+        return {}
+
     def render_ids(self, messages, add_generation_prompt=True):
         ids = [BOS]
         for message in messages:

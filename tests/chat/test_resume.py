@@ -63,7 +63,7 @@ def test_a_conversation_killed_in_mid_reply_goes_on(terminal):
     assert "2 messages" in result.stderr
     assert "the last reply was stopped in the middle: /regen writes it again" in result.stderr
     assert "system          Be kind.\n" in result.stderr
-    assert "temperature     0.5\n" in result.stderr
+    assert "temperature     0.5  (this conversation)\n" in result.stderr
     assert "assistant  Please wait\n" in result.stderr
 
 
@@ -103,8 +103,8 @@ def test_a_named_conversation_is_resumed_and_flags_win(terminal):
     result = run("--resume", "greeting", "--temperature", "0.1", "--system", "Be brief.", stdin="/show\nhow?\n")
     assert result.returncode == 0
     assert "greeting: 2 messages" in result.stderr
-    assert "temperature     0.1\n" in result.stderr
-    assert "top_k           7\n" in result.stderr
+    assert "temperature     0.1  (the command line)\n" in result.stderr
+    assert "top_k           7  (this conversation)\n" in result.stderr
     assert "system          Be brief.\n" in result.stderr
     again = run("--resume", "greeting", stdin="/stats\n")
     assert "messages: 4" in again.stderr

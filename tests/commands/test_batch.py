@@ -370,7 +370,7 @@ def test_a_decoder_says_in_a_batch_what_it_says_alone(console, files, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "example"),
-    [("complete", 'git diff | tinychat complete -p "Summarise'), ("batch", '{"prompt": "Name three colours.", "max')],
+    [("complete", 'git diff | tinychat complete "Summarise'), ("batch", '{"prompt": "Name three colours.", "max')],
 )
 def test_examples_in_the_help_keep_their_lines(console, command, example):
     _, out, _ = console.run(command, "--help")

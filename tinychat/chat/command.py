@@ -19,11 +19,14 @@ class ChatLoop(Protocol):
     ----------
     show_thinking : bool
         Whether the think section of a reply is drawn, or folded into a line.
+    show_stats : bool or None
+        Whether what each reply took is shown; None where somebody watches.
     """
 
     chat: Chat
     workspace: Workspace
     show_thinking: bool
+    show_stats: bool | None
 
     def notice(self, text: str) -> None:
         """Show a notice to the user."""

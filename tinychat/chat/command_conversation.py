@@ -8,14 +8,17 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
+from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.overflow import POLICIES
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
+from tinychat.generate.thinking import CHOICES
 
 _THINKING = {"show": True, "hide": False}
+_SWITCH = {"on": True, "off": False}
 
 
 def clear(loop: ChatLoop, _argument: str) -> None:
@@ -95,20 +98,25 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     if not value.strip():
         raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
     before = _settings(loop)
-    if name == "think":
-        _set_thinking(loop, value.strip())
+    if name == "think" and value.strip() in _THINKING:
+        loop.show_thinking = _THINKING[value.strip()]
+    elif name == "stats":
+        loop.show_stats = _as_switch(name, value.strip())
     else:
         name = known_name(name)
         change_setting(loop.chat, name, value.strip())
         loop.chat.on_change()
     now = _settings(loop)[name]
     loop.notice(f"{name}: {now}" + (f" (was {before[name]})" if before[name] != now else ", as before"))
+    if name == "think":
+        _say_what_thinking_is_not(loop)
 
 
-def _set_thinking(loop: ChatLoop, value: str) -> None:
-    if value not in _THINKING:
-        raise SettingError(f"think must be one of {', '.join(_THINKING)}, not {value!r}")
-    loop.show_thinking = _THINKING[value]
+def _say_what_thinking_is_not(loop: ChatLoop) -> None:
+    """Say where a model cannot be asked to think or not."""
+    chat = loop.chat
+    if chat.thinking.wanted is not None and chat.model.template.thinking_switch is None:
+        loop.notice(f"the chat template of {chat.model.name} has no switch for thinking; a limit holds where it thinks")
 
 
 def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
@@ -116,18 +124,27 @@ def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
     if argument.startswith("overflow "):
         return [f"overflow {policy}" for policy in POLICIES]
     if argument.startswith("think "):
-        return [f"think {choice}" for choice in _THINKING]
-    return SETTABLE
+        return [f"think {choice}" for choice in (*CHOICES, *_THINKING)]
+    if argument.startswith("stats "):
+        return [f"stats {choice}" for choice in _SWITCH]
+    return [*SETTABLE, "stats"]
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
-    lines = {"model": chat.model.name, "system": chat.system or "none"} | _settings(loop)
+    lines = {"model": chat.model.name, "system": chat.system or "none"}
+    lines |= {name: _with_origin(chat, name, value) for name, value in _settings(loop).items()}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
+
+
+def _as_switch(name: str, value: str) -> bool:
+    if value not in _SWITCH:
+        raise SettingError(f"{name} must be on or off, not {value!r}")
+    return _SWITCH[value]
 
 
 def _settings(loop: ChatLoop) -> dict[str, str]:
@@ -135,8 +152,14 @@ def _settings(loop: ChatLoop) -> dict[str, str]:
     chat = loop.chat
     values = {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
     values["stop"] = ", ".join(map(repr, chat.request.stop)) or "none"
-    values["think"] = next(name for name, shown in _THINKING.items() if shown == loop.show_thinking)
+    values["think"] += "" if loop.show_thinking else ", hidden"
+    values["stats"] = "off" if loop.show_stats is False else "on"
     return values
+
+
+def _with_origin(chat: Chat, name: str, value: str) -> str:
+    origin = chat.origins.get(name)
+    return value if origin is None else f"{value}  ({origin})"
 
 
 def multiline(loop: ChatLoop, _argument: str) -> None:

@@ -11,11 +11,16 @@ from typing import Unpack
 from tinychat.chat.messages import Attachment, Change, History, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
 from tinychat.errors import PromptTooLongError, SettingError, TextError
+from tinychat.generate.layers import Layered
 from tinychat.generate.loop import PrefillProgress, prefill
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.thinking import Thinking
+
+SET_HERE, SAVED = "/set", "this conversation"
+"""Origins of settings that another model does not change."""
 
 
 class Chat:
@@ -41,6 +46,10 @@ class Chat:
     ----------
     request : Request
         How replies are written.
+    origins : dict
+        Where the values of `request` and other settings are from, by name, in words; those of ours are left out.
+    thinking : Thinking
+        Whether the model is to think before it answers, and how long.
     messages : list of Message
         User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
         a new list here, so an earlier one still shows the conversation as it was.
@@ -82,6 +91,8 @@ class Chat:
         self.forgotten = 0
         self.attachments: list[Attachment] = []
         self.request = Request(**fields)
+        self.origins: dict[str, str] = {}
+        self.thinking = Thinking()
         self.overflow = as_policy(overflow)
         self.reply_ids: list[int] = []
         self.summary: Summary | None = None
@@ -89,7 +100,7 @@ class Chat:
         self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
         self._replies = self._seeded_since = 0
-        self._rendered: tuple[tuple[Model, str | None, list[tuple[str, str]]], Prompt] | None = None
+        self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
 
     def say(self, text: str) -> str:
@@ -256,6 +267,13 @@ class Chat:
         finally:
             self.request, self._seeded_since = usual, since
 
+    def adopt(self, found: Layered) -> None:
+        """Write replies as `found` says, but keep what was set in this conversation."""
+        kept = {name: origin for name, origin in self.origins.items() if origin in (SET_HERE, SAVED)}
+        values = {name: getattr(self.request, name) for name in kept if name in found.request.values()}
+        self.request = replace(found.request, **values)
+        self.origins = {**found.origins, **kept}
+
     def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
         """Continue from `messages`, of which the model does not see the first `forgotten`.
 
@@ -277,11 +295,19 @@ class Chat:
         TextError
             If the chat template refuses them.
         """
-        asked = self.model, self.system, [(message.role, message.content) for message in messages]
+        thinking = self.thinking.wanted
+        asked = self.model, self.system, thinking, [(message.role, message.content) for message in messages]
         if self._rendered is None or self._rendered[0] != asked:
-            spoken = [{"role": role, "content": content} for role, content in asked[2]]
-            self._rendered = asked, chat_prompt(self.model, spoken, self.system)
+            spoken = [{"role": role, "content": content} for role, content in asked[3]]
+            self._rendered = asked, chat_prompt(self.model, spoken, self.system, thinking)
         return self._rendered[1]
+
+    @property
+    def opens_thinking(self) -> bool:
+        """Whether replies begin inside their think section."""
+        template = self.model.template
+        variables = template.thinking_variables(self.thinking.wanted)
+        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
 
     def tokens_in_use(self) -> int:
         """Return the tokens of what the model sees of the conversation.
@@ -388,7 +414,7 @@ class Chat:
         return shorter
 
     def _next_request(self) -> Request:
-        request = self.request
+        request = replace(self.request, think_budget=self.thinking.budget)
         if request.seed is None:
             return request
         return replace(request, seed=request.seed + self._replies - self._seeded_since)
@@ -398,8 +424,13 @@ class _Seen:
     """What a model saw of a conversation; every change of the messages makes another list, which tells them apart."""
 
     def __init__(self, chat: Chat) -> None:
-        self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, id(chat.model))
+        self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, chat.thinking, id(chat.model))
 
     def is_still(self, chat: Chat) -> bool:
         """Return whether the conversation is as it was."""
-        return self._messages is chat.messages and self._rest == (chat.forgotten, chat.system, id(chat.model))
+        return self._messages is chat.messages and self._rest == (
+            chat.forgotten,
+            chat.system,
+            chat.thinking,
+            id(chat.model),
+        )

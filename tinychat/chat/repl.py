@@ -64,6 +64,15 @@ class Repl:
     def show_thinking(self, shown: bool) -> None:
         self._renderer.show_thinking = shown
 
+    @property
+    def show_stats(self) -> bool | None:
+        """Whether what each reply took is shown; None where somebody watches."""
+        return self._renderer.show_stats
+
+    @show_stats.setter
+    def show_stats(self, shown: bool | None) -> None:
+        self._renderer.show_stats = shown
+
     def notice(self, text: str) -> None:
         """Show a notice to the user."""
         self._renderer.notice(text)
@@ -173,7 +182,7 @@ class Repl:
     def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
         """Stream the reply that `start` begins; Ctrl-C ends it early."""
         messages_before = self.chat.messages
-        self._renderer.starts_thinking = self.chat.model.template.opens_thinking
+        self._renderer.starts_thinking = self.chat.opens_thinking
         with InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):

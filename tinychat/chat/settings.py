@@ -7,28 +7,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 
-from tinychat.chat.conversation import Chat
+from tinychat.chat.conversation import SET_HERE, Chat
 from tinychat.chat.overflow import as_policy
 from tinychat.engine.context import beyond_training
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
+from tinychat.generate.thinking import as_thinking
 
 _REQUEST_FIELDS = (*SAMPLING_FIELDS, "max_tokens")
 _DEFAULTS = Request()
-NAMES = (*_REQUEST_FIELDS, "overflow", "context")
-# How the screen looks is the loop's, and stop texts are saved apart from the other settings.
-SETTABLE = (*NAMES, "stop", "think")
+NAMES = (*_REQUEST_FIELDS, "overflow", "context", "think")
+# Stop texts are saved apart from the other settings.
+SETTABLE = (*NAMES, "stop")
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
     """Return every setting of `chat` by name."""
     fields = {name: getattr(chat.request, name) for name in _REQUEST_FIELDS}
-    return fields | {"overflow": chat.overflow, "context": chat.model.context_size}
+    return fields | {"overflow": chat.overflow, "context": chat.model.context_size, "think": str(chat.thinking)}
 
 
-def change_setting(chat: Chat, name: str, value: str) -> None:
-    """Set what `name` names to what `value` says.
+def change_setting(chat: Chat, name: str, value: str, origin: str = SET_HERE) -> None:
+    """Set what `name` names to what `value` says, and note that it is from `origin`.
 
     Raises
     ------
@@ -42,10 +43,13 @@ def change_setting(chat: Chat, name: str, value: str) -> None:
         _resize(chat, value)
     elif name == "stop":
         chat.request = replace(chat.request, stop=as_stop_texts(value))
+    elif name == "think":
+        chat.thinking = as_thinking(value)
     else:
         chat.request = changed_request(chat.request, {name: value})
         if name == "seed":
             chat.seed()
+    chat.origins[name] = origin
 
 
 def check_settings(values: Mapping[str, object]) -> None:
@@ -64,6 +68,8 @@ def check_settings(values: Mapping[str, object]) -> None:
             _as_size(text)
         elif known == "stop":
             as_stop_texts(text)
+        elif known == "think":
+            as_thinking(text)
         else:
             changed_request(_DEFAULTS, {known: text})
 

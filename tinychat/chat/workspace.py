@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
 
-from tinychat.chat.conversation import Chat
+from tinychat.chat.conversation import SAVED, Chat
 from tinychat.chat.messages import Draft, History, Message
 from tinychat.chat.saved import SavedSession, SessionStore, session_store
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.errors import SessionError, SettingError
+from tinychat.generate.layers import Layered
 from tinychat.generate.model import Model
 
 _SECONDS_BETWEEN_SAVES = 2.0
@@ -36,6 +37,8 @@ class Workspace:
         Loads the model of a name.
     model_names : callable, optional
         Lists names that `open_model` takes, for completion.
+    advised : callable, optional
+        Says how a model's replies are written, by the name that it was opened by.
     clock : callable, optional
         Seconds that only grow.
 
@@ -52,6 +55,7 @@ class Workspace:
         model: str | None = None,
         open_model: Callable[[str], Model] = _no_other_model,
         model_names: Callable[[], Iterable[str]] = tuple,
+        advised: Callable[[str, Model], Layered] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.chat = chat
@@ -60,6 +64,7 @@ class Workspace:
         self.name: str | None = None
         self._model = _lasting(model)
         self._open_model = open_model
+        self._advised = advised
         self._clock = clock
         self._saved_at = 0.0
         self._stamp = 0
@@ -144,6 +149,8 @@ class Workspace:
         self.chat.model = self._open_model(name)
         self.chat.reply_ids, self.chat.summary = [], None
         self._model = _lasting(name)
+        if self._advised is not None:
+            self.chat.adopt(self._advised(name, self.chat.model))
         self.chat.on_change()
 
     def _changed(self) -> None:
@@ -235,4 +242,4 @@ def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
         # A conversation that has outgrown a context needs its own again; a larger one does no harm.
         if name != "context" or (isinstance(value, int) and value > chat.model.context_size):
-            change_setting(chat, name, "none" if value is None else str(value))
+            change_setting(chat, name, "none" if value is None else str(value), SAVED)

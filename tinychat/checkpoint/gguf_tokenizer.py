@@ -67,6 +67,15 @@ PRE_TOKENIZERS = {
 }
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
+# Advice for sampling: transformers' keys, and those behind "general.sampling.".
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+    "repeat_last_n": "penalty_last_n",
+}
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -118,7 +127,7 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
     if isinstance(template, str):
         settings["chat_template"] = template
     files["tokenizer_config.json"] = json.dumps(settings).encode()
-    return _generation(vocabulary), files
+    return _generation(vocabulary) | sampling_of(metadata), files
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,13 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
     if ends:
         found["eos_token_id"] = list(dict.fromkeys(ends))
     return found
+
+
+def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """Return what the file advises for sampling (llama.cpp, gguf-py, constants.py), by transformers' keys."""
+    found = {key: metadata.get(f"general.sampling.{name}") for key, name in _SAMPLING.items()}
+    # They are kept in float32, which is not quite what their author wrote.
+    return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 
 
 def _byte_level(

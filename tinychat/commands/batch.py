@@ -13,19 +13,13 @@ from tinychat.commands.batch_results import BatchResults, converted_folder, mode
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import (
-    LoadOptions,
-    TemplateFlags,
-    load_flags,
-    model_argument,
-    request_flags,
-    take,
-    take_request,
-)
+from tinychat.commands.options import TemplateFlags, load_flags, model_argument, request_flags, take
+from tinychat.commands.preferences import take_preferences
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream
+from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
 from tinychat.generate.request import Request
 
@@ -98,23 +92,35 @@ def batch(
     `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
     it stopped; results of other prompts, settings or weights are refused.
     """  # noqa: D301
-    template, limits, loading = take(TemplateFlags, flags), take(ConstraintFiles, flags), take(LoadOptions, flags)
+    preferences, limits = take_preferences(flags), take(ConstraintFiles, flags)
+    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
     if target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
-    request = take_request(flags)
     rules = read_grammar(limits)
-    tasks = read_tasks(read_stream(source, _MAX_BATCH_BYTES), request)
+    lines = read_stream(source, _MAX_BATCH_BYTES)
     loaded: Model | None = None
+    named, model = model, preferences.model(model)
+    loading = preferences.loading(named, model)
     folder = converted_folder(model)
     if folder is None:
         loaded = load(model, loading)
         folder = loaded.path
+    names = (named, model, folder.name)
+    own = own_defaults(folder) if loaded is None else loaded.own_defaults
+    thinking = preferences.thinking(*names)
+    if template.as_chat is not False:
+        template = replace(template, system=preferences.get("system", *names))
+    request = replace(preferences.request_over(own, *names).request, think_budget=thinking.budget)
+    tasks = read_tasks(lines, request)
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (limits.schema, limits.grammar)]
-    common = (model_stamp(folder), loading.context, loading.kv, template.system, template.as_chat, *contents)
+    common = (
+        *(model_stamp(folder), loading.context, loading.kv),
+        *(template.system, template.as_chat, thinking.wanted, *contents),
+    )
     with BatchResults(target, tasks, common) as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)
-            answers = _Answers(loaded, template, None if rules is None else rules.compile(loaded))
+            answers = _Answers(loaded, template, thinking.wanted, None if rules is None else rules.compile(loaded))
             if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
             _run(answers, tasks, results, parallel, f"answering {source.name}")
@@ -143,9 +149,12 @@ def _run(answers: _Answers, tasks: list[Task], results: BatchResults, parallel: 
 class _Answers:
     """Turns tasks into requests."""
 
-    def __init__(self, model: Model, template: TemplateFlags, constraint: Constraint | None) -> None:
+    def __init__(
+        self, model: Model, template: TemplateFlags, thinking: bool | None, constraint: Constraint | None
+    ) -> None:
         self.model = model
         self._template = template
+        self._thinking = thinking
         self._constraint = constraint
 
     def is_conversation(self, task: Task) -> bool:
@@ -167,5 +176,6 @@ class _Answers:
         if isinstance(task.prompt, str) and task.url is not None:
             return text_prompt(self.model, task.prompt, as_chat=False)
         if isinstance(task.prompt, str):
-            return text_prompt(self.model, task.prompt, self._template.system, self._template.as_chat)
-        return chat_prompt(self.model, task.prompt)
+            template = self._template
+            return text_prompt(self.model, task.prompt, template.system, template.as_chat, self._thinking)
+        return chat_prompt(self.model, task.prompt, thinking=self._thinking)

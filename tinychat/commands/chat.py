@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,8 @@ import click
 
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import (
-    LoadOptions,
-    draft_flag,
-    load_flags,
-    model_argument,
-    model_option,
-    request_flags,
-    take,
-    take_request,
-)
+from tinychat.commands.options import draft_flag, load_flags, model_argument, model_option, request_flags, verbosity
+from tinychat.commands.preferences import FLAGS, Preferences, take_preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
@@ -33,16 +26,17 @@ if TYPE_CHECKING:
 @model_argument()
 @model_option
 @click.option("--system", metavar="TEXT", help="Standing instruction to the model")
-@click.option("--plain", is_flag=True, help="Show replies as the text that they are, not drawn as markdown")
+@click.option(
+    "--plain", is_flag=True, default=None, help="Show replies as the text that they are, not drawn as markdown"
+)
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
 @click.option(
     "--overflow",
     type=click.Choice(POLICIES),
-    default="drop",
-    show_default=True,
-    help="When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
+    help="When the context is full: end the reply, drop the oldest turns (usual), or shift the cache past them",
 )
+@verbosity
 @request_flags
 @load_flags
 @draft_flag
@@ -52,11 +46,8 @@ def chat(
     /,
     model: str | None,
     named_model: str | None,
-    system: str | None,
-    plain: bool,
     continues: bool,
     resume: str | None,
-    overflow: str,
     **flags: Any,
 ) -> None:
     """Chat with MODEL in the terminal.
@@ -70,8 +61,8 @@ def chat(
         raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
     if model is not None and named_model is not None:
         raise click.UsageError(f"MODEL is given twice, as {model!r} and by -m: leave one out")
-    model = model or named_model
-    loading, request = take(LoadOptions, flags), take_request(flags)
+    named = model or named_model
+    preferences = take_preferences(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
     from tinychat.terminal.line_input import open_input
 
@@ -82,17 +73,22 @@ def chat(
         from tinychat.chat.repl import Repl
         from tinychat.terminal.rendering import Renderer
 
-        renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain)
+        renderer = Renderer(sys.stdout, sys.stderr, os.environ, bool(preferences.get("plain")))
+        renderer.show_stats = preferences.get("stats")
         name = _session_to_resume(continues, resume, renderer)
-        model = _model_of(name) if model is None else model
-        conversation = Chat(load(model, loading), system, overflow=overflow)
-        conversation.request = request
-        workspace = _workspace(conversation, model, load, loading)
+        named = _model_of(name) if named is None else named
+        model = preferences.model(named)
+        loaded = load(model, preferences.loading(named, model))
+        names = (named, model, loaded.name)
+        overflow = preferences.get("overflow", *names) or "drop"
+        conversation = Chat(loaded, preferences.get("system", *names), overflow=overflow)
+        conversation.adopt(preferences.request(loaded, *names))
+        conversation.thinking = preferences.thinking(*names)
+        workspace = _workspace(conversation, model, load, preferences)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
-            given = {key: value for key, value in context.params.items() if _was_given(context, key)}
-            for line in _resume(workspace, name, given):
+            for line in _resume(workspace, name, preferences.flags):
                 repl.notice(line)
             repl.prefill(workspace.take_pending())
         if lines.interactive and model is None and (hint := advice()):
@@ -116,32 +112,29 @@ def _model_of(name: str | None) -> str | None:
     return None if name is None else session_store().read(name).model
 
 
-def _workspace(conversation: Chat, model: str | None, load: Loader, loading: LoadOptions) -> Workspace:
+def _workspace(conversation: Chat, model: str | None, load: Loader, preferences: Preferences) -> Workspace:
     from tinychat.chat.workspace import Workspace
     from tinychat.store.names import known_names
 
     return Workspace(
         conversation,
         model=model,
-        open_model=lambda name: load(name, loading),
+        open_model=lambda name: load(preferences.model(name), preferences.loading(name, preferences.model(name))),
         model_names=known_names,
+        advised=lambda name, loaded: preferences.request(loaded, name, preferences.model(name)),
     )
 
 
-def _resume(workspace: Workspace, name: str, given: dict[str, Any]) -> list[str]:
+def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[str]:
     """Load a conversation; flags of the command line override what was saved."""
     from tinychat.chat.settings import NAMES, change_setting
 
     standing = workspace.load(name)
     for setting in NAMES:
         if setting in given:
-            change_setting(workspace.chat, setting, str(given[setting]))
+            change_setting(workspace.chat, setting, str(given[setting]), FLAGS)
     if "system" in given:
         workspace.chat.system = given["system"]
     if "stop" in given:
         workspace.chat.request = replace(workspace.chat.request, stop=given["stop"])
     return standing
-
-
-def _was_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -12,7 +12,6 @@ import click
 from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
-    LoadOptions,
     TemplateFlags,
     complete_model,
     draft_flag,
@@ -20,8 +19,9 @@ from tinychat.commands.options import (
     model_option,
     request_flags,
     take,
-    take_request,
+    verbosity,
 )
+from tinychat.commands.preferences import take_preferences
 from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.words import model_and_prompt
@@ -67,6 +67,7 @@ from tinychat.generate.prompt import is_message, text_prompt
     help="Replies to write, with seeds SEED, SEED + 1, ...: in --json a list, as text with --- on stderr between them",
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
+@verbosity
 @constraint_flags
 @request_flags
 @load_flags
@@ -88,20 +89,28 @@ def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, *
     A schema or grammar limits what the model can say, but the model does not see it: tell it in the
     prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
     """  # noqa: D301
-    texts, template, limits = take(PromptFlags, flags), take(TemplateFlags, flags), take(ConstraintFiles, flags)
-    loading, output = take(LoadOptions, flags), take(OutputFlags, flags)
-    request = take_request(flags)
-    _check_combination(output, request.logprobs is not None)
+    preferences = take_preferences(flags)
+    flags["stats"] = None
+    texts, limits, output = take(PromptFlags, flags), take(ConstraintFiles, flags), take(OutputFlags, flags)
+    template, logprobs = TemplateFlags(preferences.flags.get("system"), flags["as_chat"]), flags["logprobs"]
+    _check_combination(output, logprobs is not None)
     rules = read_grammar(limits)
     from_stdin = words[-1:] == ("-",)
-    model, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
+    named, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
     text = prompt_text(texts, from_stdin)
-    loaded = load(model, loading)
+    model = preferences.model(named)
+    loaded = load(model, preferences.loading(named, model))
+    thinking = preferences.thinking(named, model, loaded.name)
+    if template.as_chat is not False:
+        template = replace(template, system=preferences.get("system", named, model, loaded.name))
     if is_message(loaded, template.system, template.as_chat):
         say_if_no_template(loaded)
+    request = preferences.request(loaded, named, model).request
+    request = replace(request, logprobs=logprobs, think_budget=thinking.budget)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    write_replies(loaded, text_prompt(loaded, text, template.system, template.as_chat), request, output)
+    prompt = text_prompt(loaded, text, template.system, template.as_chat, thinking.wanted)
+    write_replies(loaded, prompt, request, replace(output, stats=preferences.get("stats", named, model, loaded.name)))
 
 
 def _asked(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tinychat.commands.configuration import resolve_alias
 from tinychat.commands.options import LoadOptions
 from tinychat.commands.progress import progress_bar
 from tinychat.engine.context import beyond_training
@@ -27,6 +28,7 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
     TinychatError
         If there is no such model, it is damaged, or a setting is out of range.
     """
+    model = resolve_alias(model)
     # Imported here: it keeps `tinychat --help` fast.
     with held_signals():
         from tinychat.api import locate

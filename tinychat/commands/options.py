@@ -24,9 +24,10 @@ _Options = TypeVar("_Options", bound="DataclassInstance")
 def complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of models that begin with what is typed; a shell asks for them."""
     # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.commands.configuration import read_configuration
     from tinychat.store.names import known_names
 
-    return [name for name in known_names() if name.startswith(incomplete)]
+    return [name for name in (*read_configuration().aliases, *known_names()) if name.startswith(incomplete)]
 
 
 def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
@@ -95,6 +96,12 @@ class OnOff(click.ParamType):  # type: ignore[type-arg]
         return bool(value == "on")
 
 
+verbosity = click.option(
+    "--verbose/--quiet",
+    "stats",
+    default=None,
+    help="Say below each reply what it took, or say nothing; default: at a terminal",
+)
 _DEFAULTS = Request()
 
 _LOAD_OPTIONS = (
@@ -126,43 +133,57 @@ _DRAFT_OPTION = click.option(
     help="Whether to try tokens that stand in the prompt or the reply several at once; the reply is the same",
 )
 
+
+def _or_else(value: object) -> str:
+    return f" [default: the model's own, else {value}]"
+
+
+def _complete_role(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    # Imported here: only a shell's completion needs it.
+    from tinychat.commands.configuration import read_configuration
+
+    return [name for name in read_configuration().roles if name.startswith(incomplete)]
+
+
 _REQUEST_OPTIONS = (
+    click.option(
+        "-r",
+        "--role",
+        metavar="NAME",
+        shell_complete=_complete_role,
+        help="Settings and system prompt of this role of the configuration file: see `tinychat config`",
+    ),
+    click.option(
+        "--think",
+        metavar="on|off|TOKENS",
+        help="Whether a model that can do both thinks before it answers, or for how many tokens at most",
+    ),
     click.option("--max-tokens", type=int, metavar="TOKENS", help="Most tokens of a reply"),
     click.option(
         "--temperature",
         type=float,
-        default=_DEFAULTS.temperature,
-        show_default=True,
-        help="Randomness; 0 takes the most likely token",
+        help=f"Randomness; 0 takes the most likely token{_or_else(_DEFAULTS.temperature)}",
     ),
     click.option(
         "--top-k",
         type=int,
-        default=_DEFAULTS.top_k,
-        show_default=True,
         metavar="TOKENS",
-        help="Choose among this many most likely tokens; 0 for all",
+        help=f"Choose among this many most likely tokens; 0 for all{_or_else(_DEFAULTS.top_k)}",
     ),
     click.option(
         "--top-p",
         type=float,
-        default=_DEFAULTS.top_p,
-        show_default=True,
-        help="Choose among the fewest tokens whose probabilities reach this sum",
+        help=f"Choose among the fewest tokens whose probabilities reach this sum{_or_else(_DEFAULTS.top_p)}",
     ),
     click.option(
         "--min-p",
         type=float,
-        default=_DEFAULTS.min_p,
-        show_default=True,
-        help="Drop tokens below this share of the most likely one's probability",
+        help=f"Drop tokens below this share of the most likely one's probability{_or_else(_DEFAULTS.min_p)}",
     ),
     click.option(
         "--repeat-penalty",
         type=float,
-        default=_DEFAULTS.repeat_penalty,
-        show_default=True,
-        help="Make recent tokens less likely; 1 is off",
+        help=f"Make recent tokens less likely; 1 is off{_or_else(_DEFAULTS.repeat_penalty)}",
     ),
     click.option("--seed", type=int, help="Make the choices repeatable"),
     click.option("--stop", multiple=True, metavar="TEXT", help="End a reply at this text; repeatable"),
@@ -180,7 +201,7 @@ def draft_flag(command: _Function) -> _Function:
 
 
 def request_flags(command: _Function) -> _Function:
-    """Give `command` the flags of `Request`."""
+    """Give `command` the flags that say how replies are written; none has a value where it is not given."""
     return with_options(command, _REQUEST_OPTIONS)
 
 
@@ -196,20 +217,6 @@ def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]
 def take(options: type[_Options], flags: dict[str, Any]) -> _Options:
     """Return a dataclass of those values of flags that it has fields for, and take them out of `flags`."""
     return options(**{field.name: flags.pop(field.name) for field in fields(options) if field.name in flags})
-
-
-def take_request(flags: dict[str, Any]) -> Request:
-    """Return the request that the flags left over ask for.
-
-    Raises
-    ------
-    click.UsageError
-        If a value is out of range.
-    """
-    try:
-        return Request(**flags)
-    except FieldError as error:
-        raise click.UsageError(flag_problem(error, [click.get_current_context().command])) from error
 
 
 def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:

@@ -35,12 +35,15 @@ class OutputFlags:
         How many replies.
     code_only : bool
         Whether only the first fenced code block of each is wanted.
+    stats : bool, optional
+        Whether what each took is said on stderr; None where that is a terminal.
     """
 
     as_json: bool
     as_jsonl: bool
     samples: int
     code_only: bool
+    stats: bool | None
 
     @property
     def is_for_programs(self) -> bool:
@@ -131,6 +134,7 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
 
     # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
+    renderer.show_stats = output.stats
     if output.samples > 1:
         samples = Samples(model, prompt, [_sample(request, number) for number in range(output.samples)])
         runs: list[Run] = [Sample(samples, number) for number in range(output.samples)]

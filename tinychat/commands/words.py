@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 import click
 
+from tinychat.commands.configuration import read_configuration
 from tinychat.errors import StoreError
 
 # What people type who come from other programs.
@@ -107,6 +108,8 @@ def is_model(word: str) -> bool:
 
     if _is_text(word):
         return False
+    if word in read_configuration().aliases:
+        return True
     try:
         find(word)
     except StoreError:

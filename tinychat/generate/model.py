@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -12,6 +12,7 @@ from tinychat.errors import TinychatError
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
 from tinychat.generate.many import Written, write_many
+from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields
@@ -39,6 +40,8 @@ class Model:
         Tokens that end a reply.
     drafts : Drafts, optional
         Proposes tokens that single replies check several at once; None writes them one by one, to the same ids.
+    own_defaults : mapping
+        Fields of `Request` that the model's makers advise: see `tinychat.generate.own_defaults`.
     """
 
     sequence: Sequence
@@ -48,6 +51,7 @@ class Model:
     config: ModelConfig
     path: Path
     drafts: Drafts | None = None
+    own_defaults: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -82,9 +86,14 @@ class Model:
         # The marks that keep their contents apart from control tokens are for `render_ids` only.
         return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
 
-    def render_ids(self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[int]:
-        """Return the token ids of the rendered messages; their contents never become special tokens."""
-        return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt)
+    def render_ids(
+        self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True, **variables: object
+    ) -> list[int]:
+        """Return the token ids of the rendered messages; their contents never become special tokens.
+
+        `variables` are what else the template may ask for, such as ``enable_thinking=False``.
+        """
+        return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt, **variables)
 
     def logits(self, ids: Ids) -> Logits:
         """Run `ids` from an empty context.
@@ -271,6 +280,6 @@ def load_folder(
         engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, progress=progress)
         tokenizer = load_tokenizer(folder)
         template = load_template(folder, tokenizer)
-        ends = stop_ids(folder, tokenizer, template)
+        ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
     drafts = Drafts() if draft else None
-    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder, drafts)
+    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder, drafts, advised)

@@ -39,11 +39,17 @@ class Prompt:
     opens_thinking: bool = False
 
 
-def text_prompt(model: Model, text: str, system: str | None = None, as_chat: bool | None = None) -> Prompt:
+def text_prompt(
+    model: Model,
+    text: str,
+    system: str | None = None,
+    as_chat: bool | None = None,
+    thinking: bool | None = None,
+) -> Prompt:
     """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
     if not is_message(model, system, as_chat):
         return Prompt(model.encode(text))
-    return chat_prompt(model, [{"role": "user", "content": text}], system)
+    return chat_prompt(model, [{"role": "user", "content": text}], system, thinking)
 
 
 def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
@@ -53,8 +59,15 @@ def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
     return as_chat
 
 
-def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]], system: str | None = None) -> Prompt:
+def chat_prompt(
+    model: Model,
+    messages: Sequence[Mapping[str, str]],
+    system: str | None = None,
+    thinking: bool | None = None,
+) -> Prompt:
     """Return the prompt that asks the model to answer a conversation, the system prompt before it.
+
+    `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
 
     Raises
     ------
@@ -63,7 +76,9 @@ def chat_prompt(model: Model, messages: Sequence[Mapping[str, str]], system: str
     """
     standing = [{"role": "system", "content": system}] if system else []
     template = model.template
-    return Prompt(model.render_ids([*standing, *messages]), False, template.stop_strings, template.opens_thinking)
+    variables = template.thinking_variables(thinking)
+    opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
+    return Prompt(model.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
 
 
 def as_messages(value: object) -> list[dict[str, str]]:

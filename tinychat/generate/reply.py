@@ -16,6 +16,7 @@ from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
 from tinychat.generate.sequence import Logits
 from tinychat.generate.stopping import StopStringFilter
+from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ class Reply:
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request)
         self._constraint = None if request.constraint is None else request.constraint.start()
+        self._budget = None
+        if request.think_budget is not None and self._constraint is None:
+            self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or self._constraint is not None
         self._detokenizer = Detokenizer(tokenizer, after=prompt.ids if joins_prompt else ())
@@ -245,11 +249,14 @@ class Reply:
         return self._fields([piece])
 
     def _choose(self, logits: Logits) -> Piece:
-        token_id = self._sampler.sample(self._masked(logits), self._all_ids)
+        token_id = self._next_id(logits)
         if token_id in self._stop_ids:
             return Piece(self._held_back("stop"))
         self._take(token_id)
-        text = self._stop_strings.add(self._detokenizer.add(token_id))
+        text = self._detokenizer.add(token_id)
+        if self._budget is not None:
+            self._budget.add(text)
+        text = self._stop_strings.add(text)
         if self._stop_strings.found is not None:
             self.finish_reason = "stop_string"
         elif self._constraint is not None and self._constraint.finished:
@@ -257,6 +264,11 @@ class Reply:
         elif len(self.token_ids) == self.request.max_tokens:
             text += self._held_back("length")
         return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
+
+    def _next_id(self, logits: Logits) -> int:
+        """Return the token that must come, else the sampler's choice."""
+        forced = None if self._budget is None else self._budget.forced()
+        return self._sampler.sample(self._masked(logits), self._all_ids) if forced is None else forced
 
     def _masked(self, logits: Logits) -> Logits:
         """Return the logits with those of the tokens that the grammar forbids at minus infinity."""

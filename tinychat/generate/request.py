@@ -25,8 +25,9 @@ _INTEGERS: Mapping[str, tuple[int, str]] = {
     "seed": (0, "0 or more"),
     "max_tokens": (1, "1 or more"),
     "logprobs": (0, "0 or more"),
+    "think_budget": (0, "0 or more"),
 }
-_MAY_BE_NONE = ("seed", "max_tokens", "logprobs")
+_MAY_BE_NONE = ("seed", "max_tokens", "logprobs", "think_budget")
 
 SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_last_n", "seed")
 """The fields of `Request` that say how the next token is chosen."""
@@ -46,6 +47,7 @@ class RequestFields(TypedDict, total=False):
     stop: str | Sequence[str]
     ignore_eos: bool
     logprobs: int | None
+    think_budget: int | None
     constraint: Constraint | None
 
 
@@ -80,6 +82,9 @@ class Request:
     logprobs : int, optional
         Report each token's log-probability and this many of the most likely ones, from the model's own logits:
         before penalty, temperature, filters and constraint. None reports nothing.
+    think_budget : int, optional
+        Most tokens of a think section; then its end marker comes. None for as many as the model likes; a constraint,
+        which leaves no room for such a section, has it ignored.
     constraint : Constraint, optional
         Tokens that it forbids are masked before the sampler sees the logits.
 
@@ -100,6 +105,7 @@ class Request:
     stop: str | Sequence[str] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    think_budget: int | None = None
     constraint: Constraint | None = None
 
     def __post_init__(self) -> None:

@@ -117,6 +117,8 @@ class Renderer:
     ----------
     show_thinking : bool
         Whether the think section of a reply is drawn, or folded into a line.
+    show_stats : bool or None
+        Whether what each reply took is shown; None where somebody watches.
     starts_thinking : bool
         Whether replies begin inside their think section, which the chat template opened.
     """
@@ -125,6 +127,7 @@ class Renderer:
         dumb = environment.get("TERM", "") == "dumb"
         self.show_thinking = True
         self.starts_thinking = False
+        self.show_stats: bool | None = None
         self._out, self._err, self._environment = out, err, environment
         self._draws_markdown = out.isatty() and not dumb and not plain
         self._err_is_terminal = err.isatty()
@@ -155,8 +158,9 @@ class Renderer:
             self._reply = None
 
     def summary(self, summary: Summary) -> None:
-        """Say in a dim line what the reply took; where stderr is not a terminal, only that it was cut."""
-        if self._err_is_terminal:
+        """Say in a dim line what the reply took; where that is not shown, only that it was cut."""
+        shown = self._err_is_terminal if self.show_stats is None else self.show_stats
+        if shown:
             line = summary_line(summary, terminal_size(self._err)[0])
             self._write_err(self._styled(_DIM, line) + "\n")
         elif summary.finish_reason in _CUTS:

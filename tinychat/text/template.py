@@ -18,6 +18,8 @@ Message = Mapping[str, object]
 
 _LONGEST_SOURCE = 256 * 1024
 _DEEPEST_MESSAGE = 50
+_THINKING_SWITCHES = ("enable_thinking", "thinking")
+_QUESTION: list[Message] = [{"role": "user", "content": "?"}]
 
 _PLAIN_TEMPLATE = """\
 {%- for message in messages %}
@@ -128,10 +130,33 @@ class ChatTemplate:
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
 
     @cached_property
+    def thinking_switch(self) -> str | None:
+        """The variable by which the template switches thinking on and off, None if it has none.
+
+        Qwen3, SmolLM3, EXAONE 4 and GLM ask for ``enable_thinking``, Granite and DeepSeek for ``thinking``.
+        """
+        for name in _THINKING_SWITCHES:
+            try:
+                if self.render(_QUESTION, **{name: True}) != self.render(_QUESTION, **{name: False}):
+                    return name
+            except TextError:
+                continue
+        return None
+
+    def thinking_variables(self, thinking: bool | None) -> dict[str, bool]:
+        """Return what to render with for a reply with or without thinking; nothing for None, the template's own way."""
+        switch = None if thinking is None else self.thinking_switch
+        return {} if switch is None or thinking is None else {switch: thinking}
+
+    @cached_property
     def opens_thinking(self) -> bool:
         """Whether a reply begins inside a think section: the template ends with its first tag."""
+        return self.opens_thinking_with()
+
+    def opens_thinking_with(self, **variables: bool) -> bool:
+        """Return the same of a prompt that is rendered with `variables`."""
         try:
-            return self.render([{"role": "user", "content": "?"}]).rstrip().endswith("<think>")
+            return self.render(_QUESTION, True, **variables).rstrip().endswith("<think>")
         except TextError:
             return False
 

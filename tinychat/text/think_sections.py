@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _OPEN, _CLOSE = "<think>", "</think>"
+# As the chat templates write it that close the section themselves.
+CLOSING_TEXT = f"\n{_CLOSE}\n\n"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class ThinkSections:
         self._pending = ""
         self._state = "thinking" if begun else "start"
         self._after_tag = begun
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the reply so far ends inside its think section."""
+        return self._state == "thinking"
 
     def feed(self, text: str) -> Iterator[Part]:
         """Yield the parts that are certain after `text`; what may be the beginning of a tag is held back."""

@@ -1,0 +1,60 @@
+"""What a model's makers advise, and how it stands among other origins of settings."""
+
+import json
+
+import pytest
+
+from tinychat.checkpoint.gguf_tokenizer import sampling_of
+from tinychat.errors import FieldError, TextError
+from tinychat.generate.layers import Layer, layered
+from tinychat.generate.own_defaults import own_defaults
+from tinychat.generate.request import Request
+
+QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        (QWEN, {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repeat_penalty": 1.05}),
+        ({"eos_token_id": 2, "max_new_tokens": 2048}, {}),
+        (QWEN | {"do_sample": False}, {}),
+        ({"temperature": None, "top_p": 0.9}, {"top_p": 0.9}),
+        ({"temperature": -1, "top_p": 0, "top_k": -1, "min_p": "0.1", "repeat_last_n": 32}, {"repeat_last_n": 32}),
+        ({"temperature": float("nan"), "top_k": 1e400, "min_p": True}, {}),
+    ],
+)
+def test_fields_of_generation_config(found, fields, tmp_path):
+    (tmp_path / "generation_config.json").write_text(json.dumps(found))
+    assert own_defaults(tmp_path) == fields
+
+
+def test_a_folder_without_advice(tmp_path):
+    assert own_defaults(tmp_path) == {}
+    (tmp_path / "generation_config.json").write_text("[")
+    with pytest.raises(TextError):
+        own_defaults(tmp_path)
+
+
+def test_gguf_files_have_advice_too(tmp_path):
+    metadata = {
+        "general.sampling.temp": 0.6000000238418579,
+        "general.sampling.top_k": 20,
+        "general.sampling.penalty_repeat": 1.0499999523162842,
+        "general.sampling.penalty_last_n": 128,
+        "general.sampling.sequence": "kpt",
+        "general.sampling.top_p": "much",
+    }
+    (tmp_path / "generation_config.json").write_text(json.dumps(sampling_of(metadata)))
+    expected = {"temperature": 0.6, "top_k": 20, "repeat_penalty": 1.05, "repeat_last_n": 128}
+    assert own_defaults(tmp_path) == expected
+
+
+def test_later_layers_lie_on_top():
+    found = layered(
+        {"temperature": 0.6, "top_k": 20}, Layer("file", {"top_k": 5, "seed": 1}), Layer("flags", {"seed": 2})
+    )
+    assert found.request == Request(temperature=0.6, top_k=5, seed=2)
+    assert found.origins == {"temperature": "the model's own", "top_k": "file", "seed": "flags"}
+    with pytest.raises(FieldError):
+        layered({}, Layer("file", {"top_k": -1}))

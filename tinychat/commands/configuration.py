@@ -1,0 +1,266 @@
+"""The user's configuration file: default model, settings, roles, settings of single models, other names for models.
+
+It is TOML, ``config.toml`` in the folder that `tinychat.user_folders.config_folder` gives. Settings stand at its top,
+in ``[roles.NAME]`` and in ``[models."NAME"]``; ``[aliases]`` has names of models.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tinychat.errors import ConfigurationError, FieldError
+from tinychat.files import read_small
+from tinychat.generate.request import Request
+from tinychat.generate.thinking import as_thinking
+from tinychat.user_folders import config_folder
+
+FILE = "config.toml"
+_MAX_BYTES = 1 << 20
+
+STARTER = """\
+# Settings of tinychat. What stands behind a # says nothing yet: take the # away.
+# A flag of the command line comes before all of this; what is left open is the model's own advice, else tinychat's.
+
+# model = "qwen3-0.6b"          # answers where no MODEL is named
+# system = "You answer in one sentence."
+# temperature = 0.7
+# max_tokens = 1000
+# context = 8192
+# think = "off"                 # "on", "off", or the most tokens to think for
+# overflow = "drop"             # when the context is full: "drop", "shift" or "stop"
+# stats = false                 # no line of rates below each reply
+
+# [models."qwen3-0.6b"]         # for one model: by the name that you call it by, or that `tinychat models` lists
+# temperature = 0.6
+# top_k = 20
+
+# [roles.reviewer]              # tinychat chat -r reviewer
+# system = "You review code. Name the worst fault first."
+# temperature = 0.2
+
+# [aliases]                     # tinychat chat small
+# small = "smollm2-135m"
+"""
+
+REQUEST_KEYS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+    "repeat_last_n",
+    "seed",
+    "max_tokens",
+    "stop",
+)
+LOAD_KEYS = ("context", "threads", "kv", "cache_memory")
+
+
+def _positive(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _one_of(*words: str) -> Callable[[object], bool]:
+    return lambda value: value in words
+
+
+def _is_think(value: object) -> bool:
+    try:
+        as_thinking(str(value))
+    except FieldError:
+        return False
+    return type(value) in (str, int)
+
+
+# What a value must be, and a word for it.
+_OTHERS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "context": (_positive, "a number of tokens"),
+    "threads": (_positive, "a number of threads"),
+    "kv": (_one_of("bf16", "f16", "int8", "f32"), '"bf16", "f16", "int8" or "f32"'),
+    "cache_memory": (_positive, "a number of bytes"),
+    "system": (_text, "a text"),
+    "think": (_is_think, '"on", "off", "auto" or a number of tokens'),
+    "overflow": (_one_of("drop", "shift", "stop"), '"drop", "shift" or "stop"'),
+    "plain": (lambda value: isinstance(value, bool), "true or false"),
+    "stats": (lambda value: isinstance(value, bool), "true or false"),
+}
+_SETTINGS = (*REQUEST_KEYS, *_OTHERS)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the file says; nothing where there is none.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file; None where this user has no place for one.
+    general : mapping
+        Settings by name, for everything.
+    models, roles : mapping
+        Settings by name of one model, or under one role, by its name. Those of a role may have a "model".
+    aliases : mapping
+        Names of models by other names for them.
+    model : str or None
+        The MODEL where none is named.
+    """
+
+    path: Path | None = None
+    general: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    roles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None
+
+    def role(self, name: str) -> Mapping[str, Any]:
+        """Return the settings of a role.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is none of this name.
+        """
+        if name not in self.roles:
+            known = (
+                nearest(name, self.roles) or f"; there {'are ' + ', '.join(self.roles) if self.roles else 'is none'}"
+            )
+            raise ConfigurationError(f"{self.path} has no role {name!r}{known}")
+        return self.roles[name]
+
+    def of_model(self, *names: str | None) -> Mapping[str, Any]:
+        """Return the settings of a model that is called by these names."""
+        return next((self.models[name] for name in names if name is not None and name in self.models), {})
+
+
+def configuration_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return where the file is, or would be; None for a user without a home."""
+    try:
+        return config_folder(environment) / FILE
+    except OSError:
+        return None
+
+
+def read_configuration(environment: Mapping[str, str] = os.environ) -> Configuration:
+    """Read the file, if there is one.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read, is not TOML, or has a key or value that means nothing: with the line.
+    """
+    path = configuration_path(environment)
+    if path is None:
+        return Configuration()
+    try:
+        data = read_small(path, _MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return Configuration(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from None
+    return parse_configuration(data, path)
+
+
+def parse_configuration(data: bytes, path: Path) -> Configuration:
+    """Return what the bytes of a file say; `path` names it in errors, which are those of `read_configuration`."""
+    # Imported here: most users have no such file.
+    import tomllib
+
+    try:
+        text = data.decode("utf-8-sig")
+        found = tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not text in UTF-8: save it as such") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+    return _Reader(path, text).read(found)
+
+
+def resolve_alias(model: str | None) -> str | None:
+    """Return the model that a name of ``[aliases]`` stands for; any other MODEL as it is."""
+    return None if model is None else read_configuration().aliases.get(model, model)
+
+
+def nearest(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    """Return what to add to an error about a name that is not known: the nearest one, if one is near."""
+    close = get_close_matches(name, [*known], n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+class _Reader:
+    """Checks what TOML's parser has found, and says in which line something is wrong."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path, self._lines = path, text.splitlines()
+
+    def read(self, found: Mapping[str, Any]) -> Configuration:
+        tables = {name: self._table(found.get(name, {}), name) for name in ("models", "roles", "aliases")}
+        general = {key: value for key, value in found.items() if key not in (*tables, "model")}
+        self._check(general, (), (*_SETTINGS, "model", *tables))
+        sections = {
+            kind: {name: self._table(value, kind, name) for name, value in tables[kind].items()}
+            for kind in ("models", "roles")
+        }
+        for name, section in sections["models"].items():
+            self._check(section, ("models", name), _SETTINGS)
+        for name, section in sections["roles"].items():
+            self._check({k: v for k, v in section.items() if k != "model"}, ("roles", name), (*_SETTINGS, "model"))
+            self._check_model(section, ("roles", name), "model")
+        self._check_model(found, (), "model")
+        for name in tables["aliases"]:
+            self._check_model(tables["aliases"], ("aliases",), name)
+        return Configuration(
+            self._path, general, sections["models"], sections["roles"], tables["aliases"], found.get("model")
+        )
+
+    def _table(self, value: object, *names: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(names[:-1], names[-1], f"must be a section, as [{'.'.join(names)}]")
+        return value
+
+    def _check_model(self, section: Mapping[str, Any], place: tuple[str, ...], key: str) -> None:
+        if key in section and not _text(section[key]):
+            raise self._error(place, key, "must be the name of a model")
+
+    def _check(self, section: Mapping[str, Any], place: tuple[str, ...], known: tuple[str, ...]) -> None:
+        for key, value in section.items():
+            if key not in _SETTINGS:
+                near = nearest(key, known) or f": known are {', '.join(known)}"
+                raise self._error(place, key, f"is not known{near}")
+            if key in _OTHERS:
+                is_right, wanted = _OTHERS[key]
+                if not is_right(value):
+                    raise self._error(place, key, f"must be {wanted}, not {value!r}")
+                continue
+            try:
+                Request(**{key: value})
+            except FieldError as error:
+                raise self._error(place, key, error.problem) from None
+
+    def _error(self, place: tuple[str, ...], key: str, problem: str) -> ConfigurationError:
+        line = next(self._lines_of(place, key), None)
+        where = f"{self._path}, line {line}" if line else f"{self._path}{', in ' + '.'.join(place) if place else ''}"
+        return ConfigurationError(f"{where}: {key} {problem}")
+
+    def _lines_of(self, place: tuple[str, ...], key: str) -> Iterator[int]:
+        """Yield the numbers of the lines that set a key, as far as it is written in the usual way."""
+        section: tuple[str, ...] = ()
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[\s*([^\]]+?)\s*\]", line):
+                section = tuple(quoted or bare for quoted, bare in _WORDS.findall(header[1]))
+                if section == (*place, key):
+                    yield number
+            elif section == place and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):
+                yield number
+
+
+_WORDS = re.compile(r"[\"']([^\"']*)[\"']|([A-Za-z0-9_-]+)")
