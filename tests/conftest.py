@@ -64,6 +64,15 @@ def kernel_cache():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_compiler_a_core():
+    """Start no second process that compiles where each core has a process of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr("tinychat.engine.second_compiler.MOST", 0)
+        yield
+
+
 @pytest.fixture
 def rng():
     """Return a numpy generator that draws the same values in every run."""

@@ -30,7 +30,7 @@ ARROWS = {
     "user_folders": [],
     "file_lock": [],
     "held_signals": [],
-    "kernels": ["user_folders"],
+    "kernels": ["file_lock", "user_folders"],
     "json_file": [],
     "models": ["json_file"],
     "engine": ["held_signals", "kernels", "machine", "models"],

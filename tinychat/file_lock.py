@@ -59,10 +59,29 @@ def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # Before it is unlocked: whoever opened it meanwhile finds that it is no longer the file of this name.
-        with suppress(OSError):
-            path.unlink()
-        os.close(file_number)
+        _unlock(path, file_number)
+
+
+@contextmanager
+def locked_within(path: Path, seconds: float, pause: Callable[[], object]) -> Iterator[bool]:
+    """Hold the lock that a file stands for, or go on without it after so many seconds; yields whether it is held.
+
+    For locks that only save work: whoever holds one may have been stopped. `pause` is called again and again during
+    the wait, and takes some time.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made.
+    """
+    until = time.monotonic() + seconds
+    while (file_number := _open_locked(path)) is None and time.monotonic() < until:
+        pause()
+    try:
+        yield file_number is not None
+    finally:
+        if file_number is not None:
+            _unlock(path, file_number)
 
 
 def is_file_at(path: Path, file_number: int) -> bool:
@@ -79,3 +98,10 @@ def _open_locked(path: Path) -> int | None:
         return file_number
     os.close(file_number)
     return None
+
+
+def _unlock(path: Path, file_number: int) -> None:
+    # Unlinked first: whoever opened it meanwhile finds that it is no longer the file of this name.
+    with suppress(OSError):
+        path.unlink()
+    os.close(file_number)

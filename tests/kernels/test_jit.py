@@ -88,6 +88,17 @@ def test_damaged_files_are_as_none_and_a_full_disk_does_not_matter(tmp_path):
     assert run(tmp_path) == ("12 2.0\n", [])
 
 
+def test_files_that_have_changed_places_are_as_none(tmp_path):
+    """What two processes wrote at the same moment: code is never run for types that it was not compiled for."""
+    run(tmp_path)
+    for first in tmp_path.rglob("*.1.nbc"):
+        second = first.with_name(first.name.replace(".1.nbc", ".2.nbc"))
+        first.rename(tmp_path / "first")
+        second.rename(first)
+        (tmp_path / "first").rename(second)
+    assert run(tmp_path) == ("12 2.0\n", [])
+
+
 def test_no_folder_at_all(tmp_path):
     (tmp_path / "cache").write_text("a file")
     no_room = "import tempfile; tempfile.mkdtemp = lambda **names: open('/no/such/folder')"

@@ -8,7 +8,8 @@ import pytest
 
 from tinychat.kernels import setup
 
-COMPILES = r"^@(kernel|inlined|written_in|by_type|inlined_by_type|stage|njit|intrinsic|operation)\b"
+NAMES = "kernel|assembly|subroutine|procedure|inlined|written_in|by_type|inlined_by_type|stage|njit|intrinsic|operation"
+COMPILES = rf"^@({NAMES})\b"
 PACKAGE = Path(setup.__file__).parents[1]
 
 

@@ -9,7 +9,9 @@ from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
 from tinychat.engine.forward import take_part
+from tinychat.engine.second_compiler import second_compilers
 from tinychat.held_signals import held_signals
+from tinychat.kernels.procedures import AGENDA
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
@@ -55,26 +57,31 @@ def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | Non
     with held_signals() as let_signals_act:
         counter = CompilationCounter(progress, let_signals_act)
         with install_listener("numba:compile", counter):
-            load_without_refresh(take_part, engine.call_arguments())
-            engine.compile()
+            if load_without_refresh(take_part, engine.call_arguments()):
+                engine.compile()
+            else:
+                AGENDA.pause = let_signals_act
+                with second_compilers(engine.threads - 1):
+                    engine.compile()
         counter.finish()
 
 
-def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> None:
+def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> bool:
     """Load a compiled function from the kernel cache in a third of the time that Numba takes, if it is there.
 
     Before Numba looks into its cache, it registers the types of all that it can compile. That takes about 0.1 s, and
     compiled functions do not need it. This function leaves that step out; it calls Numba's own parts in Numba's own
-    order, and only in the releases that it was tried with.
+    order, and only in the releases that it was tried with. It returns whether there is nothing to compile.
     """
     is_kept = isinstance(function._cache, FunctionCache)
     if not is_kept or numba.__version__.split(".")[:2] != TRIED_NUMBA:
-        return
+        return False
     context = function.targetctx
     rtsys.initialize(context)
     signature = tuple(function.typeof_pyval(argument) for argument in arguments)
     if signature in function.overloads:
-        return  # a second entry for the same types would make every call choose between them
+        return True  # a second entry for the same types would make every call choose between them
     compiled = function._cache._load_overload(signature, context)
     if compiled is not None:
         function.add_overload(compiled)
+    return compiled is not None

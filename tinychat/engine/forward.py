@@ -17,7 +17,7 @@ import numpy as np
 from tinychat.kernels.attend import attend
 from tinychat.kernels.embedding import add_positions, embed, pick_rows
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.jit import by_type, is_kind, kernel, written_in
+from tinychat.kernels.jit import assembly, by_type, is_kind, written_in
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
@@ -255,7 +255,7 @@ def cap_logits(team, rows, logits, cap):
     return lambda team, rows, logits, cap: cap_rows(team, rows, logits, cap)
 
 
-@kernel
+@assembly
 def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attention, job):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 

@@ -5,16 +5,21 @@ with an add here but not there, so that two routes to the same number would roun
 Every fma and every order of summation is written out instead.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
 from numba.extending import overload
 
+from tinychat.file_lock import locked_within
+from tinychat.kernels.linked import AssemblyCompiler, LinkedCompiler, rebuild
 from tinychat.kernels.setup import say
 
 # Reference counts are Numba's "NRT": kernels allocate nothing, and their arrays belong to whoever calls them. Without
@@ -27,11 +32,18 @@ FLAGS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 
+# Longer than any writes to the index of a function; who holds its lock longer has been stopped.
+MOST_SECONDS = 2
+_PAUSE = 0.005
+
 
 class _PlaceOfKernels(CompileResultCacheImpl):  # type: ignore[misc]
     """Where Numba keeps a function: in the folder that `setup.prepare` chose, and nowhere else."""
 
     _locator_classes = (UserProvidedCacheLocator,)
+
+    def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
+        return rebuild(target_context, payload)
 
 
 class ForgivingCache(FunctionCache):  # type: ignore[misc]
@@ -45,15 +57,23 @@ class ForgivingCache(FunctionCache):  # type: ignore[misc]
 
     def _load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
-            return super()._load_overload(signature, target_context)
+            found = super()._load_overload(signature, target_context)
+            wanted, _ = normalize_signature(signature)
+            if found is not None and tuple(found.signature.args) != tuple(wanted):
+                raise ValueError("the index names another function's file")
+            return found
         except Exception:  # whatever unpickling or linking it raised
             with suppress(OSError):
                 self.flush()
             return None
 
     def _save_overload(self, signature: Any, data: Any) -> None:
+        index = Path(self._cache_file._index_path)
         try:
-            super()._save_overload(signature, data)
+            self._impl.locator.ensure_cache_path()
+            # One at a time: the index is read, and written with one entry more.
+            with locked_within(index.with_suffix(".lock"), MOST_SECONDS, lambda: time.sleep(_PAUSE)):
+                super()._save_overload(signature, data)
         except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
             reason = getattr(error, "strerror", None) or error
             if not ForgivingCache._has_complained:
@@ -78,12 +98,12 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def inner(dispatcher: type[InnerDispatcher] = InnerDispatcher, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator that compiles a function for compiled code, with `FLAGS` and these options."""
     options = FLAGS | {"nopython": True, "no_cpython_wrapper": True} | options
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return InnerDispatcher(function, targetoptions=options)
+        return dispatcher(function, targetoptions=options, pipeline_class=LinkedCompiler)
 
     return decorate
 
@@ -101,11 +121,12 @@ def subroutine(function: Callable[..., Any]) -> Any:
     return keep(inner()(function))
 
 
-# What Python calls; the same, of what allocates arrays; what LLVM merges into its callers; what is written into them
-# before compilation, which is best for a function with one caller: one of its own would be compiled and optimized, and
-# then once more where it is called.
+# What Python calls; the same, of what allocates arrays; the same, of what only calls subroutines; what LLVM merges into
+# its callers; what is written into them before compilation, which is best for a function with one caller: one of its
+# own would be compiled and optimized, and then once more where it is called.
 kernel = compiled()
 allocating_kernel = compiled(_nrt=True)
+assembly = compiled(pipeline_class=AssemblyCompiler)
 inlined = inner(forceinline=True)
 written_in = compiled(inline="always")
 
@@ -118,7 +139,7 @@ def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         def function(*arguments: Any, **named: Any) -> Any:
             raise TypeError(f"{choose.__name__}: only compiled code calls it")
 
-        overload(function, jit_options=FLAGS | options)(choose)
+        overload(function, jit_options=FLAGS | {"pipeline_class": LinkedCompiler} | options)(choose)
         return function
 
     return decorate

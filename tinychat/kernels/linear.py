@@ -30,8 +30,9 @@ from tinychat.kernels.dot import (
     start_all,
     start_tile,
 )
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type, subroutine, written_in
+from tinychat.kernels.jit import by_type, inlined, inlined_by_type, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
+from tinychat.kernels.procedures import procedure
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.team import THREADS, barrier, settle, stage, take
@@ -274,7 +275,7 @@ def unit_rows(weight, blocks, threads, rows):
     return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD * rows))) * rows
 
 
-@subroutine
+@procedure
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     """Compute whatever rows this thread gets to; see `linear`.
 

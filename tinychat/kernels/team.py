@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from tinychat.kernels.jit import inlined, subroutine, written_in
 from tinychat.kernels.memory import element_pointer
+from tinychat.kernels.procedures import procedure
 
 # Half a millisecond: longer than threads wait for each other unless one has been taken off its core. Yielding sooner
 # hands the core to whoever else wants it, for milliseconds: beside a busy program, decode at a third of the speed.
@@ -266,11 +267,11 @@ def end_stage(team):
 
 
 def stage(function):
-    """Compile a stage of the forward pass: a subroutine whose first parameter is a `Team`, and the barrier after it.
+    """Compile a stage of the forward pass: a procedure whose first parameter is a `Team`, and the barrier after it.
 
     What is compiled already stays as it is. The two calls are written into the caller.
     """
-    body = function if hasattr(function, "py_func") else subroutine(function)
+    body = function if hasattr(function, "py_func") else procedure(function)
     code = body.py_func.__code__
     parameters = ", ".join(code.co_varnames[: code.co_argcount])
     source = f"def {code.co_name}({parameters}):\n    body({parameters})\n    end_stage(team)\n"

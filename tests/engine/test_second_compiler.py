@@ -1,0 +1,101 @@
+"""A second process compiles what it is told of, and ends with the first, or when it has failed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+import numba
+import numpy as np
+import pytest
+from kernels.kernel_inputs import Team, new_queue
+
+from tinychat.engine.second_compiler import SecondCompiler, second_compilers
+from tinychat.kernels.procedures import AGENDA, Job
+
+ARGUMENTS = (Team(0, new_queue(1), np.zeros(1, np.int64)), np.int8(1), np.zeros(1, np.int32), *[np.zeros((1, 1))] * 2)
+JOB = Job("tinychat.kernels.embedding.pick_rows", tuple(map(numba.typeof, ARGUMENTS)))
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch):
+    """Let them start beside other tests too."""
+    monkeypatch.setattr("tinychat.engine.second_compiler.MOST", 1)
+
+
+class Unknown:
+    """A class of this file."""
+
+
+def until(happens):
+    """Wait for something that happens within some seconds."""
+    latest = monotonic() + 60
+    while not happens():
+        assert monotonic() < latest
+        sleep(0.02)
+
+
+def test_it_compiles_what_it_is_told_of(monkeypatch, tmp_path):
+    cache = tmp_path / Path(os.environ["NUMBA_CACHE_DIR"]).name
+    monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
+    with second_compilers(1):
+        AGENDA.announce(JOB)
+        until(lambda: list(cache.rglob("*.pick_rows-*.nbc")))
+
+
+def test_it_ends_when_it_is_told_nonsense():
+    second = SecondCompiler()
+    second.tell(("a class that it does not know", Unknown()))
+    until(lambda: second._process.poll() is not None)
+    second.tell(JOB)
+    second.close()
+
+
+def test_none_is_started_for_one_core(monkeypatch):
+    monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
+    with second_compilers(0):
+        AGENDA.announce(JOB)
+
+
+def test_none_is_started_where_nothing_is_kept(monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
+    with second_compilers(1):
+        AGENDA.announce(JOB)
+
+
+def test_one_that_cannot_be_started_is_done_without(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with second_compilers(1):
+        AGENDA.announce(JOB)
+
+
+FIRST = """
+import sys
+import tinychat.kernels
+from tinychat.engine.second_compiler import SecondCompiler
+print(SecondCompiler()._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_it_ends_with_the_process_that_started_it():
+    first = subprocess.Popen([sys.executable, "-c", FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    number = int(first.stdout.readline())
+    # Ctrl-C is for the first process alone.
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    until(lambda: not is_running(number))
+
+
+def is_running(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody may be there to ask for what it has left.
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

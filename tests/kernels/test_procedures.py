@@ -1,0 +1,114 @@
+"""Procedures are compiled after their callers are typed, by whichever process comes first."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from kernels.kernel_inputs import compiled
+from numba import float64, int64
+from numba.core.errors import NumbaError
+
+from tinychat.file_lock import locked_within
+from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, procedure
+
+
+@procedure
+def fill(out, value):
+    """Fill an array."""
+    for i in range(out.shape[0]):
+        out[i] = value
+
+
+@procedure
+def scale(out, factor):
+    """Multiply an array by a factor."""
+    for i in range(out.shape[0]):
+        out[i] *= factor
+
+
+FILL, SCALE = (Job(function.full_name, (float64[::1], float64)) for function in (fill, scale))
+
+
+def new_caller():
+    """Return a function that calls both, not compiled yet."""
+
+    def caller(out):
+        fill(out, 3.0)
+        scale(out, 2.0)
+
+    return compiled(caller)
+
+
+@pytest.fixture(autouse=True)
+def not_compiled():
+    """Begin with nothing in memory; what is on disk is of no account."""
+    for function in (fill, scale):
+        function.overloads.clear()
+        function._reset_overloads()
+    yield
+    assert FILL not in AGENDA.waiting
+    assert SCALE not in AGENDA.waiting
+
+
+def test_all_are_announced_before_one_is_compiled(monkeypatch):
+    announced = []
+    monkeypatch.setattr(AGENDA, "announce", lambda job: announced.append((job, len(fill.overloads))))
+    out = np.zeros(3)
+    new_caller()(out)
+    assert list(out) == [6, 6, 6]
+    assert announced == [(FILL, 0), (SCALE, 0)]
+
+
+def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
+    stack, order = ExitStack(), []
+
+    def pause():
+        order.append(len(scale.overloads))
+        if len(order) == 3:
+            stack.close()
+
+    monkeypatch.setattr(AGENDA, "pause", pause)
+    with stack:
+        assert stack.enter_context(locked_within(fill.lock_path(FILL.types), 1, lambda: None))
+        out = np.zeros(3)
+        new_caller()(out)
+    assert list(out) == [6, 6, 6]
+    assert order == [0, 1, 1]
+
+
+def test_nobody_waits_for_ever(monkeypatch):
+    monkeypatch.setattr("tinychat.kernels.procedures.MOST_SECONDS", 0.05)
+    with locked_within(fill.lock_path(FILL.types), 1, lambda: None) as held:
+        assert held
+        new_caller()(np.zeros(3))
+
+
+def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(AGENDA, "pause", lambda: pytest.fail("it waits"))
+    fill.lock_path(FILL.types).touch()
+    new_caller()(np.zeros(3))
+    assert not fill.lock_path(FILL.types).exists()
+
+
+def test_ctrl_c_ends_the_wait(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AGENDA, "pause", interrupt)
+    with locked_within(fill.lock_path(FILL.types), 1, lambda: None), pytest.raises(KeyboardInterrupt):
+        new_caller()(np.zeros(3))
+    monkeypatch.undo()
+    new_caller()(np.zeros(3))
+
+
+def test_a_procedure_returns_nothing():
+    @procedure
+    def first(values):
+        return values[0]
+
+    try:
+        with pytest.raises((NumbaError, TypeError), match="a procedure returns nothing"):
+            compiled(lambda values: first(values))(np.zeros(2, np.int64))
+    finally:
+        del PROCEDURES[first.full_name]
+    assert (int64[::1],) not in AGENDA.waiting

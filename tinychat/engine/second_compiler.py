@@ -1,0 +1,117 @@
+"""A process that compiles beside this one.
+
+Numba compiles one function at a time in a process, so a second core needs a second process. It gets the procedures that
+the first has found it needs (`kernels.procedures`), begins with the newest, and leaves what it compiles in the kernel
+cache. It says nothing and may fail: then the first process compiles everything.
+
+The compiler's imports stand in functions: a process that has just been started reads what it is told at once.
+"""
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+# More have nothing to do: half of the work is one function, and the rest is that of a few.
+MOST = 2
+_LENGTH = struct.Struct("<q")
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tinychat.engine.second_compiler import serve
+serve(sys.argv[2])
+"""
+_PAUSE = 0.01
+_SECONDS_TO_END = 0.5
+
+
+class SecondCompiler:
+    """A process that compiles what it is told of."""
+
+    def __init__(self) -> None:
+        root, cache = str(Path(__file__).parents[2]), os.environ["NUMBA_CACHE_DIR"]
+        # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, root, cache],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def tell(self, job: Any) -> None:
+        """Tell it of a procedure; if it has ended, nothing happens."""
+        told = pickle.dumps(tuple(job))
+        with suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(_LENGTH.pack(len(told)) + told)
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End it; it ends by itself, too, when this process does."""
+        with suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            self._process.wait(_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def second_compilers(count: int) -> Iterator[None]:
+    """Let up to `count` more processes compile inside the block."""
+    from tinychat.kernels.procedures import AGENDA, Job
+
+    with ExitStack() as stack:
+        # Nothing comes back where nothing is kept; and an interpreter inside another program may have no file.
+        can_start = os.environ.get("NUMBA_CACHE_DIR") and sys.executable
+        started: list[SecondCompiler] = []
+        with suppress(OSError):
+            for _ in range(min(count, MOST) if can_start else 0):
+                started.append(SecondCompiler())
+                stack.callback(started[-1].close)
+
+        def announce(job: Job) -> None:
+            for compiler in started:
+                compiler.tell(job)
+
+        AGENDA.announce = announce
+        try:
+            yield
+        finally:
+            AGENDA.announce = lambda _job: None
+
+
+def serve(cache: str) -> None:
+    """Compile what stdin tells of, until it ends; `cache` is the folder that the other process keeps kernels in."""
+    told: list[bytes] = []
+    threading.Thread(target=_read, args=(told,), daemon=True).start()
+    # Imported here: the other process must not wait until this one has done so.
+    from tinychat.kernels.procedures import AGENDA, Job
+
+    import_module("tinychat.engine.forward")
+    if os.environ["NUMBA_CACHE_DIR"] != cache:
+        return
+    while True:
+        while told:
+            AGENDA.add(Job(*pickle.loads(told.pop(0))))
+        if not AGENDA.compile_next(newest=True):
+            time.sleep(_PAUSE)
+
+
+def _read(told: list[bytes]) -> None:
+    """Read what the other process tells; end this one with it."""
+    stream = sys.stdin.buffer
+    while head := stream.read(_LENGTH.size):
+        told.append(stream.read(*_LENGTH.unpack(head)))
+    os._exit(0)

@@ -1,0 +1,150 @@
+"""Procedures: subroutines that return nothing, which several processes compile at once.
+
+A caller's types are known before its procedures are compiled: nothing comes back from them. So a process that compiles
+the forward pass first finds out which procedures it needs, with which types, and others can begin with some of them
+while it goes on. Whoever begins with one holds its lock; what is done comes to the others by the kernel cache. Only
+one process of Numba's compiles at a time (it has one lock for all), so these are processes, not threads.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numba.core import sigutils, types, typing
+
+from tinychat.file_lock import locked_within
+from tinychat.kernels.jit import InnerDispatcher, inner, keep
+
+# Nobody waits longer for what another process compiles: it may have been stopped. Then two compile the same.
+MOST_SECONDS = 30
+_PAUSE = 0.01
+
+
+class Job(NamedTuple):
+    """A procedure that is to be compiled, by the name in `PROCEDURES`, for arguments of these Numba types."""
+
+    name: str
+    types: tuple[Any, ...]
+
+
+class Agenda:
+    """What this process still has to compile, and whom it tells of it.
+
+    Attributes
+    ----------
+    waiting : list of Job
+        Procedures that were found to be needed, in this order.
+    announce : callable
+        Called with each of them.
+    pause : callable
+        Called again and again while another process compiles what this one needs; an exception raised there reaches
+        whoever called for the compilation.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Job] = []
+        self.announce: Callable[[Job], object] = lambda _job: None
+        self.pause: Callable[[], object] = lambda: None
+        self._held = 0
+
+    def add(self, job: Job) -> None:
+        """Note a procedure."""
+        if job not in self.waiting:
+            self.waiting.append(job)
+            self.announce(job)
+
+    def remove(self, job: Job) -> None:
+        """Strike out a procedure that is compiled."""
+        with suppress(ValueError):
+            self.waiting.remove(job)
+
+    @contextmanager
+    def claimed(self, procedure: "Procedure", argument_types: tuple[Any, ...]) -> Iterator[None]:
+        """Keep other processes from compiling the same; if one does so already, wait, and compile others meanwhile."""
+        path = procedure.lock_path(argument_types)
+        with ExitStack() as lock:
+            # OSError: nothing can be written there, so nothing would come back from another process either.
+            with suppress(OSError):
+                if path is not None:
+                    lock.enter_context(locked_within(path, MOST_SECONDS, self._wait))
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+
+    def compile_next(self, newest: bool = False) -> bool:
+        """Compile one that no other process compiles now; return whether there was one."""
+        while self.waiting:
+            job = self.waiting.pop(-1 if newest else 0)
+            procedure = PROCEDURES.get(job.name)
+            if procedure is None or job.types in procedure.overloads or procedure.is_claimed(job.types):
+                continue
+            procedure.compile(job.types)
+            return True
+        return False
+
+    def _wait(self) -> None:
+        self.pause()
+        # Who waits for this process may hold what such a job needs: so only where nobody can.
+        if self._held or not self.compile_next():
+            time.sleep(_PAUSE)
+
+
+class Procedure(InnerDispatcher):
+    """A compiled function that returns nothing, compiled when code that calls it is."""
+
+    def get_call_template(self, args: Any, kws: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Return what Numba's type inference asks for, without compiling anything yet."""
+        parameters, args = self._compiler.fold_argument_types(args, kws)
+        args = tuple(args)
+        if args not in self.overloads:
+            AGENDA.add(Job(self.full_name, args))
+        name = self.py_func.__name__
+        signature = typing.signature(types.none, *args)
+        return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the compiled function for a signature, which Numba asks for when it compiles a call."""
+        return self.compile(sig)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, or load what this or another process has compiled; return the function."""
+        arguments = tuple(sigutils.normalize_signature(sig)[0])
+        if arguments not in self.overloads:
+            with AGENDA.claimed(self, arguments):
+                super().compile(arguments)
+            AGENDA.remove(Job(self.full_name, arguments))
+            if self.overloads[arguments].signature.return_type != types.none:
+                raise TypeError(f"{self.full_name}: a procedure returns nothing; make it a subroutine")
+        return self.overloads[arguments].entry_point
+
+    @property
+    def full_name(self) -> str:
+        """The function's name, with its module's."""
+        return f"{self.py_func.__module__}.{self.py_func.__name__}"
+
+    def lock_path(self, argument_types: tuple[Any, ...]) -> Path | None:
+        """Return the file that is locked while this is compiled for these types; None where nothing is kept."""
+        folder = self._cache.cache_path
+        digest = hashlib.sha256(repr((self.full_name, argument_types)).encode()).hexdigest()
+        return None if folder is None else Path(folder) / f"{self.py_func.__name__}-{digest[:16]}.lock"
+
+    def is_claimed(self, argument_types: tuple[Any, ...]) -> bool:
+        """Return whether another process compiles this for these types, or has left its lock when it was killed."""
+        path = self.lock_path(argument_types)
+        return path is not None and path.exists()
+
+
+AGENDA = Agenda()
+PROCEDURES: dict[str, Procedure] = {}
+
+
+def procedure(function: Callable[..., Any]) -> Procedure:
+    """Compile a function of its own for compiled code, which returns nothing, and keep it on disk."""
+    dispatcher: Procedure = keep(inner(dispatcher=Procedure)(function))
+    PROCEDURES[dispatcher.full_name] = dispatcher
+    return dispatcher
