@@ -34,6 +34,12 @@ class FakeLoop:
     def regenerate(self):
         list(self.chat.regenerate())
 
+    def go_on(self):
+        list(self.chat.go_on())
+
+    def recall(self):
+        """Nobody watches."""
+
     def leave(self):
         self.left = True
 

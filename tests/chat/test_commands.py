@@ -14,7 +14,7 @@ TWO_TURNS = (("one", "1"), ("two", "2"))
 def test_the_table_is_complete():
     wanted = (
         "help exit clear regen undo redo edit retry system set show save load sessions fork model "
-        "file paste detach copy export stats context tokens why multiline"
+        "continue rename delete file paste detach copy export stats context tokens why multiline"
     )
     assert set(COMMANDS) == set(wanted.split())
 
@@ -40,7 +40,7 @@ def test_exit_leaves():
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("/re", ["/regen", "/retry", "/redo"]),
+        ("/re", ["/regen", "/retry", "/redo", "/rename"]),
         ("/set te", ["temperature"]),
         ("/set overflow s", ["stop", "shift"]),
         ("/set think ", ["on", "off", "auto", "show", "hide"]),

@@ -3,6 +3,7 @@ from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Continuation, Replies,
 
 from tinychat.chat.conversation import Chat, Message
 from tinychat.errors import ContextError, SettingError, TextError
+from tinychat.generate.request import Request
 
 
 def chat_with(*replies, system=None, **sequence):
@@ -174,3 +175,60 @@ def test_the_tokens_in_use_are_those_of_prompt_and_reply_until_something_changes
     chat.say("how?")
     chat.undo()
     assert chat.tokens_in_use() == len([BOS, USER, *b"hi", ASSISTANT, *b"Hello!", EOS, ASSISTANT])
+
+
+def test_a_cut_reply_goes_on_where_its_tokens_end():
+    whole = Chat(fake_model(Replies("Hello there, how are you?")), temperature=0.0).say("hi")
+    chat = Chat(fake_model(Replies("Hello there, how are you?")), temperature=0.0, max_tokens=8)
+    assert chat.say("hi") == "Hello th"
+    assert chat.messages[-1].partial
+    assert "".join(piece.text for piece in chat.go_on()) == "ere, how"
+    assert chat.summary.reused_tokens == chat.summary.prompt_tokens - 1
+    for _ in chat.go_on():
+        pass
+    assert [message.content for message in chat.messages] == ["hi", "Hello there, how are you"]
+    chat.request = Request(temperature=0.0)
+    list(chat.go_on())
+    assert (chat.messages[-1].content, chat.messages[-1].partial) == (whole, False)
+    assert bytes(chat.reply_ids).decode() == whole
+    with pytest.raises(SettingError, match="no stopped or cut reply"):
+        next(chat.go_on())
+    chat.undo(3)
+    assert chat.messages[-1].content == "Hello th"
+
+
+def test_a_character_that_a_limit_has_cut_is_whole_once_the_reply_goes_on():
+    chat = Chat(fake_model(Replies("A 😀 smile")), temperature=0.0, max_tokens=4)
+    chat.say("hi")
+    chat.request = Request(temperature=0.0)
+    list(chat.go_on())
+    assert chat.messages[-1].content.replace("\ufffd", "") == "A 😀 smile"
+
+
+def test_a_loaded_reply_goes_on_from_its_text():
+    chat = Chat(fake_model(Replies("Hello there")), temperature=0.0)
+    chat.model.sequence._next_id = Replies("Hello there")
+    chat.model.sequence._next_id._reply = b"Hello there"
+    chat.replace_messages([Message("user", "hi"), Message("assistant", "Hello", partial=True)])
+    assert "".join(piece.text for piece in chat.go_on()) == " there"
+
+
+def test_a_reply_that_is_stopped_at_once_again_stays_as_it_was():
+    chat = Chat(fake_model(Replies("Hello there")), temperature=0.0, max_tokens=5)
+    chat.say("hi")
+    before = chat.messages
+    assert list(chat.go_on(cancelled=lambda: True)) == []
+    assert chat.messages is before
+
+
+def test_a_long_reply_goes_on_after_the_oldest_turns_are_gone():
+    replies = ["One " * 20, "Two " * 30]
+    chat = Chat(fake_model(Replies(*replies), context_size=200), temperature=0.0, overflow="drop", max_tokens=80)
+    chat.say("a")
+    chat.say("b")
+    said = []
+    chat.on_notice = said.append
+    chat.request = Request(temperature=0.0)
+    list(chat.go_on())
+    assert chat.messages[-1].content == "Two " * 30
+    assert chat.forgotten == 2 and said

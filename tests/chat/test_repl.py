@@ -102,6 +102,12 @@ def test_ctrl_c_stops_the_reply_and_the_chat_goes_on():
     ]
 
 
+def test_a_stopped_reply_goes_on():
+    out, _, chat = converse(["hi", "/continue", "and?"], "Hello there", "More", before_step=press_ctrl_c_at(3))
+    assert out == "Hell\no there\nMore\n"
+    assert [(m.content, m.partial) for m in chat.messages[1::2]] == [("Hello there", False), ("More", False)]
+
+
 def test_ctrl_c_while_the_prompt_is_read_withdraws_the_message():
     lines = ["a message of several chunks", "hi"]
     out, err, chat = converse(lines, "Hello!", chunk_size=8, before_step=press_ctrl_c_at(1))

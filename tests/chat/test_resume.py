@@ -61,7 +61,7 @@ def test_a_conversation_killed_in_mid_reply_goes_on(terminal):
     assert result.returncode == 0
     assert "model           slow\n" in result.stderr
     assert "2 messages" in result.stderr
-    assert "the last reply was stopped in the middle: /regen writes it again" in result.stderr
+    assert "the last reply was stopped in the middle: /continue goes on with it" in result.stderr
     assert "system          Be kind.\n" in result.stderr
     assert "temperature     0.5  (this conversation)\n" in result.stderr
     assert "assistant  Please wait\n" in result.stderr
@@ -142,3 +142,24 @@ def test_a_damaged_conversation_that_is_the_only_one_is_said():
         f"passed over: {folder / 'broken.json'} is damaged: it is not valid JSON\n"
         f"error: no conversation can be read in {folder}: start one with `tinychat chat`\n"
     )
+
+
+def test_what_was_said_last_is_shown_dimmed(start):
+    first = start("chat", "chatty")
+    first.say("hi")
+    first.say("/save talk")
+    first.leave()
+    again = start("chat", "chatty", "--continue")
+    again.expect_exact("\x1b[2m> hi\x1b[0m\r\n\x1b[2mHello 😀!\x1b[0m\r\n")
+    again.say("/clear")
+    again.say("/load talk")
+    again.expect_exact("\x1b[2m> hi\x1b[0m\r\n\x1b[2mHello 😀!\x1b[0m\r\n")
+    again.leave()
+
+
+def test_a_private_chat_leaves_no_trace(start):
+    terminal = start("chat", "chatty", "--private")
+    terminal.say("hi")
+    terminal.expect("Hello")
+    terminal.leave()
+    assert [path for path in Path(os.environ["TINYCHAT_HOME"]).rglob("*") if path.is_file()] == []

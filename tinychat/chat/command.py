@@ -36,6 +36,14 @@ class ChatLoop(Protocol):
         """Write the last reply again."""
         ...
 
+    def go_on(self) -> None:
+        """Go on with a reply that was stopped or cut."""
+        ...
+
+    def recall(self) -> None:
+        """Show the last message and its reply, as what was before."""
+        ...
+
     def leave(self) -> None:
         """End the loop after this command."""
         ...

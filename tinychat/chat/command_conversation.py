@@ -1,10 +1,9 @@
-"""Commands that change the conversation, its settings, the file that it is saved in, and its model."""
+"""Commands that change the conversation, its settings, and its model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
@@ -12,7 +11,7 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.overflow import POLICIES
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
-from tinychat.errors import SessionError, SettingError
+from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.generate.thinking import CHOICES
@@ -31,6 +30,11 @@ def clear(loop: ChatLoop, _argument: str) -> None:
 def regenerate(loop: ChatLoop, _argument: str) -> None:
     """Write the last reply again."""
     loop.regenerate()
+
+
+def go_on(loop: ChatLoop, _argument: str) -> None:
+    """Let the model go on with a reply that was stopped or cut."""
+    loop.go_on()
 
 
 def undo(loop: ChatLoop, argument: str) -> None:
@@ -168,51 +172,6 @@ def multiline(loop: ChatLoop, _argument: str) -> None:
         loop.notice("Enter begins a new line, Alt-Enter sends; /multiline changes back")
     else:
         loop.notice("Enter sends")
-
-
-def save(loop: ChatLoop, argument: str) -> None:
-    """Save the conversation, from now on under the name given."""
-    loop.notice(f"saved as {loop.workspace.save(argument or None)}")
-
-
-def load(loop: ChatLoop, argument: str) -> None:
-    """Go on with a saved conversation."""
-    for line in loop.workspace.load(argument):
-        loop.notice(line)
-    loop.prefill(loop.workspace.take_pending())
-
-
-def sessions(loop: ChatLoop, _argument: str) -> None:
-    """List the saved conversations, the newest first."""
-    names = loop.workspace.store.names()
-    if not names:
-        loop.notice("no conversation is saved yet")
-        return
-    width = max(map(len, names))
-    loop.notice("\n".join(f"{name:<{width}}  {_description(loop, name)}" for name in names))
-
-
-def _description(loop: ChatLoop, name: str) -> str:
-    store = loop.workspace.store
-    try:
-        session = store.read(name)
-    except SessionError:
-        return "damaged"
-    when = datetime.fromtimestamp(store.saved_at(name)).strftime("%Y-%m-%d %H:%M")
-    first = session.messages[0].content if session.messages else ""
-    mark = "  (this one)" if name == loop.workspace.name else ""
-    return f"{when}  {len(session.messages)} messages  {shorten(first, 40, placeholder='...')}{mark}"
-
-
-def complete_session(loop: ChatLoop, _argument: str) -> Iterable[str]:
-    """Complete the name of a saved conversation."""
-    return loop.workspace.store.names()
-
-
-def fork(loop: ChatLoop, _argument: str) -> None:
-    """Go on in a copy; the conversation so far stays under its name."""
-    before, now = loop.workspace.fork()
-    loop.notice(f"{before} stays as it is; you are now in {now}")
 
 
 def model(loop: ChatLoop, argument: str) -> None:

@@ -11,18 +11,14 @@ from tinychat.chat.command_conversation import (
     clear,
     complete_model,
     complete_retry,
-    complete_session,
     complete_set,
     edit,
-    fork,
-    load,
+    go_on,
     model,
     multiline,
     redo,
     regenerate,
     retry,
-    save,
-    sessions,
     set_value,
     show,
     system,
@@ -38,6 +34,7 @@ from tinychat.chat.command_files import (
     paste,
 )
 from tinychat.chat.command_insight import context, stats, tokens, why
+from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
 from tinychat.errors import FieldError, SettingError
 
 # What a command could be called, unlike a path.
@@ -137,6 +134,7 @@ _TABLE = (
     Command("exit", "", "Leave; so do /bye, /quit, exit, quit and Ctrl-D", _exit),
     Command("regen", "", "Write the last reply again", regenerate),
     Command("retry", "[KEY=VALUE]", "Write it again with other sampling, or just more freely", retry, complete_retry),
+    Command("continue", "", "Go on with a reply that was stopped or cut", go_on),
     Command("undo", "[N]", "Take back the last N turns, new replies or edits", undo),
     Command("redo", "[N]", "Bring back what /undo took back", redo),
     Command("edit", "[N]", "Change the message of N turns ago; sent, it replaces them", edit),
@@ -154,7 +152,9 @@ _TABLE = (
     Command("export", "FILE", "Write the conversation to a new file, .md or .json", export, complete_path),
     Command("save", "[NAME]", "Save now, from now on as NAME; it is saved anyway", save),
     Command("load", "NAME", "Go on with a saved conversation", load, complete_session),
-    Command("sessions", "", "List the saved conversations", sessions),
+    Command("sessions", "[WORD]", "List the saved conversations, or those with WORD in them", sessions),
+    Command("rename", "NAME", "Give this conversation another name, or OLD NEW another one", rename, complete_session),
+    Command("delete", "NAME", "Delete a saved conversation", delete, complete_session),
     Command("fork", "", "Go on in a copy, and leave the conversation as it is", fork),
     Command("model", "NAME", "Let another model go on with the conversation", model, complete_model),
     Command("stats", "", "Show context use and the rates of the last reply", stats),

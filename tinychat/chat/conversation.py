@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Unpack
 
 from tinychat.chat.messages import Attachment, Change, History, Message
 from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.chat.reply_settings import ReplySettings
 from tinychat.errors import PromptTooLongError, SettingError, TextError
-from tinychat.generate.layers import Layered
 from tinychat.generate.loop import PrefillProgress, prefill
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import Request, RequestFields
-from tinychat.generate.thinking import Thinking
+from tinychat.text.think_sections import ThinkSections
 
-SET_HERE, SAVED = "/set", "this conversation"
-"""Origins of settings that another model does not change."""
+_UNFINISHED = ("interrupted", "length", "context")
 
 
-class Chat:
+@dataclass(frozen=True)
+class _Begun:
+    """The text and the tokens of a reply that is gone on with."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+
+
+_NOTHING = _Begun()
+
+
+class Chat(ReplySettings):
     """A conversation that remembers.
 
     The whole conversation is rendered for every reply; what the model's cache already holds of it
@@ -44,12 +53,8 @@ class Chat:
 
     Attributes
     ----------
-    request : Request
-        How replies are written.
-    origins : dict
-        Where the values of `request` and other settings are from, by name, in words; those of ours are left out.
-    thinking : Thinking
-        Whether the model is to think before it answers, and how long.
+    request, origins, thinking
+        See `ReplySettings`.
     messages : list of Message
         User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
         a new list here, so an earlier one still shows the conversation as it was.
@@ -84,22 +89,19 @@ class Chat:
         overflow: str = "stop",
         **fields: Unpack[RequestFields],
     ) -> None:
+        super().__init__(Request(**fields))
         self.model = model
         self.system = system
         self.messages: list[Message] = []
         self.history = History()
         self.forgotten = 0
         self.attachments: list[Attachment] = []
-        self.request = Request(**fields)
-        self.origins: dict[str, str] = {}
-        self.thinking = Thinking()
         self.overflow = as_policy(overflow)
         self.reply_ids: list[int] = []
         self.summary: Summary | None = None
         self.writing = False
         self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
-        self._replies = self._seeded_since = 0
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
 
@@ -173,6 +175,40 @@ class Chat:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         asked = self.messages[:-1]
         yield from self._answer(asked, len(asked), on_prefill, cancelled)
+
+    def go_on(
+        self,
+        *,
+        on_prefill: PrefillProgress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Iterator[Piece]:
+        """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
+
+        Raises
+        ------
+        SettingError
+            If there is none.
+        """
+        if not self.messages or not self.messages[-1].partial:
+            raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
+        reply, asked = self.messages[-1], self.messages[:-1]
+        ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
+        yield from self._answer(asked, len(asked), on_prefill, cancelled, _Begun(reply.content, tuple(ids)))
+
+    @property
+    def opens_thinking(self) -> bool:
+        """Whether replies begin inside their think section."""
+        template = self.model.template
+        variables = template.thinking_variables(self.thinking.wanted)
+        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
+
+    @property
+    def stopped_in_thought(self) -> bool:
+        """Whether the last reply ends inside its think section."""
+        sections = ThinkSections(self.opens_thinking)
+        for _ in sections.feed(self.messages[-1].content if self.messages else ""):
+            pass
+        return sections.is_thinking
 
     def message_of(self, turns: int) -> str:
         """Return the message that the last `turns` turns begin with.
@@ -251,29 +287,6 @@ class Chat:
         self.attachments = []
         self.replace_messages([])
 
-    def seed(self) -> None:
-        """Let the next reply use the seed of `request` itself, and later ones those after it."""
-        self._seeded_since = self._replies
-
-    @contextmanager
-    def using(self, request: Request) -> Iterator[None]:
-        """Write replies by another request within a block; its seed, if it has one, is used as it is given."""
-        usual, since = self.request, self._seeded_since
-        self.request = request
-        if request.seed != usual.seed:
-            self.seed()
-        try:
-            yield
-        finally:
-            self.request, self._seeded_since = usual, since
-
-    def adopt(self, found: Layered) -> None:
-        """Write replies as `found` says, but keep what was set in this conversation."""
-        kept = {name: origin for name, origin in self.origins.items() if origin in (SET_HERE, SAVED)}
-        values = {name: getattr(self.request, name) for name in kept if name in found.request.values()}
-        self.request = replace(found.request, **values)
-        self.origins = {**found.origins, **kept}
-
     def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
         """Continue from `messages`, of which the model does not see the first `forgotten`.
 
@@ -302,13 +315,6 @@ class Chat:
             self._rendered = asked, chat_prompt(self.model, spoken, self.system, thinking)
         return self._rendered[1]
 
-    @property
-    def opens_thinking(self) -> bool:
-        """Whether replies begin inside their think section."""
-        template = self.model.template
-        variables = template.thinking_variables(self.thinking.wanted)
-        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
-
     def tokens_in_use(self) -> int:
         """Return the tokens of what the model sees of the conversation.
 
@@ -333,23 +339,24 @@ class Chat:
         kept: int,
         on_prefill: PrefillProgress | None,
         cancelled: Callable[[], bool] | None,
+        begun: _Begun = _NOTHING,
     ) -> Iterator[Piece]:
-        """Write the reply to `messages`, whose first `kept` are those of the conversation."""
+        """Write the reply to `messages`, whose first `kept` are those of the conversation, behind what has `begun`."""
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
-            prompt = self._fitting_prompt(messages)
+            prompt = self._fitting_prompt(messages, begun)
             run = self.model.reply(
                 prompt,
-                self._next_request(),
+                self.next_request(),
                 on_prefill=on_prefill,
                 cancelled=cancelled,
-                make_room=partial(self._make_room, messages, cancelled),
+                make_room=partial(self._make_room, messages, cancelled, begun),
             )
         except BaseException:
             self.forgotten = forgotten_before
             raise
-        reply = Message("assistant", "", partial=True)
+        reply = Message("assistant", begun.text, partial=True)
         self.messages, self.history = [*messages, reply], self.history.changed(before, kept)
         self.writing, ending = True, False
         self.on_change()
@@ -358,37 +365,45 @@ class Chat:
                 reply.content += piece.text
                 self.on_change()
                 yield piece
-            reply.partial = run.summary.finish_reason == "interrupted"
+            reply.partial = run.summary.finish_reason in _UNFINISHED
         except SystemExit:
             ending = True
             raise
         finally:
             self.writing, self.summary = False, run.summary
-            if reply.partial and not reply.content and not ending:
+            stopped = run.summary.finish_reason == "interrupted"
+            if stopped and reply.content == begun.text and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before
             else:
-                self._replies += 1
-                self.reply_ids = run.token_ids
+                self._written += 1
+                self.reply_ids = [*begun.ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
-                used = len(self.prompt(messages[self.forgotten :]).ids) + len(run.token_ids)
+                used = len(self.prompt(messages[self.forgotten :]).ids) + len(self.reply_ids)
                 # Where the context ended the reply, its last token was chosen but has no place.
                 self._counted = _Seen(self), min(used, self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message]) -> Prompt:
+    def _fitting_prompt(self, messages: list[Message], begun: _Begun) -> Prompt:
         """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
         prompt = self.prompt(messages[self.forgotten :])
+        if begun.ids:
+            ids = [*prompt.ids, *begun.ids]
+            prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
         if self.overflow != "stop" and begins_full(len(prompt.ids), self.model.context_size):
-            return replace(prompt, ids=self._forget(messages, prompt.ids, ()))
+            return replace(prompt, ids=self._forget(messages, prompt.ids, begun.ids))
         return prompt
 
     def _make_room(
-        self, messages: list[Message], cancelled: Callable[[], bool] | None, reply_ids: Sequence[int]
+        self,
+        messages: list[Message],
+        cancelled: Callable[[], bool] | None,
+        begun: _Begun,
+        reply_ids: Sequence[int],
     ) -> bool:
         """Make room in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
         if self.overflow == "stop":
             return False
-        written, forgotten = reply_ids[:-1], self.forgotten
+        written, forgotten = [*begun.ids, *reply_ids[:-1]], self.forgotten
         ids = [*self.prompt(messages[forgotten:]).ids, *written]
         ids = self._forget(messages, ids, written)
         if self.forgotten == forgotten:
@@ -412,12 +427,6 @@ class Chat:
                 shift_cache(self.model.sequence, shorter, len(ids) - len(shorter))
             self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
         return shorter
-
-    def _next_request(self) -> Request:
-        request = replace(self.request, think_budget=self.thinking.budget)
-        if request.seed is None:
-            return request
-        return replace(request, seed=request.seed + self._replies - self._seeded_since)
 
 
 class _Seen:

@@ -18,7 +18,7 @@ class Message:
     content : str
         The text.
     partial : bool
-        True while a reply is being written, and for good when it was stopped.
+        True while a reply is being written, and for good when it was stopped or cut.
     """
 
     role: str

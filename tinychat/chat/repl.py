@@ -81,6 +81,16 @@ class Repl:
         """Write the last reply again."""
         self._write(self.chat.regenerate)
 
+    def go_on(self) -> None:
+        """Go on with a reply that was stopped or cut."""
+        self._write(self.chat.go_on, self.chat.stopped_in_thought)
+
+    def recall(self) -> None:
+        """Show the last message and its reply, as what was before."""
+        if self._lines.interactive and self.chat.messages:
+            *_, message, reply = self.chat.messages
+            self._renderer.exchange(message.content, reply.content)
+
     def leave(self) -> None:
         """End the loop after this line."""
         self._leaving = True
@@ -179,10 +189,10 @@ class Repl:
         if names := ", ".join(attachment.name for attachment in self.chat.attachments):
             self.notice(f"still attached to your next message: {names}; /detach takes back")
 
-    def _write(self, start: Callable[..., Iterator[Piece]]) -> None:
-        """Stream the reply that `start` begins; Ctrl-C ends it early."""
+    def _write(self, start: Callable[..., Iterator[Piece]], in_thought: bool | None = None) -> None:
+        """Stream the reply that `start` begins, or goes on with, then perhaps in its think section; Ctrl-C ends it."""
         messages_before = self.chat.messages
-        self._renderer.starts_thinking = self.chat.opens_thinking
+        self._renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
         with InterruptFlag() as interrupted:
             try:
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):

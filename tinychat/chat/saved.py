@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 
 from tinychat.chat.messages import Change, History, Message
 from tinychat.chat.settings import check_settings
@@ -21,6 +22,8 @@ from tinychat.user_folders import make_folder, trusted_state_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENDING = ".json"
+# As `Attachment.content` writes them before a message.
+_ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 _MAX_BYTES = 256 << 20
 FORMAT = 1
 _ROLES = ("user", "assistant")
@@ -127,6 +130,38 @@ class SessionStore:
             with suppress(OSError):
                 aside.unlink()
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a conversation a new name.
+
+        Raises
+        ------
+        SessionError
+            If there is none of the first name, one of the second, or the file cannot be renamed.
+        """
+        if not self.exists(name):
+            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}")
+        if self.exists(new):
+            raise SessionError(f"there is a conversation {new} already: choose another name")
+        try:
+            os.rename(self._path(name), self._path(new))
+        except OSError as error:
+            raise SessionError(f"{self._path(name)} cannot be renamed: {error.strerror or error}") from None
+
+    def delete(self, name: str) -> None:
+        """Delete a conversation.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or it cannot be deleted.
+        """
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
+        except OSError as error:
+            raise SessionError(f"{self._path(name)} cannot be deleted: {error.strerror or error}") from None
+
     def remove(self, name: str) -> None:
         """Remove a conversation, if it is there and may be removed."""
         with suppress(OSError):
@@ -149,6 +184,12 @@ class SessionStore:
         if nearest:
             return f"did you mean {nearest[0]}?"
         return f"saved are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "none is saved yet"
+
+
+def title_of(messages: Sequence[Message], length: int) -> str:
+    """Return what a conversation is about: its first message in one line, without what was attached to it."""
+    first = messages[0].content if messages else ""
+    return shorten(_ATTACHMENTS.sub("", first) or first, length, placeholder="...")
 
 
 def session_store() -> SessionStore:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
 
-from tinychat.chat.conversation import SAVED, Chat
+from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft, History, Message
+from tinychat.chat.reply_settings import SAVED
 from tinychat.chat.saved import SavedSession, SessionStore, session_store
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.errors import SessionError, SettingError
@@ -41,6 +42,8 @@ class Workspace:
         Says how a model's replies are written, by the name that it was opened by.
     clock : callable, optional
         Seconds that only grow.
+    private : bool
+        Whether nothing is ever written.
 
     Attributes
     ----------
@@ -57,9 +60,11 @@ class Workspace:
         model_names: Callable[[], Iterable[str]] = tuple,
         advised: Callable[[str, Model], Layered] | None = None,
         clock: Callable[[], float] = monotonic,
+        private: bool = False,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
+        self._private = private
         self.model_names = model_names
         self.name: str | None = None
         self._model = _lasting(model)
@@ -72,8 +77,9 @@ class Workspace:
         self._pending = Draft()
 
     def autosave(self) -> None:
-        """Save from now on at every change, during a reply every two seconds."""
-        self.chat.on_change = self._changed
+        """Save from now on at every change, during a reply every two seconds, unless the chat is private."""
+        if not self._private:
+            self.chat.on_change = self._changed
 
     def leave_file(self) -> str | None:
         """Begin another conversation: leave the file as it is, and return its name."""
@@ -88,6 +94,7 @@ class Workspace:
         SessionError
             If another conversation has this name, or the file cannot be written.
         """
+        self._refuse_if_private()
         if name is not None and name != self.name and self.store.exists(name):
             raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
         name = name or self._own_name() or self.store.new_name()
@@ -109,6 +116,46 @@ class Workspace:
 
     def _enter(self, name: str) -> None:
         self.name, self._stamp, self._unasked = name, self.store.stamp(name), False
+
+    def rename(self, name: str, other: str | None = None) -> str | None:
+        """Give this conversation, or another one, a new name; return the old one, None if there was none.
+
+        Raises
+        ------
+        SessionError
+            If another conversation has this name, there is none to rename, or the file cannot be written.
+        """
+        before = other or self.name
+        if before is None:
+            self.save(name)
+            return None
+        self._refuse_if_private()
+        self.store.rename(before, name)
+        if before == self.name:
+            self._enter(name)
+        return before
+
+    def delete(self, name: str) -> bool:
+        """Delete a saved conversation; return whether it was this one, which then begins anew.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or it cannot be deleted.
+        """
+        self._refuse_if_private()
+        self.store.delete(name)
+        if name != self.name:
+            return False
+        self.name = None
+        self.chat.clear()
+        return True
+
+    def _refuse_if_private(self) -> None:
+        if self._private:
+            raise SessionError(
+                "this chat is private: nothing is saved or changed; /export FILE writes it where you say"
+            )
 
     def load(self, name: str) -> list[str]:
         """Continue the conversation of this name, and return lines that describe its state.
@@ -196,7 +243,7 @@ class Workspace:
         messages = self.chat.messages
         lines = [f"{self.name}: {len(messages)} messages"]
         if messages and messages[-1].partial:
-            lines.append("the last reply was stopped in the middle: /regen writes it again")
+            lines.append("the last reply was stopped in the middle: /continue goes on with it")
         if self._pending.text:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--plain", is_flag=True, default=None, help="Show replies as the text that they are, not drawn as markdown"
 )
+@click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
 @click.option(
@@ -46,6 +47,7 @@ def chat(
     /,
     model: str | None,
     named_model: str | None,
+    private: bool,
     continues: bool,
     resume: str | None,
     **flags: Any,
@@ -68,7 +70,7 @@ def chat(
 
     load: Loader = context.obj
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
-    with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ) as lines:
+    with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.conversation import Chat
         from tinychat.chat.repl import Repl
         from tinychat.terminal.rendering import Renderer
@@ -84,11 +86,13 @@ def chat(
         conversation = Chat(loaded, preferences.get("system", *names), overflow=overflow)
         conversation.adopt(preferences.request(loaded, *names))
         conversation.thinking = preferences.thinking(*names)
-        workspace = _workspace(conversation, model, load, preferences)
+        workspace = _workspace(conversation, model, load, preferences, private)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
-            for line in _resume(workspace, name, preferences.flags):
+            standing = _resume(workspace, name, preferences.flags)
+            repl.recall()
+            for line in standing:
                 repl.notice(line)
             repl.prefill(workspace.take_pending())
         if lines.interactive and model is None and (hint := advice()):
@@ -112,7 +116,9 @@ def _model_of(name: str | None) -> str | None:
     return None if name is None else session_store().read(name).model
 
 
-def _workspace(conversation: Chat, model: str | None, load: Loader, preferences: Preferences) -> Workspace:
+def _workspace(
+    conversation: Chat, model: str | None, load: Loader, preferences: Preferences, private: bool
+) -> Workspace:
     from tinychat.chat.workspace import Workspace
     from tinychat.store.names import known_names
 
@@ -121,6 +127,7 @@ def _workspace(conversation: Chat, model: str | None, load: Loader, preferences:
         model=model,
         open_model=lambda name: load(preferences.model(name), preferences.loading(name, preferences.model(name))),
         model_names=known_names,
+        private=private,
         advised=lambda name, loaded: preferences.request(loaded, name, preferences.model(name)),
     )
 

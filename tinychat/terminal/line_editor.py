@@ -44,12 +44,14 @@ class TerminalInput:
     terminal : text stream
         Where the prompt is drawn.
     environment : mapping
-        Says where the history is kept; $VISUAL or $EDITOR is the editor of Ctrl-G.
+        Says where the history is kept, if it is; $VISUAL or $EDITOR is the editor of Ctrl-G.
     """
 
     interactive = True
 
-    def __init__(self, stdin: TextIO, terminal: TextIO, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, stdin: TextIO, terminal: TextIO, environment: Mapping[str, str], keeps_history: bool = True
+    ) -> None:
         self._prompt = InputPrompt()
         self._keyboard, keys, self._output = _open_terminal(stdin, terminal)
         self._opened = ExitStack()
@@ -59,7 +61,7 @@ class TerminalInput:
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
-            history=open_history(trusted_state_folder(environment) / "history"),
+            history=open_history(trusted_state_folder(environment) / "history") if keeps_history else InMemoryHistory(),
             enable_history_search=True,
             search_ignore_case=True,
             completer=_CommandCompleter(self),

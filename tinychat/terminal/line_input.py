@@ -144,7 +144,7 @@ class DumbTerminalInput(PlainInput):
 
 
 def open_input(
-    stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str]
+    stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str], keeps_history: bool = True
 ) -> PlainInput | TerminalInput:
     """Return a prompt when stdin and stdout are terminals, else plain lines.
 
@@ -152,7 +152,8 @@ def open_input(
     shown wait for the next one.
 
     The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
-    text only. TERM=dumb in `environment` means a prompt without line editing.
+    text only. TERM=dumb in `environment` means a prompt without line editing. Without `keeps_history`
+    what is typed is forgotten with the program.
     """
     if not (stdin.isatty() and stdout.isatty()):
         return PlainInput(stdin)
@@ -162,7 +163,7 @@ def open_input(
     # Imported here: only a real terminal needs it, and it takes a tenth of a second.
     from tinychat.terminal.line_editor import TerminalInput
 
-    return TerminalInput(stdin, terminal, environment)
+    return TerminalInput(stdin, terminal, environment, keeps_history)
 
 
 def is_open(text: str) -> bool:

@@ -185,6 +185,13 @@ class Renderer:
         """Name the model, and say how to leave."""
         self._write_err(f"{self._styled(_BOLD, safe_text(name))} {self._styled(_DIM, hint)}\n")
 
+    def exchange(self, message: str, reply: str) -> None:
+        """Show a message and its reply as what was before: dim, the last lines of each."""
+        rows = max(terminal_size(self._err)[1] // 3, 3)
+        shown = f"> {_last_lines(message.strip(), rows)}\n{_last_lines(reply.strip(), rows)}"
+        for line in safe_text(shown).split("\n"):
+            self._write_err(self._styled(_DIM, line) + "\n")
+
     def error(self, text: str) -> None:
         """Write one line that says what is wrong."""
         self.notice(f"error: {text}")
@@ -298,6 +305,11 @@ def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: S
     )
     lines = (" · ".join(part for part in parts if part) for parts in variants)
     return next((line for line in lines if len(line) < width), f"{used}/{size}")
+
+
+def _last_lines(text: str, count: int) -> str:
+    lines = text.split("\n")
+    return text if len(lines) <= count else "\n".join(["...", *lines[-count:]])
 
 
 def _meter(share: float) -> str:

@@ -1,0 +1,80 @@
+"""Saved conversations as the commands of the chat list, search, rename and delete them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from fake_loop import FakeLoop, loop_after
+
+from tinychat.chat.messages import Attachment, Message
+from tinychat.chat.saved import title_of
+from tinychat.chat.workspace import Workspace
+from tinychat.errors import SessionError, SettingError
+
+
+def saved_loop(*turns, name):
+    loop = loop_after(*turns)
+    loop.run(f"/save {name}")
+    return loop
+
+
+def test_titles_are_the_first_message_without_what_is_attached():
+    attached = Attachment("a.py", "print(1)\n\nprint(2)").content
+    fenced = Attachment("b.md", "```\ncode\n```").content
+    assert title_of([Message("user", f"{attached}\n\n{fenced}\n\nWhat does\nit do?")], 40) == "What does it do?"
+    assert title_of([Message("user", "word " * 40)], 12) == "word word..."
+    assert title_of([], 40) == ""
+
+
+def test_sessions_lists_all_or_those_with_a_word():
+    saved_loop(("Tell me of ferries", "They float."), name="boats")
+    saved_loop(("And of trains", "They roll on. " * 9 + "Some are BLUE, some are not."), name="rails")
+    loop = FakeLoop()
+    listed = loop.run("/sessions").splitlines()
+    assert sorted(line.split()[0] for line in listed) == ["boats", "rails"]
+    assert any(line.endswith("2 messages  Tell me of ferries") for line in listed)
+    first, passage = loop.run("/sessions blue").splitlines()
+    assert first.startswith("rails ") and first.endswith("And of trains")
+    assert passage.strip().startswith("...") and "Some are BLUE" in passage
+    assert loop.run("/sessions ferries").count("\n") == 0
+    assert loop.run("/sessions boats").startswith("boats ")
+    assert loop.run("/sessions zebra") == "no saved conversation has 'zebra' in it"
+
+
+def test_rename_and_delete():
+    loop = saved_loop(("hi", "Hello"), name="first")
+    saved_loop(("ho", "Hello"), name="other")
+    assert loop.run("/rename second") == "first is now second"
+    assert (loop.workspace.name, loop.workspace.store.exists("first")) == ("second", False)
+    # Later saves go into the renamed file, not into a copy.
+    assert loop.run("/save") == "saved as second"
+    assert loop.run("/rename other third") == "other is now third"
+    for line, message in (
+        ("/rename third", "there is a conversation third already"),
+        ("/rename a b c", "a name has no spaces"),
+        ("/rename nothing more", "there is no conversation 'nothing'"),
+        ("/delete nothing", "there is no conversation 'nothing'"),
+        ("/rename ../x", "cannot name a conversation"),
+    ):
+        with pytest.raises((SessionError, SettingError), match=message):
+            loop.run(line)
+    assert loop.run("/delete third") == "third is deleted"
+    assert loop.spoken == ["hi", "Hello"]
+    assert loop.run("/delete second") == "second is deleted; a new conversation begins"
+    assert (loop.spoken, loop.workspace.store.names()) == ([], [])
+
+
+def test_rename_gives_the_first_name_too():
+    loop = loop_after(("hi", "Hello"))
+    assert loop.run("/rename talk") == "saved as talk"
+
+
+def test_a_private_chat_writes_nothing():
+    loop = loop_after(("hi", "Hello"))
+    loop.workspace = Workspace(loop.chat, private=True)
+    loop.workspace.autosave()
+    loop.chat.say("more")
+    for line in ("/save", "/save x", "/fork", "/rename x", "/delete x"):
+        with pytest.raises(SessionError, match="this chat is private"):
+            loop.run(line)
+    assert list(Path(os.environ["TINYCHAT_HOME"]).rglob("*")) == []

@@ -1,0 +1,102 @@
+"""Commands on saved conversations: list, search, save, load, copy, rename, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from textwrap import shorten
+
+from tinychat.chat.command import ChatLoop
+from tinychat.chat.saved import SavedSession, title_of
+from tinychat.errors import SessionError, SettingError
+
+_TITLE_LENGTH, _FOUND_LENGTH = 50, 60
+
+
+def save(loop: ChatLoop, argument: str) -> None:
+    """Save the conversation, from now on under the name given."""
+    loop.notice(f"saved as {loop.workspace.save(argument or None)}")
+
+
+def load(loop: ChatLoop, argument: str) -> None:
+    """Go on with a saved conversation."""
+    lines = loop.workspace.load(argument)
+    loop.recall()
+    for line in lines:
+        loop.notice(line)
+    loop.prefill(loop.workspace.take_pending())
+
+
+def sessions(loop: ChatLoop, argument: str) -> None:
+    """List the saved conversations, the newest first; with a word only those that hold it."""
+    names = loop.workspace.store.names()
+    if not names:
+        loop.notice("no conversation is saved yet")
+        return
+    lines = list(_descriptions(loop, names, argument))
+    loop.notice("\n".join(lines) or f"no saved conversation has {argument!r} in it")
+
+
+def _descriptions(loop: ChatLoop, names: list[str], word: str) -> Iterator[str]:
+    width = max(map(len, names))
+    for name in names:
+        try:
+            session = loop.workspace.store.read(name)
+        except SessionError:
+            if not word:
+                yield f"{name:<{width}}  damaged"
+            continue
+        found = _passage(session, word)
+        if found is None and word.casefold() not in name.casefold():
+            continue
+        yield f"{name:<{width}}  {_description(loop, name, session)}"
+        if found:
+            yield f"{'':<{width}}  {found}"
+
+
+def _passage(session: SavedSession, word: str) -> str | None:
+    """Return the words around the first place of a conversation that holds `word`; empty if its title shows it."""
+    sought = word.casefold()
+    if sought in title_of(session.messages, _TITLE_LENGTH).casefold():
+        return ""
+    for message in session.messages:
+        text = " ".join(message.content.split())
+        place = text.casefold().find(sought)
+        if place >= 0:
+            begin = max(0, place - _FOUND_LENGTH // 3)
+            return ("..." if begin else "") + shorten(text[begin:], _FOUND_LENGTH, placeholder="...")
+    return None
+
+
+def _description(loop: ChatLoop, name: str, session: SavedSession) -> str:
+    when = datetime.fromtimestamp(loop.workspace.store.saved_at(name)).strftime("%Y-%m-%d %H:%M")
+    mark = "  (this one)" if name == loop.workspace.name else ""
+    return f"{when}  {len(session.messages)} messages  {title_of(session.messages, _TITLE_LENGTH)}{mark}"
+
+
+def complete_session(loop: ChatLoop, _argument: str) -> Iterable[str]:
+    """Complete the name of a saved conversation."""
+    return loop.workspace.store.names()
+
+
+def fork(loop: ChatLoop, _argument: str) -> None:
+    """Go on in a copy; the conversation so far stays under its name."""
+    before, now = loop.workspace.fork()
+    loop.notice(f"{before} stays as it is; you are now in {now}")
+
+
+def rename(loop: ChatLoop, argument: str) -> None:
+    """Give this conversation, or another one, a new name."""
+    *others, name = argument.split()
+    if len(others) > 1:
+        raise SettingError("a name has no spaces: type /rename NEW, or /rename OLD NEW")
+    before = loop.workspace.rename(name, others[0] if others else None)
+    loop.notice(f"{before} is now {name}" if before else f"saved as {name}")
+
+
+def delete(loop: ChatLoop, argument: str) -> None:
+    """Delete a saved conversation; where it is this one, begin anew."""
+    if loop.workspace.delete(argument):
+        loop.notice(f"{argument} is deleted; a new conversation begins")
+    else:
+        loop.notice(f"{argument} is deleted")

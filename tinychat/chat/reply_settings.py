@@ -1,0 +1,64 @@
+"""How the replies of a conversation are written, and where each of these settings is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tinychat.generate.layers import Layered
+from tinychat.generate.request import Request
+from tinychat.generate.thinking import Thinking
+
+SET_HERE, SAVED = "/set", "this conversation"
+"""Origins of settings that another model does not change."""
+
+
+class ReplySettings:
+    """The request for each next reply, whose seed grows from one to the next.
+
+    Attributes
+    ----------
+    request : Request
+        How replies are written.
+    origins : dict
+        Where the values of `request` and other settings are from, by name, in words; those of ours are left out.
+    thinking : Thinking
+        Whether the model is to think before it answers, and how long.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.origins: dict[str, str] = {}
+        self.thinking = Thinking()
+        self._written = self._seeded_since = 0
+
+    def seed(self) -> None:
+        """Let the next reply use the seed of `request` itself, and later ones those after it."""
+        self._seeded_since = self._written
+
+    @contextmanager
+    def using(self, request: Request) -> Iterator[None]:
+        """Write replies by another request within a block; its seed, if it has one, is used as it is given."""
+        usual, since = self.request, self._seeded_since
+        self.request = request
+        if request.seed != usual.seed:
+            self.seed()
+        try:
+            yield
+        finally:
+            self.request, self._seeded_since = usual, since
+
+    def adopt(self, found: Layered) -> None:
+        """Write replies as `found` says, but keep what was set in this conversation."""
+        kept = {name: origin for name, origin in self.origins.items() if origin in (SET_HERE, SAVED)}
+        values = {name: getattr(self.request, name) for name in kept if name in found.request.values()}
+        self.request = replace(found.request, **values)
+        self.origins = {**found.origins, **kept}
+
+    def next_request(self) -> Request:
+        """Return how the next reply is written."""
+        request = replace(self.request, think_budget=self.thinking.budget)
+        if request.seed is None:
+            return request
+        return replace(request, seed=request.seed + self._written - self._seeded_since)
