@@ -36,7 +36,9 @@ def kind_of(variant):
     found = {norm.name for norm in norms(config)}
     flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes))
-    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width"
+    experts = config.experts
+    mixture = experts and (bool(experts.shared_intermediate_size), len(experts.layers) < config.num_hidden_layers)
+    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture
 
 
 def make_ids(variant):
@@ -52,11 +54,11 @@ def weight_shapes(config):
     if config["model_type"] not in LISTED:
         parsed = parse_config(config, "variant")
         turned = {
-            part.format(i)
+            part
             for one in architectures.linears(parsed)
             if one.transposed
-            for part in one.sources
-            for i in range(9)
+            for piece in range(one.pieces)
+            for part in one.names(piece)
         }
         shapes = dict(expected_shapes(parsed))
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
@@ -106,7 +108,8 @@ def make_weights(variant):
     random = np.random.RandomState(variant.seed + 1)
     weights = {}
     config = parse_config(variant.config, variant.name)
-    sources = {part.format(i): linear.name for linear in linears(config) for part in linear.sources for i in range(9)}
+    found = linears(config)
+    sources = {part: linear.name for linear in found for piece in range(linear.pieces) for part in linear.names(piece)}
     offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(9)}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)
@@ -124,6 +127,8 @@ def _deviation(config, linear, name, shape):
         return 0.3
     if linear == "embed_tokens":
         return (0.1 if config.tie_word_embeddings else 0.5) / config.embedding_multiplier
+    if linear == "router":
+        return 2 / np.sqrt(shape[1])
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
     size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in ("o_proj", "down_proj") else 1)
     return (1.4 if makes_scores else 1.0) / size

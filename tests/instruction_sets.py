@@ -37,7 +37,7 @@ def unquantized():
             x = written(quantize_normed, T, K, hidden, norm, test_inputs.sizes_of(size))
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
         for activation in (Silu(), Gelu(), GeluTanh()):
-            x = written(quantize_gated, T, K, gate_up, activation, test_inputs.sizes_of(size))
+            x = written(quantize_gated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
         on_threads(cap_rows, 1, T, hidden, Capped(np.float32(3)))

@@ -350,21 +350,26 @@ class Weights:
         self.linears = {linear.name: linear for linear in linears(config)}
         self.norms = {norm.name: norm for norm in norms(config)}
 
-    def stacked(self, linear, layer, part):
+    def piece(self, name, layer):
+        """Return which of its kind a layer's linear is; of experts, the first."""
+        linear = self.linears[name]
+        return (linear.at.index(layer) if linear.at else layer) * (linear.experts or 1)
+
+    def stacked(self, linear, piece, part):
         """Return weights or biases of all sources of a linear, one above the other."""
         found = []
-        for i, source in enumerate(linear.sources):
-            rows = np.asarray(self.tensors[f"{source.format(layer)}.{part}"], np.float64)
+        for i, source in enumerate(linear.names(piece)):
+            rows = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
             rows = rows.T if linear.transposed else rows
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
             found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
         return linear.scale * np.concatenate(found)
 
-    def apply(self, name, layer, x):
+    def apply(self, name, layer, x, expert=0):
         """Return what a linear makes of ``x [T, K]``."""
-        part = self.linears[name]
-        bias = self.stacked(part, layer, "bias") if part.bias else None
-        return linear(x, self.stacked(part, layer, "weight"), bias)
+        part, piece = self.linears[name], self.piece(name, layer) + expert
+        bias = self.stacked(part, piece, "bias") if part.bias else None
+        return linear(x, self.stacked(part, piece, "weight"), bias)
 
     def norm(self, name, layer, x):
         """Return what a norm makes of the last axis; `x` where there is no such norm."""
@@ -442,10 +447,39 @@ def layer_angles(config, layer, T):
 
 def _mlp_block(config, parts, layer, x):
     x = parts.norm("post_attention_layernorm", layer, x)
-    activation = ACTIVATIONS[config.hidden_act]
+    if config.experts and layer in config.experts.layers:
+        return _mixture(config, parts, layer, x)
     if config.gated:
-        gate, up = np.split(parts.apply("gate_up_proj", layer, x), 2, axis=1)
-        inner = activation(gate) * up
+        inner = _gated(config, parts.apply("gate_up_proj", layer, x))
     else:
-        inner = activation(parts.apply("up_proj", layer, x))
+        inner = ACTIVATIONS[config.hidden_act](parts.apply("up_proj", layer, x))
     return parts.norm("post_mlp_layernorm", layer, parts.apply("down_proj", layer, inner))
+
+
+def _gated(config, gate_up):
+    gate, up = np.split(gate_up, 2, axis=1)
+    return ACTIVATIONS[config.hidden_act](gate) * up
+
+
+def choose_experts(logits, used, norm_topk):
+    """Return the experts of each token [T, used], the likeliest first, ties to the lower one, and their weights."""
+    chosen = np.array([sorted(range(len(row)), key=lambda e: (-row[e], e))[:used] for row in logits])
+    weights = np.take_along_axis(softmax(logits), chosen, axis=1)
+    return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+
+
+def _mixture(config, parts, layer, x):
+    experts = config.experts
+    scores = parts.apply("router", layer, x)
+    chosen, weights = choose_experts(
+        scores[:, : experts.num_experts], experts.num_experts_per_tok, experts.norm_topk_prob
+    )
+    out = np.zeros_like(x)
+    for t, rank in np.ndindex(chosen.shape):
+        e, row = chosen[t, rank], x[t : t + 1]
+        inner = _gated(config, parts.apply("expert_gate_up_proj", layer, row, e))
+        out[t] += weights[t, rank] * parts.apply("expert_down_proj", layer, inner, e)[0]
+    if experts.shared_intermediate_size:
+        inner = _gated(config, parts.apply("shared_gate_up_proj", layer, x))
+        out += parts.apply("shared_down_proj", layer, inner) / (1 + np.exp(-scores[:, experts.num_experts :]))
+    return out

@@ -14,9 +14,10 @@ from tinychat.generate.sequence import logits_of_all
 
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
-# after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes.
-KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom")
-INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi")
+# after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
+# one of them shared.
+KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe")
+INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi", "qwen3-moe-some")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)

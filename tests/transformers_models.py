@@ -3,12 +3,16 @@
 import copy
 import json
 import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import families
 import numpy as np
 import remote_models
 import torch
 import transformers
+
+from tinychat.models.architectures import parse_config
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -17,6 +21,8 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 
 def build(variant):
     """Return the variant as a model of transformers or `remote_models` in float32, with ``make_weights``' weights."""
+    if parse_config(variant.config, variant.name).experts:
+        return _read(variant)
     weights = families.make_weights(variant)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if variant.config["model_type"] in remote_models.MODELS:
@@ -28,6 +34,17 @@ def build(variant):
     assert not unexpected
     assert missing == (["lm_head.weight"] if model.config.tie_word_embeddings else [])
     return model
+
+
+def _read(variant):
+    """Return the same as transformers reads it from a checkpoint: it stacks the weights of experts."""
+    with TemporaryDirectory() as folder:
+        place = families.write_checkpoint(variant, Path(folder) / variant.name)
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            place, dtype=torch.float32, output_loading_info=True
+        )
+    assert not any(report.values()), report
+    return model.eval()
 
 
 @torch.no_grad()

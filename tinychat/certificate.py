@@ -101,7 +101,7 @@ def _last_inputs(source: Source, texts: Sequence[Sequence[int]], progress: Progr
     for layer in range(layers):
         if progress is not None:
             progress(layer, layers)
-        hidden = run_layer(source, layer, hidden, cuts, source.linear(layer))
+        hidden = run_layer(source, layer, hidden, cuts, source.linear)
     if progress is not None:
         progress(layers, layers)
     return np.split(last_inputs(source, hidden), cuts[1:-1])

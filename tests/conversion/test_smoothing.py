@@ -21,7 +21,7 @@ def outputs(checkpoint):
     source = Source(checkpoint)
     hidden = source.embed(IDS, [0, len(IDS)])
     for layer in range(source.config.num_hidden_layers):
-        hidden = run_layer(source, layer, hidden, [0, len(IDS)], source.linear(layer))
+        hidden = run_layer(source, layer, hidden, [0, len(IDS)], source.linear)
     return source.outputs(last_inputs(source, hidden))
 
 

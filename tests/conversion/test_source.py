@@ -17,7 +17,7 @@ def logits_of(source, texts):
     cuts = [0, *np.cumsum([len(ids) for ids in texts])]
     hidden = source.embed([token for ids in texts for token in ids], cuts)
     for layer in range(source.config.num_hidden_layers):
-        hidden = run_layer(source, layer, hidden, cuts, source.linear(layer))
+        hidden = run_layer(source, layer, hidden, cuts, source.linear)
     return source.outputs(last_inputs(source, hidden)), cuts
 
 

@@ -38,7 +38,7 @@ def test_rows_without_gates(name, T, rng):
 def test_gated_by_another_activation(rng):
     gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32)
     rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
-    x = write(quantize_gated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], sizes_of(40))
+    x = write(quantize_gated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], 40)
     expected = reference.gelu_tanh(gate) * up
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 1e-9)
 

@@ -109,9 +109,7 @@ def test_normed_rows(method, T, size, K, group_size, rng):
 def test_swiglu_rows(method, T, size, K, group_size, rng):
     gate, up = rng.standard_normal((2, T, size)).astype(np.float32) * 4
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
-    x = write(
-        quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), Silu(), sizes_of(size)
-    )
+    x = write(quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), Silu(), size)
     expected = np.zeros((T, K))
     expected[:, :size] = reference.swiglu(gate, up)
     # exp2's argument carries a rounding of |gate|; every other step one of the result.
@@ -123,7 +121,7 @@ def test_swiglu_rows(method, T, size, K, group_size, rng):
 def test_swiglu_survives_extreme_gates(method):
     gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
     gate_up = np.concatenate([gate, np.full(16, 0.5, np.float32), np.zeros(16, np.float32)])[None]
-    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, Silu(), sizes_of(16))
+    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, Silu(), 16)
     expected = reference.swiglu(gate[None], np.float64(0.5))
     # The exponential stops at 2**127: a gate of -1e30 leaves 1e30 / 2**127.
     assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
@@ -178,7 +176,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
     for writer, arguments in [
         (quantize_plain, (hidden,)),
         (quantize_normed, (hidden, RmsNorm(gain), sizes_of(192))),
-        (quantize_gated, (gate_up, Silu(), sizes_of(192))),
+        (quantize_gated, (gate_up, Silu(), 192)),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
         for a, b, c in zip(one, two, five):

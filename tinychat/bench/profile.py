@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.forward import GatedMlp, ParallelMlp
+from tinychat.engine.forward import ExpertMlp, GatedMlp, ParallelMlp
 from tinychat.errors import SettingError
 from tinychat.kernels.norms import NoNorm, NoPositions
+from tinychat.kernels.weights import Either
+from tinychat.models.config import ModelConfig
 
 if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
@@ -110,24 +112,26 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         # Of what reads activations, each number's four bytes; the sums of squares count, and scale and gain.
         return Stage("norms and quantize", (tokens + 1) * D * 4, tokens * D * 3)
 
-    def add(name: str, weight: Any, columns: int, norm: Any) -> Iterator[Stage]:
-        yield product(name, weight, L, D, columns)
+    def add(name: str, copies: int, weight: Any, columns: int, norm: Any) -> Iterator[Stage]:
+        yield product(name, weight, copies, D, columns)
         if not isinstance(norm, NoNorm):
             yield Stage("norms after", T * D * 12, T * D * 4)
 
-    parallel = isinstance(p.layers.mlp, ParallelMlp)
-    mlp = p.layers.mlp.mlp if parallel else p.layers.mlp
-    first = "gate_up_proj" if isinstance(mlp, GatedMlp) else "up_proj"
+    parallel, mixed = isinstance(p.layers.mlp, ParallelMlp), isinstance(p.layers.mlp, Either)
+    mlp = p.layers.mlp.mlp if parallel else p.layers.mlp.second if mixed else p.layers.mlp
+    first = "gate_up_proj" if isinstance(mlp, GatedMlp | ExpertMlp) else "up_proj"
     first_rows = 2 * F if isinstance(mlp, GatedMlp) else F
+    experts = config.experts.layers if config.experts else ()
+    copies = L - len(experts)
 
     def begin_mlp() -> Iterator[Stage]:
         yield normed()
-        yield product(first, getattr(mlp, first), L, first_rows, D)
+        yield product(first, getattr(mlp, first), copies, first_rows, D)
 
     yield Stage("embedding", T * (bytes_of(p.embed_tokens) // config.vocab_size))
     if not isinstance(p.embed_positions, NoPositions) or not isinstance(p.embed_norm, NoNorm):
         yield Stage("end of embedding", T * D * 12, T * D)
-    for window in p.layers.window.tolist():
+    for layer, window in enumerate(p.layers.window.tolist()):
         seen = sum(min(start + t + 1, window) for t in range(T))
         yield normed()
         yield product("qkv_proj", p.layers.qkv_proj, L, H * d + 2 * keys, D)
@@ -138,13 +142,53 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         yield Stage("rope and append", T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
         yield Stage("attention", (start + T) * cache_bytes // L, 2 * seen * H * d)
         yield Stage("quantize attention", T * H * d * 4, T * H * d)
-        yield from add("o_proj", p.layers.o_proj, H * d, p.layers.post_self_attn_layernorm)
+        yield from add("o_proj", L, p.layers.o_proj, H * d, p.layers.post_self_attn_layernorm)
+        if layer in experts:
+            yield from expert_stages(p.layers.mlp.first if mixed else p.layers.mlp, config, T)
+            continue
         if not parallel:
             yield from begin_mlp()
         yield Stage("activation and quantize", T * first_rows * 4, T * F * 3)
-        yield from add("down_proj", mlp.down_proj, F, mlp.post_mlp_layernorm)
+        yield from add("down_proj", copies, mlp.down_proj, F, mlp.post_mlp_layernorm)
     yield Stage("norms and quantize", D * 4)
     yield normed(1)
     yield product("lm_head", p.lm_head, 1, config.vocab_size, D, 1)
     if config.logits_softcap is not None:
         yield Stage("soft cap", config.vocab_size * 4, config.vocab_size * 4)
+
+
+def expert_stages(mlp: ExpertMlp, config: ModelConfig, T: int) -> Iterator[Stage]:
+    """Yield the stages of a layer's experts.
+
+    Which are chosen is not known: T tokens are taken to choose as different ones as they can.
+    """
+    assert config.experts is not None
+    L, E, D = len(config.experts.layers), config.experts.num_experts, config.hidden_size
+    used, F, S = (
+        config.experts.num_experts_per_tok,
+        config.experts.intermediate_size,
+        config.experts.shared_intermediate_size,
+    )
+    rows = T * used
+    read = min(E, rows)
+
+    def product(name: str, weight: Any, copies: int, size: int) -> Stage:
+        return Stage(name, bytes_of(weight) // copies, size)
+
+    def routed(name: str, weight: Any, size: int) -> Stage:
+        return Stage(name, bytes_of(weight) // (L * E) * read, rows * size)
+
+    yield Stage("norms and quantize", (T + 1) * D * 4, T * D * 3)
+    yield product("router", mlp.router, L, T * D * E)
+    yield Stage("choice of experts", T * E * 4, T * E * used)
+    yield Stage("slots of experts", T * used * 8)
+    if S:
+        yield Stage("norms and quantize", (T + 1) * D * 4, T * D * 3)
+        yield product("shared_gate_up_proj", mlp.shared.gate_up_proj, L, T * D * 2 * S)
+        yield Stage("activation and quantize", T * S * 8, T * S * 3)
+        yield product("shared_down_proj", mlp.shared.down_proj, L, T * D * S)
+    yield Stage("norms and quantize", (rows + 1) * D * 4, rows * D * 3)
+    yield routed("expert_gate_up_proj", mlp.gate_up_proj, 2 * F * D)
+    yield Stage("activation and quantize", rows * F * 8, rows * F * 3)
+    yield routed("expert_down_proj", mlp.down_proj, F * D)
+    yield Stage("sum of experts", (rows + 2 * T) * D * 4, rows * D)

@@ -121,11 +121,11 @@ def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:
 
     for linear in linears(config):
         turned: dict[str, Any] = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key)}
-        for source, order in zip(linear.sources, linear.order or (None,) * len(linear.sources)):
-            how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
-            for layer in range(linear.layers or 1):
-                find(f"{source.format(layer)}.weight", **how, **turned)
-                find(f"{source.format(layer)}.bias", **how)
+        for piece in range(linear.pieces):
+            for source, order in zip(linear.names(piece), linear.order or (None,) * len(linear.sources)):
+                how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
+                find(f"{source}.weight", **how, **turned)
+                find(f"{source}.bias", **how)
     for norm in norms(config):
         for layer in range(norm.layers or 1):
             scale = {} if norm.scale == 1 else {"scale": norm.scale}

@@ -30,9 +30,10 @@ ERROR_TOKENS = 256
 # mean.
 CORRECTION_SHRINKAGE = 0.2
 Packed = tuple[str, int, dict[str, Array], Sequence[float]]
-"""A linear's name, its layer (0 outside the layers), its arrays as `kernels.weights` names them, and its errors."""
+"""A linear's name, which piece of its kind it is (0 outside the layers), its arrays as `kernels.weights` names them,
+and its errors."""
 Finished = Callable[[str, int], list[float] | None]
-"""Called with a linear's name and layer; returns its errors if an earlier try has finished it, else None."""
+"""Called with a linear's name and piece; returns its errors if an earlier try has finished it, else None."""
 STATE = "hidden_states.npz"
 
 
@@ -89,9 +90,9 @@ class Calibrated:
         for layer in range(first, config.num_hidden_layers):
             true: dict[str, tuple[Floats, Floats | None]] = {}
             if self._feedback:
-                true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(layer, true))
+                true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(true))
             made: list[Packed] = []
-            hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(layer, made, true))
+            hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(made, true))
             yield from made
             # Whoever asks for more has written these.
             states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
@@ -106,45 +107,52 @@ class Calibrated:
         """Return the first layer that is not finished, and the hidden states that it gets, quantized and true."""
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
-        names = [name for name, linear in self._stored.items() if linear.layers is not None]
-        found = {(name, layer): finished(name, layer) for layer in range(layers) for name in names}
+        found = {
+            (name, piece): finished(name, piece)
+            for name, linear in self._stored.items()
+            for piece in range(linear.pieces)
+            if linear.layers is not None and linear.layer_of(piece) < layers
+        }
         if layers and all(errors is not None for errors in found.values()):
             self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
             return layers, np.asarray(states["hidden"], np.float32), np.asarray(states["true_hidden"], np.float32)
         hidden = self._source.embed(self._ids, self._cuts)
         return 0, hidden, hidden
 
-    def _recording(self, layer: int, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
-        """Return the checkpoint's own linears, which also store their inputs and residual stream in `true`."""
-        run = self._source.linear(layer)
+    def _recording(self, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
+        """Return the checkpoint's own linears, which also store their inputs and residual stream in `true`.
 
-        def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
-            true[name] = inputs, residual
-            return run(name, inputs, residual)
+        But those of experts: in the quantized model, other tokens choose them.
+        """
+
+        def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+            if not self._stored[name].experts:
+                true[name] = inputs, residual
+            return self._source.linear(name, piece, inputs, residual)
 
         return linear
 
-    def _quantizing(self, layer: int, made: list[Packed], true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
+    def _quantizing(self, made: list[Packed], true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
         """Return linears that are quantized before they give their outputs; they append their arrays to `made`."""
 
-        def linear(name: str, inputs: Floats, residual: Floats | None) -> Floats:
-            bias = self._source.bias(name, layer)
+        def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+            bias = self._source.bias(name, piece)
             if self._quantization.method_of(name) == "int4":
-                weight = self._source.weight(name, layer)
+                weight = self._source.weight(name, piece)
                 moments = self._moments(name, inputs)
                 target = transposed(weight, len(moments))
                 if name in true:
                     target = corrected(target, moments, inputs, residual, *true.pop(name))
                 coded = self._code(target, moments)
                 values = coded.values()[: weight.shape[1], : len(weight)]
-                self.output_errors[name, layer] = output_error(weight.T, values, inputs)
+                self.output_errors[name, piece] = output_error(weight.T, values, inputs)
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
-                made.append((name, layer, arrays, (self.output_errors[name, layer],)))
+                made.append((name, piece, arrays, (self.output_errors[name, piece],)))
             else:
-                made.append((name, layer, self._packed(name, layer), ()))
-                values = self._source.weight(name, layer).T
+                made.append((name, piece, self._packed(name, piece), ()))
+                values = self._source.weight(name, piece).T
             outputs = inputs @ values
             return outputs if bias is None else outputs + bias
 
@@ -166,9 +174,9 @@ class Calibrated:
             )
         return moments
 
-    def _packed(self, name: str, layer: int) -> dict[str, Array]:
+    def _packed(self, name: str, piece: int) -> dict[str, Array]:
         """Return a linear's arrays as the packer makes them."""
-        return self._packer.pack(self._tensors, self._stored[name], layer)
+        return self._packer.pack(self._tensors, self._stored[name], piece)
 
     def _code(self, weights: Floats, moments: Floats) -> Coded:
         if self._feedback:

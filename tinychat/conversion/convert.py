@@ -21,6 +21,7 @@ from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.tensors import Linear, Norm, Table
@@ -183,12 +184,15 @@ def write_weights(
                 progress(pieces.done, total)
 
         errors: dict[str, float] = {}
+        packer = Packer(quantization)
         if quantization.kept:
             for name, start, data in kept_pieces(checkpoint, quantization):
                 pieces.write_tensor(name, data, start)
                 show()
+            for router in (linear for linear in linears(checkpoint.config) if linear.name == ROUTER):
+                for piece in range(router.pieces):
+                    pieces.write(router.name, piece, packer.pack(checkpoint.tensors, router, piece), ())
         else:
-            packer = Packer(quantization)
             how = (
                 _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
             )
@@ -215,27 +219,26 @@ class _Plain:
     def linears(self, finished: Finished) -> Iterator[Packed]:
         """Yield those that are not finished."""
         tensors, stored = self._checkpoint.tensors, stored_linears(self._checkpoint.config, self._packer.quantization)
-        layers = [(linear, layer) for linear in stored for layer in range(linear.layers or 1)]
+        pieces = [(linear, piece) for linear in stored for piece in range(linear.pieces)]
 
         def arrival(piece: tuple[Linear, int]) -> int:
-            return max(tensors.arrival(f"{source.format(piece[1])}.weight") for source in piece[0].sources)
+            return max(tensors.arrival(f"{source}.weight") for source in piece[0].names(piece[1]))
 
         # While a checkpoint is downloaded, first what is there.
-        for linear, layer in sorted(layers, key=arrival):
+        for linear, piece in sorted(pieces, key=arrival):
             sums = self._sums.setdefault(linear.name, {})
-            sums[layer] = finished(linear.name, layer) or ()
-            if not sums[layer]:
-                arrays = self._packer.pack(tensors, linear, layer)
-                sums[layer] = self._packer.take_sums()
-                yield linear.name, layer, arrays, sums[layer]
+            sums[piece] = finished(linear.name, piece) or ()
+            if not sums[piece]:
+                arrays = self._packer.pack(tensors, linear, piece)
+                sums[piece] = self._packer.take_sums()
+                yield linear.name, piece, arrays, sums[piece]
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the weights, over all layers of a linear."""
-        if self._packer.quantization.method == "f32":
-            return {}
-        found = {name: relative_error([sums[layer] for layer in sorted(sums)]) for name, sums in self._sums.items()}
-        stored = stored_linears(self._checkpoint.config, self._packer.quantization)
-        return {linear.name: found[linear.name] for linear in stored}
+        quantization = self._packer.quantization
+        found = {name: relative_error([sums[piece] for piece in sorted(sums)]) for name, sums in self._sums.items()}
+        stored = stored_linears(self._checkpoint.config, quantization)
+        return {each.name: found[each.name] for each in stored if quantization.method_of(each.name) != "f32"}
 
 
 def _calibrated(
@@ -259,11 +262,11 @@ def check_tensors(checkpoint: Checkpoint) -> None:
 def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield name and shape of each tensor that a checkpoint of this configuration has."""
     for linear in linears(config):
-        for layer in range(linear.layers or 1):
-            for part, rows in zip(linear.sources, linear.rows):
-                yield f"{part.format(layer)}.weight", (rows, linear.columns)
+        for piece in range(linear.pieces):
+            for part, rows in zip(linear.names(piece), linear.rows):
+                yield f"{part}.weight", (rows, linear.columns)
                 if linear.bias:
-                    yield f"{part.format(layer)}.bias", (rows,)
+                    yield f"{part}.bias", (rows,)
     for norm in norms(config):
         for layer in range(norm.layers or 1):
             yield f"{norm.source.format(layer)}.weight", (norm.size,)

@@ -19,6 +19,8 @@ from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes,
 from tinychat.errors import ConversionError
 from tinychat.kernels.weights import ZERO
 from tinychat.models.architectures import linears
+from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER
 from tinychat.models.kept import Form, KeptLinear, joined
 from tinychat.models.layout import LANES, Quantization, padded
 from tinychat.models.tensors import Linear
@@ -44,17 +46,21 @@ class Spread(NamedTuple):
 
 def kept_quantization(checkpoint: Checkpoint) -> Quantization:
     """Return how the codes of a checkpoint are stored as they are."""
-    found = [(linear.name, kept_linear_of(checkpoint.tensors, linear)) for linear in linears(checkpoint.config)]
+    found = [(linear.name, kept_linear_of(checkpoint.tensors, linear)) for linear in kept_linears(checkpoint.config)]
     return Quantization("kept", kept=tuple(found))
+
+
+def kept_linears(config: ModelConfig) -> list[Linear]:
+    """List the linears that can be stored as codes: all but routers."""
+    return [linear for linear in linears(config) if linear.name != ROUTER]
 
 
 def kept_share(checkpoint: Checkpoint) -> float:
     """Return how many of a checkpoint's weights, as a share, are codes that can be kept."""
     kept = total = 0
-    for linear in linears(checkpoint.config):
-        for layer in range(linear.layers or 1):
-            for source, rows in zip(linear.sources, linear.rows):
-                name = weight_name(source, layer)
+    for linear in kept_linears(checkpoint.config):
+        for piece in range(linear.pieces):
+            for name, rows in zip(weight_names(linear, piece), linear.rows):
                 total += rows * linear.columns
                 if name in checkpoint.tensors.names() and checkpoint.tensors.form(name) is not None:
                     kept += rows * linear.columns
@@ -64,26 +70,25 @@ def kept_share(checkpoint: Checkpoint) -> float:
 def account_of(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Return how many of the weights are kept, and how many are rounded, by the name of their type: tensors."""
     account: dict[str, dict[str, int]] = {"kept": {}, "rounded": {}}
-    for linear in linears(checkpoint.config):
-        for layer in range(linear.layers or 1):
-            for source in linear.sources:
-                name = weight_name(source, layer)
+    for linear in kept_linears(checkpoint.config):
+        for piece in range(linear.pieces):
+            for name in weight_names(linear, piece):
                 found = account["rounded" if checkpoint.tensors.form(name) is None else "kept"]
                 kind = checkpoint.tensors.kind(name)
                 found[kind] = found.get(kind, 0) + 1
     return account
 
 
-def weight_name(source: str, layer: int) -> str:
-    """Return the checkpoint's name of a weight."""
-    return f"{source.format(layer)}.weight"
+def weight_names(linear: Linear, piece: int) -> list[str]:
+    """Return the checkpoint's names of the weights that make up a linear."""
+    return [f"{source}.weight" for source in linear.names(piece)]
 
 
 def kept_linear_of(tensors: Tensors, linear: Linear) -> KeptLinear:
     """Return how the codes of a linear are stored."""
     layers = []
-    for layer in range(linear.layers or 1):
-        forms = [tensors.form(weight_name(source, layer)) or ROUNDED for source in linear.sources]
+    for piece in range(linear.pieces):
+        forms = [tensors.form(name) or ROUNDED for name in weight_names(linear, piece)]
         if len({form.bits for form in forms}) > 1 and _shares_blocks(linear):
             forms = [_widened(form) for form in forms]
         layers.append(forms)
@@ -108,7 +113,7 @@ def _widened(form: Form) -> Form:
 def kept_pieces(checkpoint: Checkpoint, quantization: Quantization) -> Iterator[Piece]:
     """Yield what is stored of all linears whose codes are kept; for errors see `pieces`."""
     kept = dict(quantization.kept)
-    for linear in linears(checkpoint.config):
+    for linear in kept_linears(checkpoint.config):
         yield from pieces(checkpoint.tensors, linear, kept[linear.name])
 
 
@@ -123,7 +128,7 @@ def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear) -> Iterator[Piece
     forms = {form.bits: form for form in kept.forms}
     done = dict.fromkeys(forms, 0)
     for layer, bits_of in enumerate(kept.bits):
-        names = [weight_name(source, layer) for source in linear.sources]
+        names = weight_names(linear, layer)
         for bits, name, rows in _slabs(tensors, linear, names, bits_of, forms):
             for part, data in arranged(rows, forms[bits], name).items():
                 yield f"{linear.name}.{part}{bits}", done[bits] * data[0].nbytes, data

@@ -35,7 +35,7 @@ class Packer:
         K = padded(linear.columns, self.quantization.column_multiple)
         arrays = (
             self._values(tensors, linear, layer, N, K)
-            if self.quantization.method == "f32"
+            if self.quantization.method_of(linear.name) == "f32"
             else (self._codes(tensors, linear, layer, N, K))
         )
         if linear.bias:
@@ -88,8 +88,8 @@ def read_bias(tensors: Tensors, linear: Linear, layer: int) -> NDArray[np.float3
     """
     bias = np.zeros(padded(sum(linear.rows), LANES), np.float32)
     start = 0
-    for source, rows in zip(linear.sources, linear.rows):
-        name = f"{source.format(layer)}.bias"
+    for source, rows in zip(linear.names(layer), linear.rows):
+        name = f"{source}.bias"
         bias[start : start + rows] = tensors.read(name).astype(np.float32)
         check_finite(bias[start : start + rows], name)
         start += rows
@@ -111,7 +111,7 @@ def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, i
     Rows are float32, or uint16 that stands for bfloat16. Stacked weights that do not end on a row block are
     joined first.
     """
-    names = [f"{source.format(layer)}.weight" for source in linear.sources]
+    names = [f"{source}.weight" for source in linear.names(layer)]
     if any(rows % LANES for rows in linear.rows[:-1]):
         parts = [tensors.read(name) for name in names]
         if len({part.dtype for part in parts}) > 1:

@@ -17,18 +17,21 @@ from tinychat.conversion.cores import on_each
 from tinychat.conversion.pack import check_finite
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.rope import rope_tables, sliding_rope, temperatures
 from tinychat.models.tensors import Linear as LinearLayout
 
 Floats = NDArray[np.float32]
-Linear = Callable[[str, Floats, Floats | None], Floats]
-"""Called with a linear's name, its inputs [T, K], and the residual stream [T, D] if its outputs are added to that, else
-None; returns the outputs [T, N], bias included."""
+Linear = Callable[[str, int, Floats, Floats | None], Floats]
+"""Called with a linear's name, which piece of its kind it is (`models.tensors.Linear`), its inputs [T, K], and the
+residual stream [T, D] if its outputs are added to that, else None; returns the outputs [T, N], bias included."""
 
 # Rows of the embedding or the output matrix that are widened to float32 at a time.
 SLAB_ROWS = 8192
 # Tokens whose activations are computed at a time: their intermediate results stay in the processor's cache.
 ACTIVATED_ROWS = 64
+# An expert that fewer tokens chose is shown what all tokens would give it: it has to be quantized by something.
+FEWEST_ROWS = 16
 
 
 class Source:
@@ -49,7 +52,12 @@ class Source:
         """Return the layout of a linear; a tied ``lm_head`` is the embedding."""
         return self._linears.get(name) or self._linears["embed_tokens"]
 
-    def weight(self, name: str, layer: int) -> Floats:
+    def piece(self, name: str, layer: int) -> int:
+        """Return which piece of its kind a layer's linear is; of experts, the first."""
+        linear = self.layout(name)
+        return (linear.at.index(layer) if linear.at else layer) * (linear.experts or 1)
+
+    def weight(self, name: str, piece: int) -> Floats:
         """Return a linear's weight [N, K].
 
         Raises
@@ -57,7 +65,7 @@ class Source:
         ConversionError
             If it is not finite.
         """
-        parts = [f"{source.format(layer)}.weight" for source in self.layout(name).sources]
+        parts = [f"{source}.weight" for source in self.layout(name).names(piece)]
         rows = np.concatenate([self._tensors.read(part).astype(np.float32) for part in parts])
         check_finite(rows, " + ".join(parts))
         return rows
@@ -76,22 +84,18 @@ class Source:
             check_finite(slab, part)
             yield slab
 
-    def linear(self, layer: int) -> Linear:
-        """Return the checkpoint's own linears of a layer, as `run_layer` takes them."""
+    def linear(self, name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+        """Apply one of the checkpoint's own linears; a `Linear` as `run_layer` takes it."""
+        outputs = inputs @ self.weight(name, piece).T
+        bias = self.bias(name, piece)
+        return outputs if bias is None else outputs + bias
 
-        def run(name: str, inputs: Floats, residual: Floats | None) -> Floats:
-            outputs = inputs @ self.weight(name, layer).T
-            bias = self.bias(name, layer)
-            return outputs if bias is None else outputs + bias
-
-        return run
-
-    def bias(self, name: str, layer: int) -> Floats | None:
+    def bias(self, name: str, piece: int) -> Floats | None:
         """Return a linear's bias [N], None where it has none."""
         linear = self.layout(name)
         if not linear.bias:
             return None
-        parts = [self._tensors.read(f"{source.format(layer)}.bias") for source in linear.sources]
+        parts = [self._tensors.read(f"{source}.bias") for source in linear.names(piece)]
         return np.concatenate([part.astype(np.float32) for part in parts])
 
     def has_norm(self, name: str) -> bool:
@@ -158,23 +162,60 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
 
     def first_of_mlp() -> Floats:
         x = source.normed("post_attention_layernorm", layer, hidden)
-        return linear("gate_up_proj" if config.gated else "up_proj", x, None)
+        name = "gate_up_proj" if config.gated else "up_proj"
+        return linear(name, source.piece(name, layer), x, None)
 
     def added(name: str, x: Floats, norm: str) -> Floats:
+        piece = source.piece(name, layer)
         if source.has_norm(norm):
-            return hidden + source.normed(norm, layer, linear(name, x, None))
-        return hidden + linear(name, x, hidden)
+            return hidden + source.normed(norm, layer, linear(name, piece, x, None))
+        return hidden + linear(name, piece, x, hidden)
 
     config = source.config
-    qkv = linear("qkv_proj", source.normed("input_layernorm", layer, hidden), None)
+    qkv = linear("qkv_proj", layer, source.normed("input_layernorm", layer, hidden), None)
     # An MLP beside attention reads what attention reads.
     inner = first_of_mlp() if config.parallel else None
     parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
     hidden = added("o_proj", np.concatenate(parts), "post_self_attn_layernorm")
+    if config.experts and layer in config.experts.layers:
+        return hidden + mixture(source, layer, source.normed("post_attention_layernorm", layer, hidden), linear)
     inner = first_of_mlp() if inner is None else inner
+    return added("down_proj", _activated_by_block(config, inner), "post_mlp_layernorm")
+
+
+def mixture(source: Source, layer: int, x: Floats, linear: Linear) -> Floats:
+    """Return what the experts of a layer give for normed hidden states [T, D]; see `kernels.experts`."""
+    experts, first = source.config.experts, source.piece("expert_gate_up_proj", layer)
+    assert experts is not None
+    place = source.piece(ROUTER, layer)
+    scores = linear(ROUTER, place, x, None)
+    chosen, weights = _choices(scores[:, : experts.num_experts], experts)
+    total = np.zeros_like(x)
+    for expert in range(experts.num_experts):
+        rows, ranks = np.nonzero(chosen == expert)
+        shown = np.arange(len(x)) if len(rows) < FEWEST_ROWS else rows
+        inner = linear("expert_gate_up_proj", first + expert, x[shown], None)
+        outputs = linear("expert_down_proj", first + expert, _activated_by_block(source.config, inner), None)
+        total[rows] += weights[rows, ranks, None] * outputs[rows if len(shown) > len(rows) else slice(None)]
+    if experts.shared_intermediate_size:
+        inner = linear("shared_gate_up_proj", place, x, None)
+        outputs = linear("shared_down_proj", place, _activated_by_block(source.config, inner), None)
+        total += outputs / (1 + np.exp(-scores[:, experts.num_experts :]))
+    return total
+
+
+def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats]:
+    """Return the experts of each token [T, k], the likeliest first, and what each is multiplied by."""
+    chosen = np.argsort(-logits, axis=1, kind="stable")[:, : experts.num_experts_per_tok]
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights = np.take_along_axis(powers, chosen, axis=1)
+    return chosen, weights / (weights if experts.norm_topk_prob else powers).sum(axis=1, keepdims=True)
+
+
+def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
+    """Return what `activated` does, some tokens at a time."""
     blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
-    outputs = on_each(functools.partial(activated, config), blocks)
-    return added("down_proj", np.concatenate(outputs), "post_mlp_layernorm")
+    return np.concatenate(on_each(functools.partial(activated, config), blocks))
 
 
 def last_inputs(source: Source, hidden: Floats) -> Floats:

@@ -2,8 +2,8 @@
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a type: a norm that is not
-there (`NoNorm`), an MLP without a gate or beside attention (`PlainMlp`, `ParallelMlp`), numbers without a cap. Of what
-a model does not have nothing is compiled.
+there (`NoNorm`), an MLP without a gate, beside attention or of experts (`PlainMlp`, `ParallelMlp`, `ExpertMlp`),
+numbers without a cap. Of what a model does not have nothing is compiled.
 
 The same stages serve a whole prompt (T > 1) and one token (T = 1). Every thread runs the whole function and does its
 share of each stage; a stage ends when all threads have done theirs, so that the next may read what they wrote. Three
@@ -16,6 +16,15 @@ import numpy as np
 
 from tinychat.kernels.attend import attend
 from tinychat.kernels.embedding import add_positions, embed, pick_rows
+from tinychat.kernels.experts import (
+    NoShared,
+    add_routed,
+    choose_experts,
+    group_rows,
+    linear_routed,
+    quantize_routed,
+    quantize_routed_gated,
+)
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.jit import assembly, by_type, is_kind, written_in
 from tinychat.kernels.kv import layer_cache
@@ -25,7 +34,7 @@ from tinychat.kernels.norms import NoNorm, NoPositions, add_normed, norm_rows, n
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.scores import Unchanged, cap_rows
 from tinychat.kernels.team import Team, begin, note_time, release
-from tinychat.kernels.weights import layer_of
+from tinychat.kernels.weights import Either, layer_of
 
 
 class GatedMlp(NamedTuple):
@@ -54,6 +63,17 @@ class ParallelMlp(NamedTuple):
     mlp: Any
 
 
+class ExpertMlp(NamedTuple):
+    """An MLP of experts, of which each token passes those that the router chooses (`kernels.experts`)."""
+
+    post_attention_layernorm: Any
+    router: Any
+    gate_up_proj: Any  # of all experts
+    activation: Any
+    down_proj: Any  # of all experts
+    shared: Any  # `Shared` or `NoShared`
+
+
 class Layer(NamedTuple):
     """What one layer has; stacked, each array has one more axis in front, of length L.
 
@@ -71,7 +91,7 @@ class Layer(NamedTuple):
     scoring: Any  # what is done to scores: `kernels.scores`
     o_proj: Any
     post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
-    mlp: Any
+    mlp: Any  # one of those above; or, where only some layers have experts, `Either` such or one of the others
 
 
 class Parameters(NamedTuple):
@@ -96,6 +116,9 @@ class Sizes(NamedTuple):
     intermediate_size: int
     rms_norm_eps: np.float32
     embedding_multiplier: np.float32 = np.float32(1)
+    expert_intermediate_size: int = 0
+    shared_intermediate_size: int = 0
+    norm_topk_prob: bool = False
 
 
 class Scratch(NamedTuple):
@@ -110,6 +133,7 @@ class Scratch(NamedTuple):
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
+    experts: Any  # `kernels.experts.ExpertScratch` or `NoExperts`
 
 
 class Job(NamedTuple):
@@ -208,7 +232,7 @@ def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
 
     def gated(team, T, mlp, sizes, s):
-        quantize_gated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
+        quantize_gated(team, T, s.gate_up, mlp.activation, sizes.intermediate_size, mlp.down_proj, s)
         add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
 
     def plain(team, T, mlp, sizes, s):
@@ -234,9 +258,57 @@ def run_mlp(team, T, mlp, sizes, s):
         begin_mlp(team, T, mlp, sizes, s)
         end_mlp(team, T, mlp, sizes, s)
 
+    def either(team, T, mlp, sizes, s):
+        if mlp.places >= 0:
+            run_experts(team, T, mlp.first, sizes, s)
+        else:
+            begin_mlp(team, T, mlp.second, sizes, s)
+            end_mlp(team, T, mlp.second, sizes, s)
+
     if is_kind(mlp, ParallelMlp):
         return lambda team, T, mlp, sizes, s: end_mlp(team, T, mlp.mlp, sizes, s)
+    if is_kind(mlp, Either):
+        return either
+    if is_kind(mlp, ExpertMlp):
+        return lambda team, T, mlp, sizes, s: run_experts(team, T, mlp, sizes, s)
     return serial
+
+
+@written_in
+def run_experts(team, T, mlp, sizes, s):
+    """Run an MLP of experts."""
+    shared, e = has_shared(mlp.shared), s.experts
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.router, e.routing)
+    linear(team, T, mlp.router, e.routing, e.logits, STORE)
+    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+    group_rows(team, T, e)
+    run_shared(team, T, mlp, sizes, s)
+    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
+    linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
+    quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
+    linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
+    add_routed(team, T, shared, s.branch, s.hidden, e)
+
+
+@by_type
+def has_shared(shared):
+    """Say whether there is an expert that all tokens pass."""
+    return (lambda shared: False) if is_kind(shared, NoShared) else (lambda shared: True)
+
+
+@by_type
+def run_shared(team, T, mlp, sizes, s):
+    """Run the expert that all tokens pass, where the model has one; leave what it gives in `s.branch`."""
+
+    def run(team, T, mlp, sizes, s):
+        size, shared = sizes.shared_intermediate_size, mlp.shared
+        quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.gate_up_proj, s)
+        linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
+        quantize_gated(team, T, s.gate_up, mlp.activation, size, shared.down_proj, s)
+        linear(team, T, shared.down_proj, s, s.branch, STORE)
+
+    kinds = dict(zip(mlp.fields, mlp.types))
+    return (lambda team, T, mlp, sizes, s: None) if is_kind(kinds["shared"], NoShared) else run
 
 
 @by_type

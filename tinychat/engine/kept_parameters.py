@@ -17,13 +17,13 @@ def kept_weight(folder: ModelFolder, name: str) -> Any:
     """Return a linear whose codes are kept, as one of the affine weights of `kernels.weights`."""
     kept, tensors = dict(folder.quantization.kept)[name], folder.tensors
     (linear,) = [linear for linear in linears(folder.config) if linear.name == name]
-    stack = () if linear.layers is None else (linear.layers,)
+    stack = linear.stack
     bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))
     parts = {form.bits: affine_arrays(tensors, name, form.bits) for form in kept.forms}
     if len(parts) == 1:
         ((bits, arrays),) = parts.items()
         if stack:
-            arrays = [array.reshape(*stack, len(array) // stack[0], *array.shape[1:]) for array in arrays]
+            arrays = [array.reshape(*stack, len(array) // linear.pieces, *array.shape[1:]) for array in arrays]
         return AFFINE[bits](*arrays, bias)
     places = places_of_blocks(kept.blocks(linear.rows))
     none = np.zeros(0, np.float32)

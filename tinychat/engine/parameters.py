@@ -1,18 +1,21 @@
 """Binds the tensors of a model folder to the parameters of the compiled forward pass."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinychat.engine.forward import GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
+from tinychat.engine.forward import ExpertMlp, GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
 from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.activations import Gelu, GeluTanh, Relu, Relu2, Silu
+from tinychat.kernels.experts import NoShared, Shared
 from tinychat.kernels.norms import LayerNorm, NoNorm, NoPositions, RmsNorm, WidthNorm
 from tinychat.kernels.scores import Capped, Sloped, Unchanged
-from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
+from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER
 from tinychat.models.folder import ModelFolder
-from tinychat.models.layout import FREQUENT
+from tinychat.models.layout import FREQUENT, stored_linears
 
 NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
@@ -30,13 +33,15 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
     """Return the parameters as views of the mapped file; a tied `lm_head` is the embedding itself."""
     tensors, L = folder.tensors, folder.config.num_hidden_layers
 
+    stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+
     def weight(name: str) -> Any:
-        stack = (L,) if name not in (FREQUENT, "embed_tokens", "lm_head") else ()
-        if folder.quantization.kept:
+        method = folder.quantization.method_of(name)
+        if method == "kept":
             return kept_weight(folder, name)
-        kind = KINDS[folder.quantization.method_of(name)]
+        kind = KINDS[method]
         *parts, _ = kind._fields
-        bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))
+        bias = tensors.get(f"{name}.bias", np.zeros((*stacks[name], 0), np.float32))
         return kind(*(tensors[f"{name}.{part}"] for part in parts), bias)
 
     def embedding() -> Any:
@@ -64,13 +69,40 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
             return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
 
+    def norm_of(name: str, layers: Sequence[int]) -> Any:
+        """Return a norm of some layers."""
+        found = norm(name)
+        return found if len(layers) in (0, L) else type(found)(*(part[list(layers)] for part in found))
+
     def mlp() -> Any:
+        dense = range(L) if config.experts is None else config.experts.dense_layers(L)
+        if config.experts is None:
+            return dense_mlp(dense)
+        if not dense:
+            return expert_mlp(config.experts.layers)
+        places = np.empty(L, np.int64)
+        places[list(config.experts.layers)] = np.arange(len(config.experts.layers))
+        places[list(dense)] = -1 - np.arange(len(dense))
+        return Either(places, expert_mlp(config.experts.layers), dense_mlp(dense))
+
+    def expert_mlp(layers: Sequence[int]) -> Any:
+        has_shared = config.experts is not None and config.experts.shared_intermediate_size > 0
+        return ExpertMlp(
+            norm_of("post_attention_layernorm", layers),
+            weight(ROUTER),
+            weight("expert_gate_up_proj"),
+            ACTIVATIONS[config.hidden_act],
+            weight("expert_down_proj"),
+            Shared(weight("shared_gate_up_proj"), weight("shared_down_proj")) if has_shared else NoShared(),
+        )
+
+    def dense_mlp(layers: Sequence[int]) -> Any:
         parts = (
-            norm("post_attention_layernorm"),
+            norm_of("post_attention_layernorm", layers),
             weight("gate_up_proj" if config.gated else "up_proj"),
             ACTIVATIONS[config.hidden_act],
             weight("down_proj"),
-            norm("post_mlp_layernorm"),
+            norm_of("post_mlp_layernorm", layers),
         )
         found = GatedMlp(*parts) if config.gated else PlainMlp(*parts)
         return ParallelMlp(found) if config.parallel else found
@@ -102,6 +134,8 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
 
 def sizes_of(config: ModelConfig) -> Sizes:
     """Return the numbers that the compiled forward pass takes."""
+    found = config.experts
+    experts = (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else ()
     return Sizes(
         config.num_hidden_layers,
         config.num_attention_heads,
@@ -110,4 +144,5 @@ def sizes_of(config: ModelConfig) -> Sizes:
         config.intermediate_size,
         np.float32(config.rms_norm_eps),
         np.float32(config.embedding_multiplier),
+        *experts,
     )

@@ -7,6 +7,7 @@ from tinychat.engine.context import MAX_CONTEXT
 from tinychat.engine.forward import Job, Scratch
 from tinychat.kernels.attend import parts_at_most
 from tinychat.kernels.attention import AttentionScratch, new_scratch
+from tinychat.kernels.experts import ExpertScratch, NoExperts, Routing, most_slots
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
@@ -18,13 +19,15 @@ from tinychat.models.layout import Quantization, padded
 # Models of fewer weights get finer activations where codes are kept. Rounding to eight bits shows in what they say, and
 # they have time to spare: SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
 FINE_WEIGHTS = 500_000_000
-STAGES_AT_MOST = 16  # of a layer; and of what stands before and after them
+STAGES_AT_MOST = 24  # of a layer; and of what stands before and after them
 
 
 def widest_input(config: ModelConfig, quantization: Quantization) -> int:
     """Return the largest padded K of any linear."""
     attended = config.num_attention_heads * config.head_dim
-    widths = (config.hidden_size, config.intermediate_size, attended)
+    widths = [config.hidden_size, config.intermediate_size, attended]
+    if config.experts:
+        widths += [config.experts.intermediate_size, config.experts.shared_intermediate_size]
     return padded(max(widths), quantization.column_multiple)
 
 
@@ -36,7 +39,14 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
     def floats(columns: int) -> np.ndarray:
         return np.zeros((chunk_size, columns), np.float32)
 
-    has_branch = any(norm.name in ("post_self_attn_layernorm", "post_mlp_layernorm") for norm in norms(config))
+    shared = config.experts.shared_intermediate_size if config.experts else 0
+    inner = (1 + config.gated) * max(config.intermediate_size, shared)
+    has_branch = shared or any(
+        norm.name in ("post_self_attn_layernorm", "post_mlp_layernorm") for norm in norms(config)
+    )
+    rows = np.zeros((threads, widest_input(config, quantization) + LANES), np.float32)
+    tiles = np.zeros((threads, TILE_FLOATS), np.float32)
+    experts = NoExperts() if config.experts is None else allocate_experts(config, quantization, chunk_size, rows, tiles)
     # Vector loads may reach past a row's end by less than a weight group.
     return Scratch(
         x=allocate_activations(config, quantization, chunk_size),
@@ -44,10 +54,35 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
         last_hidden=floats(padded(config.hidden_size, multiple)),
         qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
         attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
-        gate_up=floats(padded((1 + config.gated) * config.intermediate_size, LANES) + LANES),
+        gate_up=floats(padded(inner, LANES) + LANES),
         branch=floats(padded(config.hidden_size, multiple)) if has_branch else np.zeros((0, 0), np.float32),
-        rows=np.zeros((threads, widest_input(config, quantization) + LANES), np.float32),
-        tiles=np.zeros((threads, TILE_FLOATS), np.float32),
+        rows=rows,
+        tiles=tiles,
+        experts=experts,
+    )
+
+
+def allocate_experts(
+    config: ModelConfig, quantization: Quantization, chunk_size: int, rows: np.ndarray, tiles: np.ndarray
+) -> ExpertScratch:
+    """Return scratch for the experts of chunks of up to `chunk_size` tokens; rows, tiles : of the whole scratch."""
+    experts, D = config.experts, padded(config.hidden_size, quantization.column_multiple)
+    assert experts is not None
+    count, used = experts.num_experts, experts.num_experts_per_tok
+    slots = most_slots(chunk_size, used, count)
+    width = max(D, padded(experts.intermediate_size, quantization.column_multiple))
+    return ExpertScratch(
+        routing=Routing(FloatActivations(np.zeros(padded(chunk_size, len(TOKENS)) * D, np.float32)), rows, tiles),
+        x=activations(config, quantization, slots * width),
+        logits=np.zeros((chunk_size, padded(count + 1, LANES) + LANES), np.float32),
+        chosen=np.zeros((chunk_size, used), np.int64),
+        weights=np.zeros((chunk_size, used + 1), np.float32),
+        slots=np.zeros((chunk_size, used), np.int64),
+        counts=np.zeros(count, np.int64),
+        firsts=np.zeros(count, np.int64),
+        active=np.zeros(1 + count, np.int64),
+        gate_up=np.zeros((slots, padded(2 * experts.intermediate_size, LANES) + LANES), np.float32),
+        down=np.zeros((slots, D), np.float32),
     )
 
 
@@ -55,7 +90,13 @@ def allocate_activations(
     config: ModelConfig, quantization: Quantization, chunk_size: int
 ) -> QuantizedActivations | FineActivations | FloatActivations:
     """Return the linears' input for up to `chunk_size` tokens."""
-    size = padded(chunk_size, len(TOKENS)) * widest_input(config, quantization)
+    return activations(config, quantization, padded(chunk_size, len(TOKENS)) * widest_input(config, quantization))
+
+
+def activations(
+    config: ModelConfig, quantization: Quantization, size: int
+) -> QuantizedActivations | FineActivations | FloatActivations:
+    """Return the linears' input of so many numbers."""
     if quantization.method == "f32":
         return FloatActivations(np.zeros(size, np.float32))
     group = quantization.smallest_group

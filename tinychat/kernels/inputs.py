@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.activations import activated
+from tinychat.kernels.activations import activated, gated
 from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type
 from tinychat.kernels.linear import tokens_per_tile
@@ -189,19 +189,25 @@ def quantize_plain(team, T, values, weight, s):
             write_group(weight, s.x, values[t], groups, g, t // tokens, t % tokens, tokens)
 
 
+@inlined
+def write_gated(row, gate_up, t, activation, size, first, last):
+    """Write columns first..last of ``activation(gate) * up`` into `row`, zeros beyond `size`."""
+    start = t * gate_up.shape[1]
+    for k in range(first, last, LANES):
+        if k < size:
+            value = gated(activation, load_f32(gate_up, start + k), load_f32(gate_up, start + size + k))
+            store_f32(row, k, keep_lanes(value, 0, size - k))
+        else:
+            store_f32(row, k, splat_f32(0.0))
+
+
 @stage
-def quantize_gated(team, T, gate_up, activation, sizes, weight, s):
-    """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]."""
-    row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
+def quantize_gated(team, T, gate_up, activation, size, weight, s):
+    """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]; size : F."""
+    row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, groups.count)
     for t in range(first, last):
-        start = t * gate_up.shape[1]
-        for k in range(first_group * groups.size, last_group * groups.size, LANES):
-            if k < size:
-                gate, up = load_f32(gate_up, start + k), load_f32(gate_up, start + size + k)
-                store_f32(row, k, keep_lanes(multiply(activated(activation, gate), up), 0, size - k))
-            else:
-                store_f32(row, k, splat_f32(0.0))
+        write_gated(row, gate_up, t, activation, size, first_group * groups.size, last_group * groups.size)
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 

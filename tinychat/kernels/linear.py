@@ -255,9 +255,9 @@ def write_tile(buffer, bias, out, offset, block, stride, tile, T, residual, rows
 
 
 @written_in
-def linear_rows(weight, x, T, out, offset, buffer, residual, first, last, rows, tokens):
-    """Compute row blocks ``first..last`` for all tokens."""
-    for tile in range((T + len(tokens) - 1) // len(tokens)):
+def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last, rows, tokens):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
+    for tile in range(start // len(tokens), (T + len(tokens) - 1) // len(tokens)):
         block = first
         while block < last:
             # A block that stands alone is computed twice in one tile; only the first is stored.
@@ -266,6 +266,19 @@ def linear_rows(weight, x, T, out, offset, buffer, residual, first, last, rows, 
             store_tile(buffer, 0, total)
             write_tile(buffer, weight.bias, out, offset, block, stride, tile, T, residual, rows, tokens)
             block += len(rows) if stride > 0 else 1
+
+
+@written_in
+def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last):
+    """Do the same for tokens in tiles of `tile`."""
+    if tile == 1:
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, ONE_TOKEN)
+    elif tile == len(FEW_TOKENS) < len(TOKENS):
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, FEW_TOKENS)
+    elif tile == len(SOME_TOKENS) < len(TOKENS):
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, SOME_TOKENS)
+    else:
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, TOKENS)
 
 
 @inlined
@@ -287,14 +300,7 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     unit = take(team)
     while unit < units:
         first, last = unit * size, min((unit + 1) * size, blocks)
-        if tile == 1:
-            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, ONE_TOKEN)
-        elif tile == len(FEW_TOKENS) < len(TOKENS):
-            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, FEW_TOKENS)
-        elif tile == len(SOME_TOKENS) < len(TOKENS):
-            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, SOME_TOKENS)
-        else:
-            linear_rows(weight, x, T, out, offset, buffer, add, first, last, ONE_ROW, TOKENS)
+        linear_unit(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
         unit = take(team)
     settle(team, units)
 

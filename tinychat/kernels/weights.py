@@ -25,7 +25,7 @@ group of columns, and factors f and h of a span of such groups (`models.kept` sa
 Stacked over layers, each array has one more axis in front. Groups of up to 256 columns leave the sums of a group room.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -105,6 +105,17 @@ class SplitWeight(NamedTuple):
     rest: Int4Weight
 
 
+class Either(NamedTuple):
+    """Parts of which each layer has one, each stacked over the layers that have it.
+
+    places : int64 [L]; which of `first` a layer has, or, from -1 downwards, of `second`.
+    """
+
+    places: np.ndarray
+    first: Any
+    second: Any
+
+
 class QuantizedActivations(NamedTuple):
     """The input of a quantized linear; T tokens in tiles of `tokens`, K in the weight's groups.
 
@@ -143,16 +154,22 @@ def layer_of(stacked, layer):
     """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
     classes = {}
 
-    def element(kind, name):
+    def element(kind, name, index):
         if isinstance(kind, types.Array):
-            return f"{name}[layer]"
+            return f"{name}[{index}]"
         classes[kind.instance_class.__name__] = kind.instance_class
         if kind.instance_class is MixedWeight:
-            return f"MixedWeight({name}.places[layer], {name}.four, {name}.eight, {name}.bias[layer])"
-        parts = ", ".join(element(part, f"{name}.{field}") for part, field in zip(kind.types, kind.fields))
+            return f"MixedWeight({name}.places[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"
+        indices = [index] * len(kind.fields)
+        if kind.instance_class is Either:
+            place = f"{name}.places[{index}]"
+            # Of what a layer does not have, it gets the first, which nobody looks at.
+            indices = [index, f"max({place}, 0)", f"max(-1 - {place}, 0)"]
+        found = zip(kind.types, kind.fields, indices)
+        parts = ", ".join(element(part, f"{name}.{field}", place) for part, field, place in found)
         return f"{kind.instance_class.__name__}({parts})"
 
-    return eval(f"lambda stacked, layer: {element(stacked, 'stacked')}", classes)
+    return eval(f"lambda stacked, layer: {element(stacked, 'stacked', 'layer')}", classes)
 
 
 @by_type

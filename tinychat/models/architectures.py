@@ -56,7 +56,7 @@ def linears(config: ModelConfig) -> list[Linear]:
 
 def weight_count(config: ModelConfig) -> int:
     """Return how many weights a model's linear layers have."""
-    return sum(sum(linear.rows) * linear.columns * (linear.layers or 1) for linear in linears(config))
+    return sum(linear.weights for linear in linears(config))
 
 
 def norms(config: ModelConfig) -> list[Norm]:

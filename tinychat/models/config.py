@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
+from tinychat.models.experts import Experts
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 
 MAX_HEAD_DIM = 4096
@@ -75,6 +76,8 @@ class ModelConfig:
         What logits are multiplied by.
     unit_outputs : bool
         Whether each row of the output matrix is brought to length 1.
+    experts : Experts or None
+        Where MLPs are mixtures of experts.
     """
 
     architecture: str
@@ -114,6 +117,7 @@ class ModelConfig:
     residual_multiplier: float = 1.0
     logits_multiplier: float = 1.0
     unit_outputs: bool = False
+    experts: Experts | None = None
 
     @property
     def trained_length(self) -> int:

@@ -11,12 +11,25 @@ from dataclasses import dataclass, replace
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER
 from tinychat.models.kept import Form, KeptLinear
 from tinychat.models.tensors import Linear
 
 METHODS = ("int4", "int8", "f32", "kept")
 GROUP_SIZES = (32, 64, 128)
-LINEARS = ("embed_tokens", "qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj", "lm_head")
+LINEARS = (
+    "embed_tokens",
+    "qkv_proj",
+    "o_proj",
+    "gate_up_proj",
+    "up_proj",
+    "down_proj",
+    "expert_gate_up_proj",
+    "expert_down_proj",
+    "shared_gate_up_proj",
+    "shared_down_proj",
+    "lm_head",
+)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16
@@ -55,7 +68,9 @@ class Quantization:
             raise SettingError("codes can be kept only where each linear says how, in groups of 32 columns")
 
     def method_of(self, linear: str) -> str:
-        """Return how a linear of this name is stored."""
+        """Return how a linear of this name is stored: a router, which hardly weighs and decides much, as it is."""
+        if linear == ROUTER:
+            return "f32"
         return "int8" if linear in (*self.int8, FREQUENT) else self.method
 
     @property
@@ -109,8 +124,7 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     """
     specs: dict[str, TensorSpec] = {}
     for linear in stored_linears(config, quantization):
-        stack = () if linear.layers is None else (linear.layers,)
-        specs.update(_linear_specs(linear, quantization, stack))
+        specs.update(_linear_specs(linear, quantization))
     for norm in norms(config):
         stack = () if norm.layers is None else (norm.layers,)
         size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
@@ -121,9 +135,8 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
 
 
-def _linear_specs(
-    linear: Linear, quantization: Quantization, stack: tuple[int, ...]
-) -> Iterator[tuple[str, TensorSpec]]:
+def _linear_specs(linear: Linear, quantization: Quantization) -> Iterator[tuple[str, TensorSpec]]:
+    stack = linear.stack
     N = padded(sum(linear.rows), LANES)
     K = padded(linear.columns, quantization.column_multiple)
     method = quantization.method_of(linear.name)
@@ -151,7 +164,7 @@ def stored_kept(linear: Linear, kept: KeptLinear | None, K: int) -> Iterator[tup
     SettingError
         If `kept` is of another linear, or None.
     """
-    if kept is None or len(kept.bits) != (linear.layers or 1):
+    if kept is None or len(kept.bits) != linear.pieces:
         raise SettingError(f"the codes of {linear.name} are of another model")
     if any(len(layer) != len(linear.rows) for layer in kept.bits):
         raise SettingError(f"the codes of {linear.name} are of other tensors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,12 @@ class Linear:
     name : str
         Its field of `engine.forward.Layer` or `Parameters`.
     sources : tuple of str
-        Names in the checkpoint without ``.weight``; ``{}`` stands for the layer.
+        Names in the checkpoint without ``.weight``; ``{}`` stands for the layer, a second one for the expert.
     rows : tuple of int
         Of each source.
     columns : int
     layers : int or None
-        None: outside the decoder's layers.
+        How many layers have it. None: it is outside the decoder's layers.
     bias : bool
     first : int
         Row of its only source at which it begins.
@@ -36,6 +37,10 @@ class Linear:
         Whether the checkpoint has the weights as [K, N] (GPT-2's Conv1D).
     unit_rows : bool
         Whether each row of the checkpoint's weights is divided by its length.
+    experts : int
+        How many of it each layer has; 0 for one that does not belong to an expert.
+    at : tuple of int
+        Which layers have it; empty if all do.
     """
 
     name: str
@@ -49,6 +54,35 @@ class Linear:
     scale: float = 1.0
     transposed: bool = False
     unit_rows: bool = False
+    experts: int = 0
+    at: tuple[int, ...] = ()
+
+    @property
+    def stack(self) -> tuple[int, ...]:
+        """Axes that the weights of its kind are stacked along: layers, and experts."""
+        if self.layers is None:
+            return ()
+        return (self.layers, self.experts) if self.experts else (self.layers,)
+
+    @property
+    def pieces(self) -> int:
+        """How many there are of its kind; a number below that names one: of the first layer all experts, and so on."""
+        return math.prod(self.stack)
+
+    @property
+    def weights(self) -> int:
+        """How many weights all of its kind have."""
+        return self.pieces * sum(self.rows) * self.columns
+
+    def layer_of(self, piece: int) -> int:
+        """Return the layer that a piece belongs to."""
+        layer = piece // (self.experts or 1)
+        return self.at[layer] if self.at else layer
+
+    def names(self, piece: int) -> list[str]:
+        """Return the sources' names in the checkpoint for one of the pieces, without ``.weight``."""
+        layer, expert = self.layer_of(piece), piece % (self.experts or 1)
+        return [source.format(layer, expert) for source in self.sources]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""Variants of the families whose MLPs are mixtures of experts."""
+
+from variants.common import COMMON, Variant
+
+MIXTRAL = COMMON | {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "num_key_value_heads": 2,
+    "intermediate_size": 52,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+}
+QWEN2_MOE = COMMON | {
+    "architectures": ["Qwen2MoeForCausalLM"],
+    "model_type": "qwen2_moe",
+    "num_key_value_heads": 2,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 52,
+    "shared_expert_intermediate_size": 76,
+}
+QWEN3_MOE = COMMON | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "num_experts": 19,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 52,
+    "norm_topk_prob": True,
+}
+OLMOE = COMMON | {
+    "architectures": ["OlmoeForCausalLM"],
+    "model_type": "olmoe",
+    "num_key_value_heads": 2,
+    "intermediate_size": 52,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+}
+
+VARIANTS = [
+    Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
+    Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
+    Variant("qwen3-moe", QWEN3_MOE | {"tie_word_embeddings": True}, "bfloat16"),
+    # The first layer has an MLP, and so has the last.
+    Variant("qwen3-moe-some", QWEN3_MOE | {"norm_topk_prob": False, "decoder_sparse_step": 2, "attention_bias": True}),
+    Variant("olmoe", OLMOE, "float16"),
+]

@@ -1,0 +1,275 @@
+"""Mixtures of experts: which rows pass which experts, each expert's weights read once for all of its rows.
+
+For router logits ``z`` of a token, the k largest, ties to the lower number,
+
+    p[e] = exp(z[e]) / sum(exp(z))                or over the chosen ones only
+    out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
+
+The sum goes from the likeliest expert to the least likely, so it does not depend on who else is in the step. Each
+choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert stand together, in the
+order of the tokens, and begin where a tile begins: so an expert's linear is that of any other weight, over its slots.
+A weight nobody chose is not touched.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinychat.kernels.inputs import groups_of, write_gated, write_group
+from tinychat.kernels.jit import inlined, subroutine, written_in
+from tinychat.kernels.linear import (
+    FIRST,
+    PANEL_BYTES,
+    STORE,
+    TOKENS,
+    linear_unit,
+    out_blocks,
+    tokens_per_tile,
+)
+from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.norms import moments_of, normed
+from tinychat.kernels.simd import (
+    LANES,
+    add,
+    exp2,
+    fma,
+    keep_lanes,
+    multiply,
+    splat_f32,
+    subtract,
+    sum_lanes,
+)
+from tinychat.kernels.team import THREADS, settle, share_of, stage, take
+from tinychat.kernels.weights import columns, layer_of
+
+LOG2_E = np.float32(1.4426950408889634)
+# How many units of work each thread gets at least, if experts have rows enough: the last ones end together.
+UNITS_PER_THREAD = 8
+
+
+class NoExperts(NamedTuple):
+    """A model without experts."""
+
+
+class NoShared(NamedTuple):
+    """Layers whose experts are all chosen."""
+
+
+class Shared(NamedTuple):
+    """An expert that all tokens pass; the router's last row is its gate."""
+
+    gate_up_proj: Any
+    down_proj: Any
+
+
+class Routing(NamedTuple):
+    """Scratch of the router's linear."""
+
+    x: Any  # FloatActivations of C tokens
+    rows: np.ndarray  # float32 [threads, >= K]
+    tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
+
+
+class ExpertScratch(NamedTuple):
+    """Working memory of mixtures of experts, for up to C tokens, k choices of each, E experts and S slots."""
+
+    routing: Routing
+    x: Any  # activations by slot
+    logits: np.ndarray  # float32 [C, E + 1 padded, and 16 more]
+    chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
+    weights: np.ndarray  # float32 [C, k + 1]: what is multiplied by; last the shared expert
+    slots: np.ndarray  # int64 [C, k]
+    counts: np.ndarray  # int64 [E]: how many rows each expert has
+    firsts: np.ndarray  # int64 [E]: its first slot
+    active: np.ndarray  # int64 [1 + E]: how many experts have rows, and which
+    gate_up: np.ndarray  # float32 [S, 2 F + slack]
+    down: np.ndarray  # float32 [S, D]
+
+
+def most_slots(tokens: int, chosen: int, experts: int) -> int:
+    """Return how many slots tokens may need: experts begin where a tile does, and their last tiles may not be full."""
+    return tokens * chosen + min(experts, tokens * chosen) * 2 * (len(TOKENS) - 1)
+
+
+@inlined
+def likeliest(logits, start, count, before, after):
+    """Return the expert that comes next after `after`, whose logit is `before`; -1: the first.
+
+    In descending order of logits, then by number. Without any, as among NaN, it is the first.
+    """
+    best, found = np.float32(-np.inf), -1
+    for e in range(count):
+        z = logits[start + e]
+        follows = after < 0 or z < before or (z == before and e > after)
+        if follows and (found < 0 or z > best):
+            best, found = z, e
+    return max(found, 0)
+
+
+@inlined
+def power(v, largest):
+    """Return ``exp(v - largest)`` of a vector."""
+    return exp2(multiply(subtract(v, splat_f32(largest)), splat_f32(LOG2_E)))
+
+
+@inlined
+def exponential(z, largest):
+    """Return ``exp(z - largest)`` of a number, as `power` does."""
+    return sum_lanes(keep_lanes(power(splat_f32(z), largest), 0, 1))
+
+
+@stage
+def choose_experts(team, T, norm_topk, shared, e):
+    """Choose the experts of each token by its logits, and note what each is multiplied by.
+
+    norm_topk : whether the probabilities of the chosen ones sum up to 1; shared : whether there is a shared expert.
+    """
+    logits, count, used = e.logits.reshape(-1), e.counts.shape[0], e.chosen.shape[1]
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start, before, after = t * e.logits.shape[1], np.float32(0), -1
+        for j in range(used):
+            after = likeliest(logits, start, count, before, after)
+            before = logits[start + after]
+            e.chosen[t, j] = after
+        largest, total = logits[start + e.chosen[t, 0]], np.float32(0)
+        for j in range(used):
+            e.weights[t, j] = exponential(logits[start + e.chosen[t, j]], largest)
+        if norm_topk:
+            for j in range(used):
+                total += e.weights[t, j]
+        else:
+            for k in range(0, count, LANES):
+                total += sum_lanes(keep_lanes(power(load_f32(logits, start + k), largest), 0, count - k))
+        for j in range(used):
+            e.weights[t, j] /= total
+        if shared:
+            e.weights[t, used] = np.float32(1) / (np.float32(1) + exponential(-logits[start + count], np.float32(0)))
+
+
+@stage
+def group_rows(team, T, e):
+    """Give each choice its slot."""
+    if team.thread == 0:
+        used, slot, active = e.chosen.shape[1], 0, 0
+        for expert in range(e.counts.shape[0]):
+            e.counts[expert] = 0
+        for t in range(T):
+            for j in range(used):
+                e.counts[e.chosen[t, j]] += 1
+        for expert in range(e.counts.shape[0]):
+            rows = e.counts[expert]
+            if rows > 0:
+                tile = tokens_per_tile(rows)
+                slot = (slot + tile - 1) // tile * tile
+                e.firsts[expert] = slot
+                slot += (rows + tile - 1) // tile * tile
+                active += 1
+                e.active[active] = expert
+            e.counts[expert] = 0
+        e.active[0] = active
+        for t in range(T):
+            for j in range(used):
+                expert = e.chosen[t, j]
+                e.slots[t, j] = e.firsts[expert] + e.counts[expert]
+                e.counts[expert] += 1
+
+
+@stage
+def quantize_routed(team, T, hidden, norm, sizes, weight, rows, e):
+    """Norm each hidden state and write it for each of its experts.
+
+    weight : of all experts; rows : float32 [threads, >= K].
+    """
+    row, groups, used, done = rows[team.thread], groups_of(layer_of(weight, 0)), e.chosen.shape[1], -1
+    first, last = share_of(team, T * used)
+    for choice in range(first, last):
+        t = choice // used
+        if t != done:
+            start, done = t * hidden.shape[1], t
+            moments = moments_of(norm, hidden, start, sizes)
+            for k in range(0, groups.columns, LANES):
+                store_f32(row, k, normed(norm, moments, load_f32(hidden, start + k), k))
+        write_slot(weight, row, groups, t, choice % used, e)
+
+
+@stage
+def quantize_routed_gated(team, T, activation, size, weight, rows, e):
+    """Write what the gates of each chosen expert let through; size : F."""
+    row, groups, used = rows[team.thread], groups_of(layer_of(weight, 0)), e.chosen.shape[1]
+    first, last = share_of(team, T * used)
+    for choice in range(first, last):
+        t, j = choice // used, choice % used
+        write_gated(row, e.gate_up, e.slots[t, j], activation, size, 0, groups.columns)
+        write_slot(weight, row, groups, t, j, e)
+
+
+@inlined
+def write_slot(weight, row, groups, t, j, e):
+    """Write `row` into the slot of choice `j` of token `t`."""
+    tile, slot = tokens_per_tile(e.counts[e.chosen[t, j]]), e.slots[t, j]
+    for g in range(groups.count):
+        write_group(layer_of(weight, 0), e.x, row, groups, g, slot // tile, slot % tile, tile)
+
+
+@inlined
+def tiles_of(e, expert):
+    """Return how many tiles the rows of an expert make."""
+    tile = tokens_per_tile(e.counts[expert])
+    return (e.counts[expert] + tile - 1) // tile
+
+
+@subroutine
+def multiply_routed(team, weight, out, buffers, e):
+    """Compute whatever rows this thread gets to; see `linear_routed`."""
+    blocks, K, tiles, active = out_blocks(layer_of(weight, 0)), columns(layer_of(weight, 0)), 0, e.active[0]
+    for i in range(active):
+        tiles += tiles_of(e, e.active[1 + i])
+    # Units take about as long as each other, and the weights of one stay in the cache while its rows pass by.
+    fair, panel = tiles * blocks // (team.queue[THREADS] * UNITS_PER_THREAD), max(1, PANEL_BYTES // (K * 8))
+    passed, i, unit, buffer = 0, 0, take(team), buffers[team.thread]
+    while i < active:
+        expert = e.active[1 + i]
+        size = min(panel, max(1, fair // tiles_of(e, expert)))
+        units = (blocks + size - 1) // size
+        while unit < passed + units:
+            first = (unit - passed) * size
+            last = min(first + size, blocks)
+            start, count = e.firsts[expert], e.counts[expert]
+            tile = tokens_per_tile(count)
+            one = layer_of(weight, expert)
+            linear_unit(one, e.x, start, start + count, tile, out, FIRST, buffer, STORE, first, last)
+            unit = take(team)
+        passed, i = passed + units, i + 1
+    settle(team, passed)
+
+
+@stage
+@written_in
+def linear_routed(team, weight, out, buffers, e):
+    """Apply each expert that anyone chose to its rows.
+
+    weight : stacked over the experts; out : float32 [slots, >= N], rows of a stride that is a multiple of 16;
+    buffers : float32 [threads, TILE_FLOATS].
+    """
+    multiply_routed(team, weight, out, buffers, e)
+
+
+@stage
+def add_routed(team, T, shared, branch, hidden, e):
+    """Add to each hidden state the outputs of its experts, each times its weight; branch : of the shared expert."""
+    first, last, used = 0, T, e.chosen.shape[1]
+    first_vector, last_vector = 0, hidden.shape[1] // LANES
+    if T == 1:
+        first_vector, last_vector = share_of(team, last_vector)
+    else:
+        first, last = share_of(team, T)
+    for t in range(first, last):
+        for k in range(first_vector * LANES, last_vector * LANES, LANES):
+            total = splat_f32(0.0)
+            for j in range(used):
+                total = fma(load_f32(e.down, e.slots[t, j] * e.down.shape[1] + k), splat_f32(e.weights[t, j]), total)
+            if shared:
+                total = fma(load_f32(branch, t * branch.shape[1] + k), splat_f32(e.weights[t, used]), total)
+            place = t * hidden.shape[1] + k
+            store_f32(hidden, place, add(load_f32(hidden, place), total))

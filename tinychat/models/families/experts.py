@@ -1,0 +1,202 @@
+"""Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: layers as Mistral, Qwen2, Qwen3 and OLMo have them, with experts as MLPs.
+
+Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file says. Qwen2-MoE adds an expert
+that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads (Jiang et al., 2024,
+https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
+github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe and olmoe).
+"""
+
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.experts import Experts, expert_linears, read_experts, with_one_name
+from tinychat.models.families import llama
+from tinychat.models.family import Family
+from tinychat.models.rope_scaling import MAX_POSITIONS
+from tinychat.models.tensors import Linear, Norm
+
+MLP, MIXTRAL = llama.MLP, f"{llama.LAYER}block_sparse_moe."
+
+
+def read_mixtral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every layer has experts; there are no biases."""
+    experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
+    return replace(llama.read_mistral(values, config), experts=experts)
+
+
+def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every other layer has the window, if it is used: of those before ``max_window_layers``."""
+    used = values.flag("use_sliding_window", False)
+    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
+    if values.get("layer_types") is not None:
+        windows = windows_of_types(values, window, config.num_hidden_layers)
+    else:
+        last = values.integer("max_window_layers", 0, MAX_POSITIONS)
+        layers = range(config.num_hidden_layers)
+        windows = tuple(window or 0 if layer % 2 == 0 and layer < last else 0 for layer in layers)
+    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    experts = replace(_read_sparse(values, config), shared_intermediate_size=shared)
+    qkv_bias = values.flag("qkv_bias", True)
+    return replace(config, qkv_bias=qkv_bias, sliding_windows=windows, experts=experts)
+
+
+def read_qwen3_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """All layers have the window, if it is used."""
+    bias = values.flag("attention_bias", False)
+    used = values.flag("use_sliding_window", False)
+    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
+    return replace(
+        config,
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm="head",
+        sliding_windows=(window or 0,) * config.num_hidden_layers,
+        experts=_read_sparse(values, config),
+    )
+
+
+def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
+    """Read Qwen's experts: every ``decoder_sparse_step``-th layer has some, but those of ``mlp_only_layers``."""
+    step, dense = values.integer("decoder_sparse_step", 1, 4096), values.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(type(layer) is int for layer in dense):
+        raise values.error("mlp_only_layers", "a list of layers")
+    layers = [i for i in range(config.num_hidden_layers) if (i + 1) % step == 0 and i not in dense]
+    if not layers:
+        raise values.error(
+            "decoder_sparse_step", f"a number that leaves experts to one of the layers ({dense} have an MLP)"
+        )
+    experts = read_experts(values, "moe_intermediate_size", layers)
+    return replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
+
+
+def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every layer has experts; biases are as the file says."""
+    if values.get("clip_qkv") is not None:
+        raise UnsupportedModelError(
+            f"{values.source}: clip_qkv, which clips queries, keys and values, is not supported"
+        )
+    bias = values.flag("attention_bias", False)
+    experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
+    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
+    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width", experts=experts)
+
+
+def linears_with(config: ModelConfig, found: list[Linear]) -> list[Linear]:
+    """List the linears of a model whose MLPs are `found`, in the layers that have experts."""
+    experts = config.experts
+    dense = experts.dense_layers(config.num_hidden_layers) if experts else ()
+    first: list[Linear] = []
+    last: list[Linear] = []
+    for linear in llama.linears(config):
+        if linear.name in ("gate_up_proj", "down_proj"):
+            first += [replace(linear, layers=len(dense), at=dense)] if dense else []
+        else:
+            (last if linear.name == "lm_head" else first).append(linear)
+    return [*first, *found, *last]
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers of all but Mixtral."""
+    assert config.experts is not None
+    shared = config.experts.shared_intermediate_size > 0
+    router = (f"{MLP}gate", f"{MLP}shared_expert_gate")[: 1 + shared]
+    gate_up, down = (f"{MLP}experts.{{}}.gate_proj", f"{MLP}experts.{{}}.up_proj"), f"{MLP}experts.{{}}.down_proj"
+    found = expert_linears(config.experts, config.hidden_size, router, gate_up, down, f"{MLP}shared_expert.")
+    return linears_with(config, found)
+
+
+def mixtral_linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers of Mixtral."""
+    assert config.experts is not None
+    gate_up, down = (f"{MIXTRAL}experts.{{}}.w1", f"{MIXTRAL}experts.{{}}.w3"), f"{MIXTRAL}experts.{{}}.w2"
+    return linears_with(config, expert_linears(config.experts, config.hidden_size, (f"{MIXTRAL}gate",), gate_up, down))
+
+
+def olmoe_norms(config: ModelConfig) -> list[Norm]:
+    """List the norms of OLMoE: those of queries and keys are over all heads."""
+    sizes = {"q_norm": config.num_attention_heads, "k_norm": config.num_key_value_heads}
+    return [
+        replace(norm, size=sizes[norm.name] * config.head_dim) if norm.name in sizes else norm
+        for norm in llama.norms(config)
+    ]
+
+
+_MIXTRAL = {
+    "rms_norm_eps": 1e-5,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1e6,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+}
+_QWEN2_MOE = {
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 16,
+    "max_position_embeddings": 32768,
+    "sliding_window": 4096,
+    "decoder_sparse_step": 1,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408,
+}
+_QWEN3_MOE = {
+    **_QWEN2_MOE,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}
+_OLMOE = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 4096,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+}
+FAMILIES = (
+    Family(
+        "MixtralForCausalLM",
+        "mixtral",
+        "Mixtral",
+        "experts, sliding window",
+        _MIXTRAL,
+        read_mixtral,
+        mixtral_linears,
+        llama.norms,
+        prepared=with_one_name,
+    ),
+    Family(
+        "Qwen2MoeForCausalLM",
+        "qwen2_moe",
+        "Qwen1.5-MoE, Qwen2-MoE",
+        "experts, a shared expert, sliding window by layer",
+        {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
+        read_qwen2_moe,
+        linears,
+        llama.norms,
+        prepared=with_one_name,
+    ),
+    Family(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        "Qwen3-MoE (30B-A3B, 235B-A22B)",
+        "experts, q/k norm",
+        _QWEN3_MOE,
+        read_qwen3_moe,
+        linears,
+        llama.norms,
+        prepared=with_one_name,
+    ),
+    Family(
+        "OlmoeForCausalLM",
+        "olmoe",
+        "OLMoE",
+        "experts, q/k norm over all heads",
+        _OLMOE,
+        read_olmoe,
+        linears,
+        olmoe_norms,
+        prepared=with_one_name,
+    ),
+)
