@@ -98,6 +98,7 @@ class FakeSequence:
         self.ids = []
         self.steps = []
         self.drops = []
+        self.recalled = []
         self._next_id = next_id
         self._before_step = before_step
 
@@ -114,6 +115,16 @@ class FakeSequence:
 
     def release(self):
         self.ids = []
+
+    saved_bytes = 1000
+
+    def save(self, path, of):
+        path.write_text(f"{of} {self.ids}")
+        return True
+
+    def recall(self, path, of):
+        self.recalled.append(path.name)
+        return len(self.ids) if path.exists() else 0
 
     def span(self, ids, sequence_length, outputs=1):
         return FakeSpan(self, ids, sequence_length, outputs)

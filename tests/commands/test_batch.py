@@ -12,11 +12,12 @@ from console import Console
 from fake_model import BOS, Continuation, fake_model
 
 from tinychat.commands import batch_results
-from tinychat.commands.batch_results import BatchResults, model_stamp
+from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.commands.loading import load_model
 from tinychat.errors import ModelFolderError, SettingError
 from tinychat.generate.request import Request
+from tinychat.models.folder import model_stamp
 
 STORY = Continuation({"Once": " upon a time", "Twice": " a day"})
 TASKS = [{"prompt": "Once"}, {"id": "b", "prompt": "Twice"}, {"prompt": "Once", "max_tokens": 3}]

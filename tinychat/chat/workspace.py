@@ -11,6 +11,7 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft, History, Message
 from tinychat.chat.reply_settings import SAVED
 from tinychat.chat.saved import SavedSession, SessionStore, session_store
+from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.layers import Layered
@@ -44,6 +45,8 @@ class Workspace:
         Seconds that only grow.
     private : bool
         Whether nothing is ever written.
+    caches : SavedCaches, optional
+        Keeps what the model has read of conversations that are saved; without one, all is read again.
 
     Attributes
     ----------
@@ -61,6 +64,7 @@ class Workspace:
         advised: Callable[[str, Model], Layered] | None = None,
         clock: Callable[[], float] = monotonic,
         private: bool = False,
+        caches: SavedCaches | None = None,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
@@ -71,6 +75,7 @@ class Workspace:
         self._open_model = open_model
         self._advised = advised
         self._clock = clock
+        self._caches = caches
         self._saved_at = 0.0
         self._stamp = 0
         self._failed = self._writing = self._unasked = False
@@ -83,8 +88,14 @@ class Workspace:
 
     def leave_file(self) -> str | None:
         """Begin another conversation: leave the file as it is, and return its name."""
+        self.keep_cache()
         name, self.name = self.name, None
         return name
+
+    def keep_cache(self) -> None:
+        """Keep what the model has read of this conversation, for when it goes on."""
+        if self._caches is not None and self.name is not None and not self._failed:
+            self._caches.keep(self.name, self.chat.model)
 
     def save(self, name: str | None = None) -> str:
         """Save now, from now on as `name` where one is given, and return the name.
@@ -131,6 +142,8 @@ class Workspace:
             return None
         self._refuse_if_private()
         self.store.rename(before, name)
+        if self._caches is not None:
+            self._caches.rename(before, name)
         if before == self.name:
             self._enter(name)
         return before
@@ -145,6 +158,8 @@ class Workspace:
         """
         self._refuse_if_private()
         self.store.delete(name)
+        if self._caches is not None:
+            self._caches.remove(name)
         if name != self.name:
             return False
         self.name = None
@@ -168,8 +183,11 @@ class Workspace:
             If one of its settings is out of range; likewise.
         """
         saved = self.store.read(name)
+        self.keep_cache()
         self._restore(saved)
         self._enter(name)
+        if self._caches is not None:
+            self._caches.recall(name, self.chat.model)
         return self._standing(saved)
 
     def take_pending(self) -> Draft:

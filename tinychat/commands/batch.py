@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.batch_results import BatchResults, converted_folder, model_stamp
+from tinychat.commands.batch_results import BatchResults, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
@@ -92,6 +92,9 @@ def batch(
     `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
     it stopped; results of other prompts, settings or weights are refused.
     """  # noqa: D301
+    # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.models.folder import model_stamp
+
     preferences, limits = take_preferences(flags), take(ConstraintFiles, flags)
     template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
     if target.exists() and os.path.samefile(source, target):

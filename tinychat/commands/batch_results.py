@@ -17,16 +17,13 @@ from tinychat.commands.batch_openai import answer, refusal
 from tinychat.commands.batch_tasks import Task
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
-from tinychat.files import read_small
 
 if TYPE_CHECKING:
     from tinychat.generate.reply import Reply
 
 _LINE_START = b'{"id": '
-_WEIGHTS = ".safetensors"
-_READ_WHOLE = (".json", ".jinja", ".model")
 # Beyond any result, and any of the small files of a model.
-_MAX_LINE_BYTES = _MAX_FILE_BYTES = 256 << 20
+_MAX_LINE_BYTES = 256 << 20
 
 
 class BatchResults:
@@ -152,16 +149,3 @@ def converted_folder(model: str | None) -> Path | None:
     except StoreError:
         pass
     return None
-
-
-def model_stamp(folder: Path) -> str:
-    """Return a digest of a model folder: its small files, and size and time stamp of its weights."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*")):
-        if file.suffix == _WEIGHTS:
-            stat = file.stat()
-            digest.update(f"\n{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-        elif file.suffix in _READ_WHOLE:
-            data = read_small(file, _MAX_FILE_BYTES)
-            digest.update(f"\n{file.name} {len(data)}\n".encode() + data)
-    return digest.hexdigest()

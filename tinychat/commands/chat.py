@@ -12,12 +12,21 @@ import click
 
 from tinychat.chat.overflow import POLICIES
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import draft_flag, load_flags, model_argument, model_option, request_flags, verbosity
+from tinychat.commands.options import (
+    Bytes,
+    draft_flag,
+    load_flags,
+    model_argument,
+    model_option,
+    request_flags,
+    verbosity,
+)
 from tinychat.commands.preferences import FLAGS, Preferences, take_preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
     from tinychat.chat.conversation import Chat
+    from tinychat.chat.saved_caches import SavedCaches
     from tinychat.chat.workspace import Workspace
     from tinychat.terminal.rendering import Renderer
 
@@ -41,6 +50,14 @@ if TYPE_CHECKING:
 @request_flags
 @load_flags
 @draft_flag
+@click.option(
+    "--cache-disk",
+    type=Bytes(),
+    default="1G",
+    show_default=True,
+    metavar="SIZE",
+    help="Most disk space for what the model has read of saved conversations; with 0 all is read again",
+)
 @click.pass_context
 def chat(
     context: click.Context,
@@ -50,6 +67,7 @@ def chat(
     private: bool,
     continues: bool,
     resume: str | None,
+    cache_disk: int,
     **flags: Any,
 ) -> None:
     """Chat with MODEL in the terminal.
@@ -73,6 +91,8 @@ def chat(
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.conversation import Chat
         from tinychat.chat.repl import Repl
+        from tinychat.chat.saved import session_store
+        from tinychat.chat.saved_caches import SavedCaches
         from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, bool(preferences.get("plain")))
@@ -86,7 +106,8 @@ def chat(
         conversation = Chat(loaded, preferences.get("system", *names), overflow=overflow)
         conversation.adopt(preferences.request(loaded, *names))
         conversation.thinking = preferences.thinking(*names)
-        workspace = _workspace(conversation, model, load, preferences, private)
+        caches = None if private else SavedCaches(session_store().folder, cache_disk)
+        workspace = _workspace(conversation, model, load, preferences, caches, private)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
@@ -99,7 +120,10 @@ def chat(
             repl.notice(hint)
         if lines.interactive or name is not None:
             workspace.autosave()
-        repl.run()
+        try:
+            repl.run()
+        finally:
+            workspace.keep_cache()
 
 
 def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:
@@ -117,7 +141,12 @@ def _model_of(name: str | None) -> str | None:
 
 
 def _workspace(
-    conversation: Chat, model: str | None, load: Loader, preferences: Preferences, private: bool
+    conversation: Chat,
+    model: str | None,
+    load: Loader,
+    preferences: Preferences,
+    caches: SavedCaches | None,
+    private: bool,
 ) -> Workspace:
     from tinychat.chat.workspace import Workspace
     from tinychat.store.names import known_names
@@ -129,6 +158,7 @@ def _workspace(
         model_names=known_names,
         private=private,
         advised=lambda name, loaded: preferences.request(loaded, name, preferences.model(name)),
+        caches=caches,
     )
 
 

@@ -63,6 +63,8 @@ class BlockPool:
     ----------
     buffers : CacheBuffers
         Replaced as a whole when the pool grows.
+    position_bytes : int
+        What one token takes, over all layers.
     prefixes : PrefixIndex
         Beginnings that later sequences may use.
     """
@@ -76,7 +78,8 @@ class BlockPool:
         self.prefixes = PrefixIndex()
         self.buffers = self._allocate(0)
         self._placed = self.buffers, places_of(self.buffers)
-        self._block_bytes = BLOCK * bytes_per_position(config, kv)
+        self.position_bytes = bytes_per_position(config, kv)
+        self._block_bytes = BLOCK * self.position_bytes
         self._limit = (self._usual_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []

@@ -115,6 +115,12 @@ class KVCache:
             # One block more is kept, so that the last tokens can be taken back.
             self._give_back(max(0, self._first_seen(self.length) - 1))
 
+    @property
+    def lasting(self) -> int:
+        """How many leading positions hold what a fresh run would compute, in memory that was not given back."""
+        whole = self.length if self._altered_from is None else self._altered_from // BLOCK * BLOCK
+        return whole if self.is_whole else 0
+
     def remember(self, length: int) -> None:
         """Keep the blocks of the first ids for later sequences that begin alike."""
         angles = angle_set(self.config, self.angles_of)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.engine.cache import KVCache
+from tinychat.engine.cache_file import read_cache, write_cache
 from tinychat.engine.context import memory_for
 from tinychat.errors import ContextError, SettingError
 from tinychat.models.rope import angle_set
@@ -96,6 +98,19 @@ class Sequence:
         if first is None:
             return min(most, 1)
         return next((n for n in range(most, 1, -1) if angle_set(self.engine.config, length + n) == first), min(most, 1))
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that `save` would write, about."""
+        return self.cache.lasting * self.engine.pool.position_bytes
+
+    def save(self, path: Path, of: str) -> bool:
+        """Write keys and values to a file: see `engine.cache_file`."""
+        return write_cache(path, self.cache, of)
+
+    def recall(self, path: Path, of: str) -> int:
+        """Let prompts reuse what `save` wrote, in this process or another; return how many tokens that are."""
+        return read_cache(path, self.engine.pool, of)
 
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions; they are computed again if their memory was given back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +57,8 @@ class Sequence(Protocol):
         Most ids that one `step` takes.
     ids : list of int
         Token ids whose keys and values the cache holds; read-only for callers.
+    saved_bytes : int
+        About as many as `save` would write.
     """
 
     @property
@@ -83,6 +86,17 @@ class Sequence(Protocol):
 
     def release(self) -> None:
         """Give all memory back."""
+        ...
+
+    @property
+    def saved_bytes(self) -> int: ...  # noqa: D102
+
+    def save(self, path: Path, of: str) -> bool:
+        """Write the cache to a file, for another process with the same model; `of` says which that is."""
+        ...
+
+    def recall(self, path: Path, of: str) -> int:
+        """Let `reuse` find what `save` wrote; return how many tokens that are, 0 if the file is of something else."""
         ...
 
     def span(self, ids: Ids, sequence_length: int, outputs: int = 1) -> Any:

@@ -58,15 +58,20 @@ def source_files() -> list[Path]:
     return sorted([*package.glob("kernels/*.py"), *package.glob("*/forward.py")])
 
 
-def cache_key() -> str:
-    """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
+def sources_digest() -> str:
+    """Return a hash of all compiled code as it is written; what it computes does not depend on the processor."""
     digest = hashlib.sha256()
     for path in source_files():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_key() -> str:
+    """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
     versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
-    digest.update("|".join([platform.python_version(), ISA, *versions, *settings]).encode())
-    return digest.hexdigest()[:16]
+    what = "|".join([sources_digest(), platform.python_version(), ISA, *versions, *settings])
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
 PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")

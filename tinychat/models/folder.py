@@ -13,6 +13,7 @@ Where codes of a checkpoint are kept, the format is 3, and "quantization" has "k
 tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import CheckpointError, ModelFolderError, SettingError
-from tinychat.files import open_regular
+from tinychat.files import open_regular, read_small
 from tinychat.json_file import read_json_object
 from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
@@ -34,6 +35,10 @@ from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
 FORMAT, KEPT_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
+# What `model_stamp` looks at.
+_WEIGHT_FILES = ".safetensors"
+_SMALL_FILES = (".json", ".jinja", ".model")
+_MAX_SMALL_FILE = 256 << 20
 # Numba knows no float16 on CPUs.
 MAPPED_AS: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("<u1"),
@@ -65,6 +70,19 @@ def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
     text += b" " * (-(8 + len(text)) % LINE)
     base = 8 + len(text)
     return len(text).to_bytes(8, "little") + text, {name: base + start for name, start in starts.items()}
+
+
+def model_stamp(folder: Path) -> str:
+    """Return a digest of a model folder: its small files, and size and time stamp of its weights."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*")):
+        if file.suffix == _WEIGHT_FILES:
+            stat = file.stat()
+            digest.update(f"\n{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        elif file.suffix in _SMALL_FILES:
+            data = read_small(file, _MAX_SMALL_FILE)
+            digest.update(f"\n{file.name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
 
 
 def open_model_folder(path: Path) -> ModelFolder:

@@ -1,0 +1,107 @@
+"""Where keys and values of saved conversations are, and how many of them stay."""
+
+import os
+
+import pytest
+from fake_model import fake_model
+
+from tinychat.chat import saved_caches
+from tinychat.chat.conversation import Chat
+from tinychat.chat.saved import SessionStore
+from tinychat.chat.saved_caches import SavedCaches
+from tinychat.chat.workspace import Workspace
+
+
+@pytest.fixture
+def model(monkeypatch):
+    monkeypatch.setattr(saved_caches, "_origin", lambda model: "origin")
+    made = fake_model(lambda ids: 65)
+    made.sequence.ids = [1] * 200
+    return made
+
+
+@pytest.fixture
+def caches(tmp_path):
+    return SavedCaches(tmp_path, 2500)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def age(path, seconds):
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
+
+
+def test_what_is_kept_is_found_again_and_removed(caches, model, tmp_path):
+    assert caches.recall("talk", model) == 0
+    caches.keep("talk", model)
+    assert names(tmp_path) == ["talk.cache"]
+    assert caches.recall("talk", model) == 200
+    caches.remove("talk")
+    caches.remove("talk")
+    assert names(tmp_path) == []
+
+
+def test_short_conversations_and_those_beyond_the_limit_are_not_kept(caches, model, tmp_path):
+    model.sequence.ids = [1] * 100
+    caches.keep("short", model)
+    model.sequence.ids = [1] * 200
+    model.sequence.saved_bytes = 2501
+    caches.keep("large", model)
+    SavedCaches(tmp_path, 0).keep("off", model)
+    assert names(tmp_path) == []
+
+
+def test_the_one_used_longest_ago_goes_first(caches, model, tmp_path):
+    for name in ("a", "b"):
+        caches.keep(name, model)
+        (tmp_path / f"{name}.cache").write_bytes(bytes(1000))
+    age(tmp_path / "a.cache", 20)
+    age(tmp_path / "b.cache", 10)
+    caches.recall("a", model)
+    caches.keep("c", model)
+    assert names(tmp_path) == ["a.cache", "c.cache"]
+    caches.keep("c", model)
+    assert names(tmp_path) == ["a.cache", "c.cache"], "its own old file makes way for the new one"
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(model, tmp_path):
+    SavedCaches(tmp_path / "missing", 2500).keep("talk", model)
+
+
+def test_a_conversation_that_goes_on_brings_back_what_was_read(caches, model, tmp_path):
+    store = SessionStore(tmp_path)
+    first = Workspace(Chat(model), store, caches=caches)
+    first.autosave()
+    first.chat.request = first.chat.request.__class__(max_tokens=2)
+    first.chat.say("hi")
+    model.sequence.ids = [1] * 200
+    name = first.name
+    first.keep_cache()
+    assert names(tmp_path) == [f"{name}.cache", f"{name}.json"]
+    second = Workspace(Chat(model), store, caches=caches)
+    second.load(name)
+    assert model.sequence.recalled == [f"{name}.cache"]
+
+
+def test_another_conversation_leaves_its_cache_behind(caches, model, tmp_path):
+    workspace = Workspace(Chat(model), SessionStore(tmp_path), caches=caches)
+    workspace.save("one")
+    workspace.save("two")
+    workspace.load("one")
+    assert "two.cache" in names(tmp_path)
+    workspace.leave_file()
+    assert "one.cache" in names(tmp_path)
+    workspace.keep_cache()
+    assert names(tmp_path) == ["one.cache", "one.json", "two.cache", "two.json"]
+
+
+def test_what_is_kept_goes_where_its_conversation_goes(caches, model, tmp_path):
+    workspace = Workspace(Chat(model), SessionStore(tmp_path), caches=caches)
+    workspace.save("one")
+    workspace.keep_cache()
+    workspace.rename("two")
+    assert names(tmp_path) == ["two.cache", "two.json"]
+    workspace.delete("two")
+    assert names(tmp_path) == []

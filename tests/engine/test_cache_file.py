@@ -1,0 +1,122 @@
+"""Keys and values in a file: the same logits from it, or as if it were not there."""
+
+import engines
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tinychat.engine.blocks import bytes_per_position
+from tinychat.engine.engine import Engine
+from tinychat.models.folder import open_model_folder
+
+CONTEXT = 500
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    return {name: engines.convert_variant(name, "int4", place / name) for name in ("qwen3-window", "tinyllama")}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kept.cache"
+
+
+def new_engine(folder, blocks=40, kv="bf16"):
+    opened = open_model_folder(folder)
+    return Engine(opened, 2, kv, cache_memory=blocks * 64 * bytes_per_position(opened.config, kv))
+
+
+def run(sequence, ids):
+    for start in range(len(sequence.ids), len(ids), 200):
+        logits = sequence.step(ids[start : start + 200])
+    return logits[-1]
+
+
+@given(length=st.integers(1, 400), kept=st.integers(0, 400), new=st.integers(1, 90))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(folders, tmp_path, length, kept, new):
+    """After a rewind too, with another end, and from the middle of a block."""
+    path, rng = tmp_path / "kept.cache", np.random.default_rng(length)
+    before, after, fresh = (new_engine(folders["qwen3-window"]).sequence(CONTEXT) for _ in range(3))
+    ids = rng.integers(0, 517, length).tolist()
+    run(before, ids)
+    before.rewind(kept := min(kept, length))
+    assert before.save(path, "it") == (kept > 0)
+    assert after.recall(path, "it") == kept
+    prompt = [*ids[:kept], *rng.integers(0, 517, new).tolist()]
+    assert after.reuse(prompt) >= min(kept, len(prompt) - 1)
+    np.testing.assert_array_equal(run(after, prompt), run(fresh, prompt))
+    path.unlink(missing_ok=True)
+
+
+def kept_by(engine, path, length=150):
+    sequence = engine.sequence(CONTEXT)
+    ids = np.random.default_rng(1).integers(0, 517, length).tolist()
+    run(sequence, ids)
+    assert sequence.save(path, "it")
+    return ids
+
+
+def test_only_what_is_of_the_same_is_used(folders, path):
+    ids = kept_by(new_engine(folders["tinyllama"]), path)
+
+    def found(name="tinyllama", kv="bf16", of="it", blocks=40):
+        sequence = new_engine(folders[name], blocks, kv).sequence(min(CONTEXT, blocks * 64))
+        return sequence.recall(path, of)
+
+    assert found() == len(ids)
+    assert found(of="another") == 0
+    assert found(kv="f16") == 0
+    assert found(name="qwen3-window") == 0
+    assert found(blocks=2) == 0, "there is no room"
+
+
+def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
+    ids = kept_by(new_engine(folders["tinyllama"]), path)
+    engine = new_engine(folders["tinyllama"], 8)
+    sequence = engine.sequence(CONTEXT)
+    assert sequence.recall(path, "it") == len(ids)
+    assert sequence.recall(path, "it") == len(ids), "a second time does no harm"
+    assert engine.pool.used == 3
+    run(sequence, [5] * CONTEXT)
+    assert sequence.reuse(ids) == 0
+
+
+def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
+    engine = new_engine(folders["tinyllama"])
+    assert engine.sequence(CONTEXT).recall(path, "it") == 0
+    kept_by(engine, path)
+    whole = path.read_bytes()
+    places = [0, 20, 26, 30, 40, 60, len(whole) // 3, len(whole) // 2, len(whole) - 1]
+    damaged = [whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :] for i in places]
+    cut = [whole[:i] for i in (0, 10, 30, 100, len(whole) // 2, len(whole) - 1)]
+    for data in (*damaged, *cut):
+        path.write_bytes(data)
+        other = new_engine(folders["tinyllama"])
+        assert other.sequence(CONTEXT).recall(path, "it") == 0
+        assert other.pool.used == 0
+
+
+def test_what_follows_dropped_tokens_is_not_kept(folders, path):
+    sequence = new_engine(folders["tinyllama"]).sequence(CONTEXT)
+    ids = np.random.default_rng(1).integers(0, 517, 300).tolist()
+    run(sequence, ids)
+    sequence.drop(70, 90)
+    assert sequence.save(path, "it")
+    other = new_engine(folders["tinyllama"]).sequence(CONTEXT)
+    assert other.recall(path, "it") == 64
+    assert other.reuse(ids) == 64
+
+
+def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
+    engine = new_engine(folders["tinyllama"])
+    kept_by(engine, path)
+    before = path.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
+    with pytest.raises(OSError, match="no space"):
+        engine.sequence(CONTEXT).save(path, "it") or kept_by(engine, path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,90 @@
+"""Keys and values of saved conversations: one that is continued need not be read again.
+
+Each is a file beside its conversation's. They are made as large as keys and values are, so together they have a limit,
+and the one used longest ago goes first. None is needed: what a file does not give is computed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from tinychat.generate.model import Model
+from tinychat.models.folder import model_stamp
+
+USUAL_BYTES = 1 << 30
+"""Most disk space of all files together where nobody says otherwise."""
+_SHARE_OF_FREE = 0.1
+# A shorter conversation is read about as fast as a file.
+_FEWEST_TOKENS = 128
+_ENDING = ".cache"
+
+
+class SavedCaches:
+    """The files of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the conversations; nobody else may write to it.
+    most_bytes : int
+        Most disk space of all files together, and no more than a tenth of what is free.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int = USUAL_BYTES) -> None:
+        self.folder = folder
+        self.most_bytes = most_bytes
+
+    def keep(self, name: str, model: Model) -> None:
+        """Write what the model has read and written, as part of the conversation of this name."""
+        if len(model.sequence.ids) < _FEWEST_TOKENS or not self.most_bytes:
+            return
+        # Full disks and the like: the conversation itself is safe.
+        with suppress(OSError):
+            size = model.sequence.saved_bytes
+            if size <= min(self.most_bytes, _SHARE_OF_FREE * shutil.disk_usage(self.folder).free):
+                self._make_room(size, but=name)
+                model.sequence.save(self._path(name), _origin(model))
+
+    def recall(self, name: str, model: Model) -> int:
+        """Let the model use what was kept for this conversation; return how many tokens that are."""
+        with suppress(OSError):
+            found = model.sequence.recall(self._path(name), _origin(model))
+            if found:
+                # Its turn to go comes later now.
+                os.utime(self._path(name))
+            return found
+        return 0
+
+    def rename(self, name: str, new: str) -> None:
+        """Let what was kept for a conversation follow its new name."""
+        with suppress(OSError):
+            os.replace(self._path(name), self._path(new))
+
+    def remove(self, name: str) -> None:
+        """Remove what was kept for a conversation."""
+        with suppress(OSError):
+            self._path(name).unlink()
+
+    def _make_room(self, size: int, but: str) -> None:
+        files = [path for path in self.folder.glob(f"*{_ENDING}") if path != self._path(but)]
+        oldest_first = sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in files)
+        taken = size + sum(length for _, length, _ in oldest_first)
+        for _, length, path in oldest_first:
+            if taken <= self.most_bytes:
+                return
+            path.unlink()
+            taken -= length
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{_ENDING}"
+
+
+def _origin(model: Model) -> str:
+    """Return what keys and values depend on beside the ids: the model, and the compiled code."""
+    # Imported here: it keeps the light commands from Numba.
+    from tinychat.kernels.setup import sources_digest
+
+    return f"{sources_digest()} {model_stamp(model.path)}"
