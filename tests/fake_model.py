@@ -118,11 +118,11 @@ class FakeSequence:
 
     saved_bytes = 1000
 
-    def save(self, path, of):
-        path.write_text(f"{of} {self.ids}")
+    def save(self, path):
+        path.write_text(f"{self.ids}")
         return True
 
-    def recall(self, path, of):
+    def recall(self, path):
         self.recalled.append(path.name)
         return len(self.ids) if path.exists() else 0
 

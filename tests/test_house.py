@@ -85,6 +85,7 @@ ARROWS = {
         "generate",
         "held_signals",
         "machine",
+        "models.folder",
         "models.shapes",
         "perplexity",
         "store",

@@ -5,7 +5,6 @@ import os
 import pytest
 from fake_model import fake_model
 
-from tinychat.chat import saved_caches
 from tinychat.chat.conversation import Chat
 from tinychat.chat.saved import SessionStore
 from tinychat.chat.saved_caches import SavedCaches
@@ -13,8 +12,7 @@ from tinychat.chat.workspace import Workspace
 
 
 @pytest.fixture
-def model(monkeypatch):
-    monkeypatch.setattr(saved_caches, "_origin", lambda model: "origin")
+def model():
     made = fake_model(lambda ids: 65)
     made.sequence.ids = [1] * 200
     return made

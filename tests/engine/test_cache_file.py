@@ -1,5 +1,7 @@
 """Keys and values in a file: the same logits from it, or as if it were not there."""
 
+import os
+
 import engines
 import hypothesis.strategies as st
 import numpy as np
@@ -44,8 +46,8 @@ def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(fold
     ids = rng.integers(0, 517, length).tolist()
     run(before, ids)
     before.rewind(kept := min(kept, length))
-    assert before.save(path, "it") == (kept > 0)
-    assert after.recall(path, "it") == kept
+    assert before.save(path) == (kept > 0)
+    assert after.recall(path) == kept
     prompt = [*ids[:kept], *rng.integers(0, 517, new).tolist()]
     assert after.reuse(prompt) >= min(kept, len(prompt) - 1)
     np.testing.assert_array_equal(run(after, prompt), run(fresh, prompt))
@@ -56,30 +58,34 @@ def kept_by(engine, path, length=150):
     sequence = engine.sequence(CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, length).tolist()
     run(sequence, ids)
-    assert sequence.save(path, "it")
+    assert sequence.save(path)
     return ids
 
 
-def test_only_what_is_of_the_same_is_used(folders, path):
+def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     ids = kept_by(new_engine(folders["tinyllama"]), path)
 
-    def found(name="tinyllama", kv="bf16", of="it", blocks=40):
-        sequence = new_engine(folders[name], blocks, kv).sequence(min(CONTEXT, blocks * 64))
-        return sequence.recall(path, of)
+    def found(name="tinyllama", kv="bf16", blocks=40):
+        return new_engine(folders[name], blocks, kv).sequence(min(CONTEXT, blocks * 64)).recall(path)
 
     assert found() == len(ids)
-    assert found(of="another") == 0
     assert found(kv="f16") == 0
     assert found(name="qwen3-window") == 0
     assert found(blocks=2) == 0, "there is no room"
+    monkeypatch.setattr("tinychat.engine.engine.sources_digest", lambda: "of another version")
+    assert found() == 0
+    monkeypatch.undo()
+    weights = folders["tinyllama"] / "model.safetensors"
+    os.utime(weights, (0, 0))
+    assert found() == 0, "the weights are others"
 
 
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
     ids = kept_by(new_engine(folders["tinyllama"]), path)
     engine = new_engine(folders["tinyllama"], 8)
     sequence = engine.sequence(CONTEXT)
-    assert sequence.recall(path, "it") == len(ids)
-    assert sequence.recall(path, "it") == len(ids), "a second time does no harm"
+    assert sequence.recall(path) == len(ids)
+    assert sequence.recall(path) == len(ids), "a second time does no harm"
     assert engine.pool.used == 3
     run(sequence, [5] * CONTEXT)
     assert sequence.reuse(ids) == 0
@@ -87,7 +93,7 @@ def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
 
 def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
     engine = new_engine(folders["tinyllama"])
-    assert engine.sequence(CONTEXT).recall(path, "it") == 0
+    assert engine.sequence(CONTEXT).recall(path) == 0
     kept_by(engine, path)
     whole = path.read_bytes()
     places = [0, 20, 26, 30, 40, 60, len(whole) // 3, len(whole) // 2, len(whole) - 1]
@@ -96,7 +102,7 @@ def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, 
     for data in (*damaged, *cut):
         path.write_bytes(data)
         other = new_engine(folders["tinyllama"])
-        assert other.sequence(CONTEXT).recall(path, "it") == 0
+        assert other.sequence(CONTEXT).recall(path) == 0
         assert other.pool.used == 0
 
 
@@ -105,9 +111,9 @@ def test_what_follows_dropped_tokens_is_not_kept(folders, path):
     ids = np.random.default_rng(1).integers(0, 517, 300).tolist()
     run(sequence, ids)
     sequence.drop(70, 90)
-    assert sequence.save(path, "it")
+    assert sequence.save(path)
     other = new_engine(folders["tinyllama"]).sequence(CONTEXT)
-    assert other.recall(path, "it") == 64
+    assert other.recall(path) == 64
     assert other.reuse(ids) == 64
 
 
@@ -117,6 +123,6 @@ def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
     with pytest.raises(OSError, match="no space"):
-        engine.sequence(CONTEXT).save(path, "it") or kept_by(engine, path)
+        engine.sequence(CONTEXT).save(path) or kept_by(engine, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

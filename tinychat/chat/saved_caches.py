@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from tinychat.generate.model import Model
-from tinychat.models.folder import model_stamp
 
 USUAL_BYTES = 1 << 30
 """Most disk space of all files together where nobody says otherwise."""
@@ -46,12 +45,12 @@ class SavedCaches:
             size = model.sequence.saved_bytes
             if size <= min(self.most_bytes, _SHARE_OF_FREE * shutil.disk_usage(self.folder).free):
                 self._make_room(size, but=name)
-                model.sequence.save(self._path(name), _origin(model))
+                model.sequence.save(self._path(name))
 
     def recall(self, name: str, model: Model) -> int:
         """Let the model use what was kept for this conversation; return how many tokens that are."""
         with suppress(OSError):
-            found = model.sequence.recall(self._path(name), _origin(model))
+            found = model.sequence.recall(self._path(name))
             if found:
                 # Its turn to go comes later now.
                 os.utime(self._path(name))
@@ -80,11 +79,3 @@ class SavedCaches:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{_ENDING}"
-
-
-def _origin(model: Model) -> str:
-    """Return what keys and values depend on beside the ids: the model, and the compiled code."""
-    # Imported here: it keeps the light commands from Numba.
-    from tinychat.kernels.setup import sources_digest
-
-    return f"{sources_digest()} {model_stamp(model.path)}"

@@ -21,7 +21,8 @@ from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
 from tinychat.kernels.memory import places_of
-from tinychat.models.folder import ModelFolder
+from tinychat.kernels.setup import sources_digest
+from tinychat.models.folder import ModelFolder, model_stamp
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
 
 CHUNK_SIZE = 256
@@ -70,6 +71,7 @@ class Engine:
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
         self.parameters = bind_parameters(folder)
+        self._folder = folder.path
         self.kv = kv
         self.pool = BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
@@ -93,6 +95,11 @@ class Engine:
     def trained_length(self) -> int:
         """Positions that the model was trained on."""
         return self.config.trained_length
+
+    @property
+    def origin(self) -> str:
+        """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
+        return f"{sources_digest()} {model_stamp(self._folder)}"
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence without tokens.

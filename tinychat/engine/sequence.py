@@ -104,13 +104,13 @@ class Sequence:
         """Bytes that `save` would write, about."""
         return self.cache.lasting * self.engine.pool.position_bytes
 
-    def save(self, path: Path, of: str) -> bool:
+    def save(self, path: Path) -> bool:
         """Write keys and values to a file: see `engine.cache_file`."""
-        return write_cache(path, self.cache, of)
+        return write_cache(path, self.cache, self.engine.origin)
 
-    def recall(self, path: Path, of: str) -> int:
+    def recall(self, path: Path) -> int:
         """Let prompts reuse what `save` wrote, in this process or another; return how many tokens that are."""
-        return read_cache(path, self.engine.pool, of)
+        return read_cache(path, self.engine.pool, self.engine.origin)
 
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions; they are computed again if their memory was given back."""

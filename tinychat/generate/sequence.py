@@ -91,11 +91,11 @@ class Sequence(Protocol):
     @property
     def saved_bytes(self) -> int: ...  # noqa: D102
 
-    def save(self, path: Path, of: str) -> bool:
-        """Write the cache to a file, for another process with the same model; `of` says which that is."""
+    def save(self, path: Path) -> bool:
+        """Write the cache to a file, for another process with the same model; return whether it held anything."""
         ...
 
-    def recall(self, path: Path, of: str) -> int:
+    def recall(self, path: Path) -> int:
         """Let `reuse` find what `save` wrote; return how many tokens that are, 0 if the file is of something else."""
         ...
 
