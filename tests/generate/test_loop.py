@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -85,13 +86,25 @@ def test_characters_come_whole():
     assert [piece.text for piece in pieces if piece.text] == [" ", "😀", "é"]
 
 
-def test_a_character_cut_by_the_limit_becomes_a_replacement():
-    run = start(FakeSequence(Continuation({"Hi": "😀"})), "Hi", max_tokens=2)
-    assert text_of(run) == "\ufffd"
+def test_a_character_cut_by_a_limit_is_left_out():
+    assert text_of(start(FakeSequence(Continuation({"Hi": "a😀"})), "Hi", max_tokens=3)) == "a"
+    assert text_of(start(FakeSequence(Continuation({"Hi": "a😀"}), context_size=6), "Hi")) == "a"
+    asked = itertools.count()
+    stopped = start(FakeSequence(Continuation({"Hi": "a😀"})), "Hi", cancelled=lambda: next(asked) == 3)
+    assert (text_of(stopped), stopped.summary.finish_reason) == ("a", "interrupted")
+
+
+def half_a_character(ids):
+    """Continue "Hi" with the first bytes of a character, and end."""
+    return {"Hi": 0xF0, "Hi\xf0": 0x9F}.get(bytes(i for i in ids if i < 256).decode("latin-1"), EOS)
+
+
+def test_a_character_that_the_model_itself_leaves_half_becomes_a_replacement():
+    assert text_of(start(FakeSequence(half_a_character), "Hi")) == "\ufffd"
 
 
 def test_a_stop_string_completed_by_the_flush_is_reported():
-    run = start(FakeSequence(Continuation({"Hi": "😀"})), "Hi", max_tokens=2, stop=["\ufffd"])
+    run = start(FakeSequence(half_a_character), "Hi", stop=["\ufffd"])
     assert text_of(run) == ""
     assert run.summary.finish_reason == "stop_string"
 

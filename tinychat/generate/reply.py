@@ -288,7 +288,9 @@ class Reply:
 
     def _held_back(self, reason: FinishReason) -> str:
         """Set the finish reason and return the text that was held back."""
-        text = self._stop_strings.add(self._detokenizer.finish())
+        # The first bytes of a character whose others were cut off are no text.
+        last = self._detokenizer.finish() if reason in ("stop", "stop_string") else ""
+        text = self._stop_strings.add(last)
         text += self._stop_strings.finish()
         self.finish_reason = reason if self._stop_strings.found is None else "stop_string"
         return text
