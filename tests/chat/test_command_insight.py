@@ -1,5 +1,6 @@
 import pytest
 from fake_loop import FakeLoop, loop_after
+from fake_model import EOS
 
 from tinychat.errors import SettingError, TextError
 
@@ -24,7 +25,17 @@ def test_context_of_an_empty_conversation():
 
 
 def test_tokens_of_a_text():
-    assert FakeLoop().run("/tokens hé") == "3 tokens: 'h' 104  'Ã' 195  '©' 169"
+    # The two bytes of a character, which are none alone.
+    assert FakeLoop().run("/tokens hé") == r"3 tokens: 'h' 104  '\xc3' 195  '\xa9' 169"
+
+
+def test_tokens_are_shown_as_text_and_not_as_a_vocabulary_writes_them():
+    loop = FakeLoop()
+    words = {1: b" two", 2: "é\n".encode(), 3: "漢".encode()[:2]}
+    loop.chat.model.tokenizer.encode = lambda text, add_bos: [1, 2, 3, EOS]
+    loop.chat.model.tokenizer.token_bytes = words.__getitem__
+    loop.chat.model.tokenizer.piece = {1: "Ġtwo", 2: "Ã©Ċ", 3: "æ¼", EOS: "<eos>"}.__getitem__
+    assert loop.run("/tokens x") == rf"4 tokens: ' two' 1  'é\n' 2  '\xe6\xbc' 3  '<eos>' {EOS}"
 
 
 def test_why_shows_the_candidates_of_the_last_tokens():

@@ -12,6 +12,7 @@ from tinychat.chat.overflow import how_full
 from tinychat.errors import SettingError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
+from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.terminal.rendering import summary_line
 
@@ -57,7 +58,7 @@ def tokens(loop: ChatLoop, argument: str) -> None:
     """Show the tokens of a text."""
     model = loop.chat.model
     ids = model.encode(argument, add_bos=False)
-    shown = "  ".join(f"{model.tokenizer.piece(token_id)!r} {token_id}" for token_id in ids[:_SHOWN_TOKENS])
+    shown = "  ".join(f"{_spelled(model, token_id)} {token_id}" for token_id in ids[:_SHOWN_TOKENS])
     more = "  ..." if len(ids) > _SHOWN_TOKENS else ""
     loop.notice(f"{len(ids)} tokens: {shown}{more}")
 
@@ -70,8 +71,19 @@ def why(loop: ChatLoop, argument: str) -> None:
 
 
 def _share(loop: ChatLoop, candidate: Candidate) -> str:
-    piece = loop.chat.model.tokenizer.piece(candidate.id)
-    return f"{piece!r} {100 * math.exp(candidate.logprob):.1f} %"
+    return f"{_spelled(loop.chat.model, candidate.id)} {100 * math.exp(candidate.logprob):.1f} %"
+
+
+def _spelled(model: Model, token_id: int) -> str:
+    """Return a token's text in quotation marks; bytes that are only a part of a character as hexadecimal numbers."""
+    tokenizer = model.tokenizer
+    if token_id in tokenizer.special_ids:
+        return repr(tokenizer.piece(token_id))
+    data = tokenizer.token_bytes(token_id)
+    try:
+        return repr(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return f"'{data.decode('utf-8', 'backslashreplace')}'"
 
 
 def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
