@@ -182,12 +182,16 @@ def test_code_in_json_stands_beside_the_text(console):
 
 @pytest.mark.parametrize(
     ("reply", "out", "message"),
-    [("No code.", "", "the reply holds no code block"), ("```\nls\n", "ls\n", "the reply ends inside its code block")],
+    [
+        ("No code.", "", "No code.\nerror: the reply holds no code block"),
+        ("```\nls\n", "ls\n", "error: the reply ends inside its code block"),
+    ],
 )
 def test_a_reply_without_code_is_an_error(console, reply, out, message):
     console.model = fake_model(Replies(reply))
     code, written, err = console.run("complete", "-p", "hi", "-x")
-    assert (code, written, err.count("\n")) == (1, out, 1)
+    assert (code, written, err.count("error: ")) == (1, out, 1)
+    assert err.startswith(message)
     assert message in err
 
 

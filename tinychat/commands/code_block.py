@@ -42,6 +42,11 @@ class CodeBlock:
         line, self._line = self._line, ""
         return code + (self._code(line) if line else "")
 
+    @property
+    def opened(self) -> bool:
+        """Whether a code block has begun."""
+        return self._closing is not None
+
     def check(self) -> None:
         """Refuse a reply without a whole code block.
 
@@ -50,7 +55,7 @@ class CodeBlock:
         TextError
             If no block was opened, or the one that was has not been closed.
         """
-        if self._closing is None:
+        if not self.opened:
             raise TextError("the reply holds no code block: ask for one, or leave out --code")
         if not self.closed:
             raise TextError("the reply ends inside its code block: raise --max-tokens")

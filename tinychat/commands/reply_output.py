@@ -178,6 +178,9 @@ def _write_code(renderer: Renderer, run: Run) -> Summary:
             # The reply was not stopped: it has given all that was asked for.
             return replace(run.reply.summary, finish_reason="stop")
     renderer.text(block.finish())
+    if not block.opened:
+        # Nobody else has it, and it took its time to be written.
+        renderer.notice(run.reply.text)
     block.check()
     return run.reply.summary
 
