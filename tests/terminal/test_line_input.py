@@ -13,8 +13,10 @@ def test_lines_come_without_their_ends():
         lines.read(InputPrompt())
 
 
-def test_input_that_is_not_utf8_is_refused():
-    stream = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8")
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_input_that_is_not_utf8_is_refused(errors):
+    """Python reads stdin with surrogates for such bytes in the locales C and POSIX."""
+    stream = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8", errors=errors)
     with pytest.raises(SettingError, match="not valid UTF-8"):
         PlainInput(stream).read(InputPrompt())
 

@@ -114,9 +114,12 @@ class PlainInput:
 
     def _line(self) -> str:
         try:
-            return self._stream.readline()
-        except UnicodeDecodeError as error:
-            raise SettingError(f"the input is not valid UTF-8 ({error.reason}): convert it first") from error
+            line = self._stream.readline()
+            # In some locales Python reads bytes that are not UTF-8 as lone surrogates.
+            line.encode("utf-8")
+        except UnicodeError as error:
+            raise SettingError("the input is not valid UTF-8: convert it first") from error
+        return line
 
 
 class DumbTerminalInput(PlainInput):
