@@ -1,5 +1,6 @@
 import pytest
 from fake_loop import FakeLoop
+from fake_model import Replies, fake_model
 
 from tinychat.chat.messages import Draft, Message
 from tinychat.chat.saved import SavedSession
@@ -179,15 +180,15 @@ def test_a_session_that_cannot_be_loaded_leaves_the_present_one():
 def test_save_under_a_name_and_not_over_another():
     loop, _ = saved_desk("Hello", "Fine")
     loop.chat.say("hi")
-    unnamed = loop.workspace.name
+    loop.run("/save first")
     assert loop.run("/save talk") == "saved as talk"
     loop.chat.say("how?")
     assert loop.run("/save") == "saved as talk"
     store = loop.workspace.store
     assert len(store.read("talk").messages) == 4
-    assert len(store.read(unnamed).messages) == 2
+    assert len(store.read("first").messages) == 2
     with pytest.raises(SessionError, match=r"there is a conversation [^ ]+ already"):
-        loop.run(f"/save {unnamed}")
+        loop.run("/save first")
     with pytest.raises(SessionError, match="cannot name a conversation"):
         loop.run("/save a/b")
     assert loop.workspace.name == "talk"
@@ -265,6 +266,69 @@ def test_clear_leaves_the_conversation_in_its_file():
     loop.chat.say("how?")
     assert loop.workspace.name != kept
     assert [message.content for message in loop.workspace.store.read(kept).messages] == ["hi", "Hello"]
+
+
+def test_a_name_takes_the_place_of_an_automatic_one():
+    loop, _ = saved_desk("Hello", "Fine")
+    loop.chat.say("hi")
+    loop.run("/save talk")
+    assert loop.workspace.store.names() == ["talk"]
+    loop.run("/save another")
+    assert set(loop.workspace.store.names()) == {"talk", "another"}
+    again, _ = saved_desk("Again")
+    again.chat.say("hi")
+    automatic = again.workspace.name
+    later, _ = saved_desk("Later")
+    later.workspace.load(automatic)
+    later.run("/save mine")
+    assert set(later.workspace.store.names()) == {"talk", "another", "mine"}
+
+
+def test_a_copy_leaves_an_automatic_name():
+    loop, _ = saved_desk("Hello")
+    loop.chat.say("hi")
+    automatic = loop.workspace.name
+    loop.run("/fork")
+    assert set(loop.workspace.store.names()) == {automatic, f"{automatic}-fork"}
+
+
+def test_a_conversation_that_another_chat_goes_on_with_keeps_its_name():
+    loop, _ = saved_desk("Hello")
+    loop.chat.say("hi")
+    automatic = loop.workspace.name
+    other, _ = saved_desk("Theirs")
+    other.workspace.load(automatic)
+    other.chat.say("and?")
+    loop.run("/save mine")
+    assert set(loop.workspace.store.names()) == {automatic, "mine"}
+
+
+def test_what_a_smaller_context_forgot_returns_in_a_larger_one():
+    def small(_name):
+        return fake_model(Replies("c", "d"), name="small", context_size=24)
+
+    loop, _ = saved_desk(*"ab", *"ef", overflow="drop", open_model=small)
+    usual = loop.chat.model
+    for message in ("one two", "three four"):
+        loop.chat.say(message)
+    loop.run("/model small")
+    loop.chat.say("five six")
+    assert loop.chat.forgotten == 4
+    loop.workspace._open_model = lambda name: usual
+    loop.run("/model usual")
+    assert loop.chat.forgotten == 0
+    loop.chat.say("seven")
+    assert bytes(i for i in usual.sequence.ids if i < 256) == b"one twoathree fourbfive sixcsevene"
+
+
+def test_what_was_forgotten_for_lack_of_room_returns_with_the_room():
+    loop, _ = saved_desk(*"abc", context_size=24, chunk_size=256, overflow="drop")
+    for message in ("one two", "three four"):
+        loop.chat.say(message)
+    assert loop.chat.forgotten == 2
+    loop.run("/set context 200")
+    loop.chat.say("five")
+    assert bytes(i for i in loop.chat.model.sequence.ids if i < 256) == b"one twoathree fourbfivec"
 
 
 def test_two_chats_that_go_on_with_one_conversation_lose_nothing():

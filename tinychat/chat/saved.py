@@ -21,6 +21,8 @@ from tinychat.text.guard import well_formed
 from tinychat.user_folders import make_folder, trusted_state_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TIME_OF_DAY = "%Y-%m-%d-%H%M%S"
+_AUTOMATIC = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?")
 _ENDING = ".json"
 # As `Attachment.content` writes them before a message.
 _ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
@@ -169,7 +171,7 @@ class SessionStore:
 
     def new_name(self, wanted: str | None = None) -> str:
         """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
-        base = wanted or datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        base = wanted or datetime.now().strftime(_TIME_OF_DAY)
         candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
         return next(name for name in candidates if not self.exists(name))
 
@@ -190,6 +192,11 @@ def title_of(messages: Sequence[Message], length: int) -> str:
     """Return what a conversation is about: its first message in one line, without what was attached to it."""
     first = messages[0].content if messages else ""
     return shorten(_ATTACHMENTS.sub("", first) or first, length, placeholder="...")
+
+
+def is_automatic(name: str) -> bool:
+    """Return whether a conversation has the name that `SessionStore.new_name` gives where nobody wants another."""
+    return _AUTOMATIC.fullmatch(name) is not None
 
 
 def session_store() -> SessionStore:

@@ -84,6 +84,9 @@ def _resize(chat: Chat, value: str) -> None:
     if size != sequence.context_size:
         before, trained = sequence.context_size, chat.model.trained_length
         sequence.resize(size)
+        if size > before:
+            # What was forgotten for lack of room may have some now.
+            chat.forgotten = 0
         if size > trained >= before:
             chat.on_notice(beyond_training(size, trained))
 

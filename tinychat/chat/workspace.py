@@ -10,7 +10,7 @@ from time import monotonic
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft, History, Message
 from tinychat.chat.reply_settings import SAVED
-from tinychat.chat.saved import SavedSession, SessionStore, session_store
+from tinychat.chat.saved import SavedSession, SessionStore, is_automatic, session_store
 from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.errors import SessionError, SettingError
@@ -108,14 +108,24 @@ class Workspace:
         self._refuse_if_private()
         if name is not None and name != self.name and self.store.exists(name):
             raise SessionError(f"there is a conversation {name} already: choose another name, or /load it")
+        replaced = self._automatic_name() if name != self.name else None
         name = name or self._own_name() or self.store.new_name()
         self.store.write(name, self._snapshot())
+        if replaced is not None and replaced != name:
+            # It has a name of the user's own now: nobody would look for it under the other one.
+            self.store.remove(replaced)
         self._enter(name)
         self._saved_at = self._clock()
         if self._failed:
             self._failed = False
             self.autosave()
         return name
+
+    def _automatic_name(self) -> str | None:
+        """Return the name of the file that is ours, if nobody has chosen it."""
+        name = self.name
+        is_ours = name is not None and self.store.stamp(name) == self._stamp
+        return name if name is not None and is_ours and is_automatic(name) else None
 
     def _own_name(self) -> str | None:
         """Return the name of the file that is ours: a new one if another program has written to it meanwhile."""
@@ -200,6 +210,8 @@ class Workspace:
         if not self.chat.messages:
             raise SettingError("there is nothing to fork: the conversation is empty")
         before = self.save()
+        # As if it had been loaded: the file that it is in stays.
+        self.name = None
         now = self.save(self.store.new_name(f"{before}-fork"))
         return before, now
 
@@ -213,6 +225,8 @@ class Workspace:
         """
         self.chat.model = self._open_model(name)
         self.chat.reply_ids, self.chat.summary = [], None
+        # What the smaller context of one model forgot, that of another may hold.
+        self.chat.forgotten = 0
         self._model = _lasting(name)
         if self._advised is not None:
             self.chat.adopt(self._advised(name, self.chat.model))
