@@ -137,9 +137,18 @@ def test_a_setting_is_answered_by_its_line_and_few_tokens_have_no_rate(start):
 def test_thinking_is_dimmed(start):
     terminal = start("chat", "pensive")
     terminal.say("hi")
-    terminal.expect_exact("\x1b[2mL\x1b[0m")
+    terminal.expect_exact("\x1b[2mLet\x1b[0m")
     terminal.expect("Yes.")
     assert "<think>" not in terminal.child.before
+    terminal.leave()
+
+
+def test_thinking_and_notices_are_broken_between_words(start):
+    terminal = start("chat", "brooding", columns=30)
+    terminal.say("hi")
+    terminal.sees("Considering considerations", "considerably, consider", "consideration.", "", "Yes.")
+    terminal.say("/set colour red")
+    terminal.sees("error: there is no setting", "colour: choose one of", "temperature, top_k, top_p,")
     terminal.leave()
 
 

@@ -12,6 +12,7 @@ from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.live_block import LiveBlock, TerminalSize
 from tinychat.terminal.markdown import BlockPainter
 from tinychat.terminal.safe_text import safe_text
+from tinychat.terminal.wrapping import WordWrap
 from tinychat.text.think_sections import ThinkSections
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
@@ -54,7 +55,7 @@ class MarkdownReply:
         self._live = LiveBlock(out.write, size)
         self._sections, self._blocks = ThinkSections(thinking), Blocks()
         self._thought = 0
-        self._thinking_line_end = True
+        self._thinking = WordWrap(lambda: size()[0])
         self._next_drawing = 0.0
         self._has_drawn = False
         self._interjections: list[Callable[[], None]] = []
@@ -110,15 +111,18 @@ class MarkdownReply:
         if self._on_folded is not None:
             self._on_folded(self._thought, False)
             return
-        shown = safe_text(text)
-        self._out.write(f"{_DIM}{shown}{_RESET}" if self._has_style else shown)
-        self._thinking_line_end = text.endswith("\n")
+        self._write_dim(self._thinking.feed(safe_text(text)))
+
+    def _write_dim(self, text: str) -> None:
+        if text:
+            self._out.write(f"{_DIM}{text}{_RESET}" if self._has_style else text)
 
     def _end_thinking(self) -> None:
         if self._thought and self._on_folded is not None:
             self._on_folded(self._thought, True)
         elif self._thought:
-            self._out.write("\n" if self._thinking_line_end else "\n\n")
+            self._write_dim(self._thinking.finish())
+            self._out.write("\n\n" if self._thinking.column else "\n")
         had_thought, self._thought = self._thought, 0
         if had_thought:
             self._interject()

@@ -11,6 +11,7 @@ from tinychat.generate.reply import FinishReason, Summary
 from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.clipboard import offer_to_terminal
 from tinychat.terminal.safe_text import safe_text
+from tinychat.terminal.wrapping import wrapped
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
 
@@ -175,7 +176,8 @@ class Renderer:
 
     def _write_notice(self, text: str) -> None:
         self.clear_status()
-        self._write_err(safe_text(text) + "\n")
+        text = safe_text(text)
+        self._write_err((wrapped(text, terminal_size(self._err)[0]) if self._err_is_terminal else text) + "\n")
 
     def offer_to_terminal(self, text: str) -> bool:
         """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
