@@ -48,7 +48,7 @@ def read_small(path: Path, limit: int) -> bytes:
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
-        return _read_up_to(file, path, limit)
+        return read_up_to(file, path, limit)
 
 
 def read_stream(path: Path, limit: int) -> bytes:
@@ -60,7 +60,7 @@ def read_stream(path: Path, limit: int) -> bytes:
         It cannot be read, or holds more than `limit` bytes.
     """
     with open(path, "rb") as file:
-        return _read_up_to(file, path, limit)
+        return read_up_to(file, path, limit)
 
 
 def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
@@ -79,7 +79,14 @@ def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
         raise TextError(f"{path} is not a text in UTF-8: convert it first") from None
 
 
-def _read_up_to(file: BinaryIO, path: Path, limit: int) -> bytes:
+def read_up_to(file: BinaryIO, path: Path, limit: int) -> bytes:
+    """Return what is left of an open file, whose errors name `path`.
+
+    Raises
+    ------
+    OSError
+        It cannot be read, or holds more than `limit` bytes.
+    """
     data = file.read(limit + 1)
     if len(data) > limit:
         raise _too_large(path, limit)

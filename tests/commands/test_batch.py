@@ -59,6 +59,24 @@ def test_every_line_gets_its_result_in_order(console, files):
     assert [name for name, _ in console.loaded] == ["story"]
 
 
+def test_stdin_and_stdout_are_written_as_a_dash(console, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(f"{json.dumps(task)}\n" for task in TASKS).encode()
+    code, out, err = console.run("batch", "-", "story", "-o", "-", "--seed", "5", stdin=lines)
+    assert (code, err) == (0, "answering stdin\n")
+    source, target = files(TASKS)
+    assert console.run("batch", source, "story", "-o", target, "--seed", "5")[0] == 0
+    untimed = [
+        [{key: value for key, value in result.items() if "second" not in key} for result in results]
+        for results in ([json.loads(line) for line in out.splitlines()], results_of(target))
+    ]
+    assert untimed[0] == untimed[1]
+    code, out, err = console.run("batch", "-", "-o", "-", stdin=b"{\n")
+    assert (code, out.count("\n")) == (1, 1)
+    assert err.endswith('error: 1 of 1 lines have no answer: see "error" in the results\n')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
 def test_messages_go_through_the_template_and_prompts_as_the_flags_say(console, files):
     seen = []
     console.model = fake_model(lambda ids: seen.append(list(ids)) or 257)

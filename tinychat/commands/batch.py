@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.batch_results import BatchResults, converted_folder
+from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
@@ -18,7 +19,7 @@ from tinychat.commands.preferences import take_preferences
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
-from tinychat.files import read_stream
+from tinychat.files import read_stream, read_up_to
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
 from tinychat.generate.request import Request
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 LINE_ERRORS = (ContextError, SettingError, TextError)
 # All tasks are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
+# Stdin in the place of a file that is read, stdout in that of one that is written.
+_STREAM = Path("-")
 
 
 @click.command()
@@ -44,7 +47,7 @@ _MAX_BATCH_BYTES = 512 << 20
     required=True,
     type=click.Path(path_type=Path),
     metavar="OUT.jsonl",
-    help="File of the results; lines that it has already are not computed again",
+    help="File of the results; lines that it has already are not computed again; - is stdout",
 )
 @click.option("--system", metavar="TEXT", help="Standing instruction, for lines with a prompt")
 @click.option(
@@ -85,8 +88,9 @@ def batch(
 
     The last one is a line of OpenAI's batches, and gets a result in that form.
 
-    Several lines are answered at once; what they begin with alike is read once. OUT.jsonl gets a line
-    for each, in the same order: id, a digest of what was asked, text, token_ids,
+    IN.jsonl may be - for stdin, and OUT.jsonl - for stdout, where nothing is continued. Several lines
+    are answered at once; what they begin with alike is read once. OUT.jsonl gets a line for each, in
+    the same order: id, a digest of what was asked, text, token_ids,
     finish_reason, counts and seed, or an error where a line cannot be answered; the exit code is then
     1. With a seed, or with temperature 0, the tokens are those that
     `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
@@ -97,10 +101,10 @@ def batch(
 
     preferences, limits = take_preferences(flags), take(ConstraintFiles, flags)
     template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
-    if target.exists() and os.path.samefile(source, target):
+    if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
     rules = read_grammar(limits)
-    lines = read_stream(source, _MAX_BATCH_BYTES)
+    lines = _read(source)
     loaded: Model | None = None
     named, model = model, preferences.model(model)
     loading = preferences.loading(named, model)
@@ -120,18 +124,25 @@ def batch(
         *(model_stamp(folder), loading.context, loading.kv),
         *(template.system, template.as_chat, thinking.wanted, *contents),
     )
-    with BatchResults(target, tasks, common) as results:
+    with Results(sys.stdout.buffer, common) if target == _STREAM else BatchResults(target, tasks, common) as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)
             answers = _Answers(loaded, template, thinking.wanted, None if rules is None else rules.compile(loaded))
             if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
-            _run(answers, tasks, results, parallel, f"answering {source.name}")
+            _run(answers, tasks, results, parallel, f"answering {'stdin' if source == _STREAM else source.name}")
     if results.failed:
-        raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {target}')
+        where = "the results" if target == _STREAM else target
+        raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {where}')
 
 
-def _run(answers: _Answers, tasks: list[Task], results: BatchResults, parallel: int | None, title: str) -> None:
+def _read(source: Path) -> bytes:
+    if source == _STREAM:
+        return read_up_to(sys.stdin.buffer, Path("stdin"), _MAX_BATCH_BYTES)
+    return read_stream(source, _MAX_BATCH_BYTES)
+
+
+def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
     """Answer the tasks that have no result yet, several at once, and write the results in the order of the tasks."""
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}

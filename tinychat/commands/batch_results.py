@@ -1,4 +1,4 @@
-"""The file of a batch's results: one line for each task, in the order of the tasks, never half of one.
+"""The results of a batch: one line for each task, in the order of the tasks, never half of one.
 
 A result carries a digest of all that it follows from, the model included, wherever its folder lies.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tinychat.commands.batch_openai import answer, refusal
 from tinychat.commands.batch_tasks import Task
@@ -26,16 +26,13 @@ _LINE_START = b'{"id": '
 _MAX_LINE_BYTES = 256 << 20
 
 
-class BatchResults:
-    """Appends results; what an earlier run has written counts as done.
+class Results:
+    """Writes results as they come, of all tasks from the first on.
 
     Parameters
     ----------
-    path : Path
-        Made if it does not exist, and gone again where an error comes before the first result. A last line
-        that was cut in mid-writing is taken away.
-    tasks : sequence of Task
-        All tasks, those that are done included.
+    out : binary stream
+        Where they go.
     common : sequence
         What all tasks have in common beside their own fields: a result belongs to a task only if this is the same too.
 
@@ -45,38 +42,19 @@ class BatchResults:
         Tasks that have their result.
     failed : int
         Those among them whose result is an error.
-
-    Raises
-    ------
-    SettingError
-        If the file holds something other than results of these tasks, or another process is writing to it.
     """
 
-    def __init__(self, path: Path, tasks: Sequence[Task], common: Sequence[object] = ()) -> None:
-        self._path, self._common = path, [str(value) for value in common]
+    def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
+        self._out, self._common = out, [str(value) for value in common]
         self.done = self.failed = 0
-        self._is_new = not path.exists()
-        self._file = open(path, "a+b")
-        try:
-            # If the open file no longer has this name, another process has just removed it.
-            if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
-                raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
-            self._take_over(tasks)
-        except BaseException:
-            self._file.close()
-            raise
 
-    def __enter__(self) -> BatchResults:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # While it is locked: no other process uses it. Windows cannot delete an open file: an empty one stays there.
-        if error is not None and self._is_new and self.done == 0:
-            with suppress(PermissionError):
-                self._path.unlink(missing_ok=True)
-        self._file.close()
+        """Leave the stream open: it is not ours."""
 
     def add(self, task: Task, name: str, result: Reply | TinychatError) -> None:
         """Write the result of the next task, in one piece: the reply of the model of that name, or an error."""
@@ -92,9 +70,64 @@ class BatchResults:
         else:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()
-        self._file.write(json.dumps(fields).encode() + b"\n")
-        self._file.flush()
+        self._out.write(json.dumps(fields).encode() + b"\n")
+        self._out.flush()
         self._count(fields)
+
+    def _asked(self, task: Task) -> str:
+        """Return a digest of everything that a task's result follows from."""
+        url = [] if task.url is None else [task.url]
+        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *url], sort_keys=True)
+        return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+    def _count(self, result: dict[str, object]) -> None:
+        self.done += 1
+        response = result.get("response")
+        is_refused = isinstance(response, dict) and response.get("status_code") != 200
+        self.failed += result.get("error") is not None or is_refused
+
+
+class BatchResults(Results):
+    """Appends results to a file; what an earlier run has written counts as done.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it does not exist, and gone again where an error comes before the first result. A last line
+        that was cut in mid-writing is taken away.
+    tasks : sequence of Task
+        All tasks, those that are done included.
+    common : sequence
+        As for `Results`.
+
+    Raises
+    ------
+    SettingError
+        If the file holds something other than results of these tasks, or another process is writing to it.
+    """
+
+    def __init__(self, path: Path, tasks: Sequence[Task], common: Sequence[object] = ()) -> None:
+        self._path = path
+        self._is_new = not path.exists()
+        self._file = open(path, "a+b")
+        super().__init__(self._file, common)
+        try:
+            # If the open file no longer has this name, another process has just removed it.
+            if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
+                raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
+            self._take_over(tasks)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # While it is locked: no other process uses it. Windows cannot delete an open file: an empty one stays there.
+        if error is not None and self._is_new and self.done == 0:
+            with suppress(PermissionError):
+                self._path.unlink(missing_ok=True)
+        self._file.close()
 
     def _take_over(self, tasks: Sequence[Task]) -> None:
         self._file.seek(0)
@@ -119,18 +152,6 @@ class BatchResults:
         if not whole or (result.get(key), result.get("asked")) != (task.id, self._asked(task)):
             raise self._foreign(self.done + 1)
         return dict(result)
-
-    def _asked(self, task: Task) -> str:
-        """Return a digest of everything that a task's result follows from."""
-        url = [] if task.url is None else [task.url]
-        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *url], sort_keys=True)
-        return hashlib.sha256(what.encode()).hexdigest()[:16]
-
-    def _count(self, result: dict[str, object]) -> None:
-        self.done += 1
-        response = result.get("response")
-        is_refused = isinstance(response, dict) and response.get("status_code") != 200
-        self.failed += result.get("error") is not None or is_refused
 
     def _foreign(self, line: int) -> SettingError:
         what = f"{self._path} line {line} is not a result of this batch with these settings"
