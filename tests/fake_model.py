@@ -1,5 +1,6 @@
 """A model without weights: every byte is a token, and a script says what comes next."""
 
+import re
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -29,7 +30,9 @@ class ByteTokenizer:
         return [BOS] * add_bos + list(text.encode())
 
     def encode_rendered(self, text):
-        return list(text.encode())
+        parts = re.split("(<bos>|<eos>|<system>|<user>|<assistant>)", text)
+        ids = ([self.added_tokens[part]] if part in self.added_tokens else list(part.encode()) for part in parts)
+        return [token_id for some in ids for token_id in some]
 
     def decode(self, ids, skip_special=True):
         parts, plain = [], bytearray()

@@ -12,12 +12,45 @@ def test_context_counts_what_the_model_sees():
     lines = loop.run("/context").splitlines()
     assert lines[0].startswith("23 of 256 tokens in use, 233 left; when full: stop")
     assert lines[1:] == [
+        "     2  template   <bos><system>",
         "     8  system     Be kind.",
         "     3  user       one",
         "     1  assistant  1",
         "     3  user       two",
         "     1  assistant  2",
+        "     5  template   what the chat template puts around messages",
     ]
+
+
+def tokens_in_rows(loop):
+    """Return what the rows of /context add up to, and what its first line says is in use."""
+    first, *rows = [line.split() for line in loop.run("/context").splitlines()]
+    return sum(int(row[0]) for row in rows), int(first[0])
+
+
+def test_the_rows_add_up_with_a_system_prompt_of_the_templates_own():
+    loop = loop_after(*TWO_TURNS)
+    render_ids = loop.chat.model.template.render_ids
+    own = [{"role": "system", "content": "You are a helpful assistant."}]
+    loop.chat.model.template.render_ids = lambda messages, *rest, **flags: render_ids([*own, *messages], *rest, **flags)
+    loop.chat.undo()
+    assert loop.run("/context").splitlines()[1] == "    31  template   <bos><system>You are a helpful assistant.<user>"
+    rows, used = tokens_in_rows(loop)
+    assert rows == used
+
+
+def test_the_rows_add_up_where_the_template_leaves_something_out():
+    loop = loop_after(("one", "<think>a long thought of some length</think>1"))
+    render_ids = loop.chat.model.template.render_ids
+
+    def without_thinking(messages, *rest, **flags):
+        return render_ids([{**m, "content": m["content"].rpartition("</think>")[2]} for m in messages], *rest, **flags)
+
+    loop.chat.model.template.render_ids = without_thinking
+    loop.chat.replace_messages([*loop.chat.messages])
+    assert "left out by the chat template, such as thinking" in loop.run("/context")
+    rows, used = tokens_in_rows(loop)
+    assert rows == used
 
 
 def test_context_of_an_empty_conversation():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_count
 from tinychat.chat.conversation import Chat
 from tinychat.chat.overflow import how_full
-from tinychat.errors import SettingError
+from tinychat.errors import SettingError, TextError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill
 from tinychat.generate.model import Model
@@ -43,15 +43,37 @@ def context(loop: ChatLoop, _argument: str) -> None:
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
-    if chat.system:
-        lines.append(_line(loop, "system", chat.system))
-    lines += [_line(loop, message.role, message.content) for message in seen]
+    texts = [("system", chat.system)] if chat.system else []
+    texts += [(message.role, message.content) for message in seen]
+    if texts:
+        rows = _rows(chat, texts)
+        lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
     loop.notice("\n".join(lines))
 
 
-def _line(loop: ChatLoop, role: str, text: str) -> str:
-    count = len(loop.chat.model.encode(text, add_bos=False))
-    return f"{count:>6}  {role:<9}  {shorten(text, 50, placeholder='...')}"
+def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield tokens, name and text of all that makes up the tokens in use: the texts, and what the template adds."""
+    model, left = chat.model, chat.tokens_in_use()
+    beginning = _beginning(chat, texts[0][1])
+    counted = [(len(model.tokenizer.encode_rendered(beginning)), "template", beginning)]
+    counted += [(len(model.encode(text, add_bos=False)), role, text) for role, text in texts]
+    left -= sum(count for count, _, _ in counted)
+    yield from counted
+    if left > 0:
+        yield left, "template", "what the chat template puts around messages"
+    elif left < 0:
+        yield left, "template", "left out by the chat template, such as thinking"
+
+
+def _beginning(chat: Chat, first: str) -> str:
+    """Return what the template writes before the `first` text, often a system prompt of its own."""
+    standing = [{"role": "system", "content": chat.system}] if chat.system else []
+    seen = [{"role": message.role, "content": message.content} for message in chat.messages[chat.forgotten :]]
+    try:
+        before, found, _ = chat.model.render([*standing, *seen]).partition(first.strip())
+    except TextError:
+        return ""
+    return before if found else ""
 
 
 def tokens(loop: ChatLoop, argument: str) -> None:
