@@ -2,7 +2,7 @@
 
 from fake_model import Replies, fake_model
 
-from tinychat.chat.commands import run_command
+from tinychat.chat.commands import complete_command, run_command
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.workspace import Workspace
@@ -62,6 +62,10 @@ class FakeLoop:
         self.notices.clear()
         run_command(self, line)
         return "\n".join(self.notices)
+
+    def candidates(self, line):
+        """Return the words that may stand for the last one of a line."""
+        return [candidate.text for candidate in complete_command(self, line)]
 
     @property
     def spoken(self):

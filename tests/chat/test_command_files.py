@@ -33,7 +33,7 @@ def test_a_text_is_attached_once_and_anew_when_it_has_changed(tmp_path):
     loop.run(f"/file {tmp_path / 'other' / 'notes.txt'}")
     assert loop.run("/file").splitlines() == ["1  notes.txt (5 tokens)", "2  notes.txt (3 tokens)"]
     assert "type /detach NAME" in loop.run("/detach")
-    assert complete_command(loop, "/detach no") == ["notes.txt", "notes.txt"]
+    assert loop.candidates("/detach no") == ["notes.txt", "notes.txt"]
     for wrong in ("/detach 3", "/detach 0", "/detach else"):
         with pytest.raises(SettingError, match="is not attached"):
             loop.run(wrong)
@@ -115,10 +115,45 @@ def test_paths_are_completed(tmp_path):
     (tmp_path / "notes" / "two words").touch()
     (tmp_path / ".hidden").touch()
     loop, start = FakeLoop(), f"{tmp_path}/"
-    assert complete_command(loop, f"/file {start}") == [f"{start}notes/", f"{start}notes.txt"]
-    assert complete_command(loop, f"/file {start}.h") == [f"{start}.hidden"]
-    assert complete_command(loop, f"/file {start}notes/two w") == ["words"]
-    assert complete_command(loop, f"/file {start}none/x") == []
+    assert loop.candidates(f"/file {start}") == [f"{start}notes/", f"{start}notes.txt"]
+    assert loop.candidates(f"/file {start}.h") == [f"{start}.hidden"]
+    assert loop.candidates(f"/file {start}notes/two w") == ["words"]
+    assert loop.candidates(f"/file {start}none/x") == []
+
+
+def test_paths_of_models_are_completed_beside_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("other", "own"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "own" / "config.json").touch()
+    for name in ("one.gguf", "only.txt"):
+        (tmp_path / name).touch()
+    loop = FakeLoop()
+    loop.workspace.model_names = lambda: ["opt-125m"]
+    assert complete_command(loop, "/model o") == [
+        ("opt-125m", ""),
+        ("one.gguf", "GGUF file"),
+        ("own/", "model"),
+    ]
+    assert loop.candidates("/model ./o") == ["./one.gguf", "./other/", "./own/"]
+
+
+@pytest.mark.parametrize("typed", ["two words.txt", "'two words.txt'", '"two words.txt"', r"two\ words.txt"])
+def test_a_path_may_be_quoted_or_escaped(typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two words.txt").write_text("text")
+    loop = loop_after(("Hi", "Hello"))
+    assert loop.run(f"/file {typed}") == "two words.txt (4 tokens) goes with your next message"
+    loop.run(f"/export {typed.replace('.txt', '.md')}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["two words.md", "two words.txt"]
+
+
+def test_a_path_that_looks_quoted_and_is_there_is_taken_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "'it's'").write_text("text")
+    assert FakeLoop().run("/file 'it's'").startswith("'it's' (4 tokens)")
+    with pytest.raises(SettingError, match="is not a file"):
+        FakeLoop().run("/file 'open")
 
 
 def test_a_file_that_cannot_fit_is_refused_at_once(tmp_path):

@@ -54,7 +54,23 @@ def test_exit_leaves():
 def test_completion(line, candidates):
     loop = loop_after(*TWO_TURNS)
     loop.run("/save first")
-    assert complete_command(loop, line) == candidates
+    assert loop.candidates(line) == candidates
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "description"),
+    [
+        ("/cl", "/clear", COMMANDS["clear"].help),
+        ("/set te", "temperature", "now 0.0"),
+        ("/retry te", "temperature=", "usually 0.0"),
+        ("/load f", "first", "saved 20"),
+    ],
+)
+def test_candidates_are_described(line, word, description):
+    loop = loop_after(*TWO_TURNS)
+    loop.run("/save first")
+    found = dict(complete_command(loop, line))[word]
+    assert found.startswith(description)
 
 
 def test_the_readme_lists_every_command():

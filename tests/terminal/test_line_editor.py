@@ -83,9 +83,31 @@ def test_tab_completes_what_follows_a_command(start, tmp_path):
 def test_tab_lists_several_candidates(start):
     terminal = start("chat", "counting")
     terminal.type("/s" + TAB)
-    terminal.expect("/save.*/sessions")
+    terminal.sees("     /system    Set the system prompt", "     /set       Change a setting", "     /show ")
     terminal.send("ta" + TAB + ENTER)
     terminal.expect("context: 0 of")
+    terminal.leave()
+
+
+def test_a_list_leaves_nothing_on_the_screen(start):
+    terminal = start("chat", "counting", PROMPT_TOOLKIT_NO_CPR="")
+    for _ in range(2):
+        terminal.type("/re" + TAB)
+        terminal.sees("> /re", "      /regen  Write the last reply again", "      /retry ", "      /redo ")
+        terminal.send("\x15" + "/stats" + ENTER)
+        terminal.expect("context: 0 of")
+    lines = terminal.lines()
+    assert sum("counting · context" in line for line in lines) == 1
+    assert not any("/regen" in line for line in lines)
+    terminal.leave()
+
+
+def test_tab_chooses_from_a_list_and_enter_takes_without_sending(start):
+    terminal = start("chat", "counting")
+    terminal.type("/set to" + TAB)
+    terminal.sees("> /set top_", "            top_k  now 40", "            top_p  now 0.95")
+    terminal.send(TAB + TAB + ENTER + " 0.5" + ENTER)
+    terminal.expect("top_p: 0.5")
     terminal.leave()
 
 

@@ -10,6 +10,7 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import SettingError
+from tinychat.terminal.line_input import Candidate
 
 
 class ChatLoop(Protocol):
@@ -61,8 +62,8 @@ class ChatLoop(Protocol):
         ...
 
 
-Completion = Callable[[ChatLoop, str], Iterable[str]]
-"""Called with the loop and the argument typed so far; gives whole arguments that begin so."""
+Completion = Callable[[ChatLoop, str], Iterable[str | Candidate]]
+"""Called with the loop and the argument typed so far; gives whole arguments that begin so, described or alone."""
 
 
 def nothing(_loop: ChatLoop, _argument: str) -> Iterable[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
+from tinychat.chat.command_files import complete_path
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.overflow import POLICIES
@@ -15,6 +18,7 @@ from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.generate.thinking import CHOICES
+from tinychat.terminal.line_input import Candidate
 
 _THINKING = {"show": True, "hide": False}
 _SWITCH = {"on": True, "off": False}
@@ -82,10 +86,11 @@ def _freer(request: Request) -> Request:
     return replace(request, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
 
 
-def complete_retry(_loop: ChatLoop, argument: str) -> Iterable[str]:
+def complete_retry(loop: ChatLoop, argument: str) -> Iterable[Candidate]:
     """Complete the name of a sampling setting in the last word."""
     before, space, _ = argument.rpartition(" ")
-    return [f"{before}{space}{name}=" for name in SAMPLING_FIELDS]
+    values = _settings(loop)
+    return [Candidate(f"{before}{space}{name}=", f"usually {values[name]}") for name in SAMPLING_FIELDS]
 
 
 def system(loop: ChatLoop, argument: str) -> None:
@@ -123,7 +128,7 @@ def _say_what_thinking_is_not(loop: ChatLoop) -> None:
         loop.notice(f"the chat template of {chat.model.name} has no switch for thinking; a limit holds where it thinks")
 
 
-def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
+def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     """Complete the name of a setting, then the words that some take."""
     if argument.startswith("overflow "):
         return [f"overflow {policy}" for policy in POLICIES]
@@ -131,7 +136,8 @@ def complete_set(_loop: ChatLoop, argument: str) -> Iterable[str]:
         return [f"think {choice}" for choice in (*CHOICES, *_THINKING)]
     if argument.startswith("stats "):
         return [f"stats {choice}" for choice in _SWITCH]
-    return [*SETTABLE, "stats"]
+    values = _settings(loop)
+    return [Candidate(name, f"now {values[name]}") for name in (*SETTABLE, "stats")]
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
@@ -182,6 +188,16 @@ def model(loop: ChatLoop, argument: str) -> None:
         loop.notice(NO_TEMPLATE)
 
 
-def complete_model(loop: ChatLoop, _argument: str) -> Iterable[str]:
-    """Complete the name of a model, stored or of the catalog."""
-    return loop.workspace.model_names()
+def complete_model(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
+    """Complete the name of a model, stored or of the catalog, or the path of one."""
+    paths = [path for path in complete_path(loop, argument) if path.endswith(("/", ".gguf"))]
+    if "/" not in argument:
+        # Beside names, of all folders only those that are models.
+        paths = [path for path in paths if path.endswith(".gguf") or Path(path, "config.json").is_file()]
+    return [*loop.workspace.model_names(), *(Candidate(path, _kind_of(path)) for path in paths)]
+
+
+def _kind_of(path: str) -> str:
+    if path.endswith(".gguf"):
+        return "GGUF file"
+    return "model" if Path(os.path.expanduser(path), "config.json").is_file() else "folder"

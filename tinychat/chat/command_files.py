@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ def attach_file(loop: ChatLoop, argument: str) -> None:
     elif argument == "none":
         detach(loop, "all")
     else:
-        path = Path(os.path.expanduser(argument))
+        path = typed_path(argument)
         _attach(loop, Attachment(path.name, _read_text(path), str(path.resolve())))
 
 
@@ -94,9 +95,21 @@ def copy(loop: ChatLoop, _argument: str) -> None:
 
 def export(loop: ChatLoop, argument: str) -> None:
     """Write the conversation to a file."""
-    path = Path(os.path.expanduser(argument))
+    path = typed_path(argument)
     export_conversation(loop.chat, path)
     loop.notice(f"written: {path}")
+
+
+def typed_path(argument: str) -> Path:
+    """Return the path that a person has typed as it is, or as a shell or a file manager writes it: quoted, escaped."""
+    path = Path(os.path.expanduser(argument))
+    if path.exists():
+        return path
+    try:
+        words = shlex.split(argument)
+    except ValueError:
+        return path
+    return Path(os.path.expanduser(words[0])) if len(words) == 1 else path
 
 
 def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:

@@ -9,6 +9,7 @@ from textwrap import shorten
 from tinychat.chat.command import ChatLoop
 from tinychat.chat.saved import SavedSession, title_of
 from tinychat.errors import SessionError, SettingError
+from tinychat.terminal.line_input import Candidate
 
 _TITLE_LENGTH, _FOUND_LENGTH = 50, 60
 
@@ -69,14 +70,19 @@ def _passage(session: SavedSession, word: str) -> str | None:
 
 
 def _description(loop: ChatLoop, name: str, session: SavedSession) -> str:
-    when = datetime.fromtimestamp(loop.workspace.store.saved_at(name)).strftime("%Y-%m-%d %H:%M")
+    when = _saved_at(loop, name)
     mark = "  (this one)" if name == loop.workspace.name else ""
     return f"{when}  {len(session.messages)} messages  {title_of(session.messages, _TITLE_LENGTH)}{mark}"
 
 
-def complete_session(loop: ChatLoop, _argument: str) -> Iterable[str]:
+def _saved_at(loop: ChatLoop, name: str) -> str:
+    return datetime.fromtimestamp(loop.workspace.store.saved_at(name)).strftime("%Y-%m-%d %H:%M")
+
+
+def complete_session(loop: ChatLoop, _argument: str) -> Iterable[Candidate]:
     """Complete the name of a saved conversation."""
-    return loop.workspace.store.names()
+    # Not what it is about: every file would have to be read.
+    return [Candidate(name, f"saved {_saved_at(loop, name)}") for name in loop.workspace.store.names()]
 
 
 def fork(loop: ChatLoop, _argument: str) -> None:

@@ -36,6 +36,7 @@ from tinychat.chat.command_files import (
 from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
 from tinychat.errors import FieldError, SettingError
+from tinychat.terminal.line_input import Candidate
 
 # What a command could be called, unlike a path.
 _WORD = re.compile(r"[A-Za-z?_-]*")
@@ -88,16 +89,17 @@ def run_command(loop: ChatLoop, line: str) -> None:
         raise SettingError(str(error)) from error
 
 
-def complete_command(loop: ChatLoop, line: str) -> list[str]:
+def complete_command(loop: ChatLoop, line: str) -> list[Candidate]:
     """Return what may stand for the last word of `line`, which begins with a slash."""
     name, space, argument = line[1:].partition(" ")
     if not space:
-        return [f"/{command}" for command in COMMANDS if command.startswith(name)]
+        return [Candidate(f"/{key}", command.help) for key, command in COMMANDS.items() if key.startswith(name)]
     command = _command(name)
     if command is None:
         return []
     last_word = argument.rfind(" ") + 1
-    return [whole[last_word:] for whole in command.complete(loop, argument) if whole.startswith(argument)]
+    found = (Candidate(each) if isinstance(each, str) else each for each in command.complete(loop, argument))
+    return [Candidate(text[last_word:], said) for text, said in found if text.startswith(argument)]
 
 
 def _command(name: str) -> Command | None:

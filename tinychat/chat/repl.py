@@ -16,7 +16,7 @@ from tinychat.chat.workspace import Workspace
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.reply import Piece
-from tinychat.terminal.line_input import InputPrompt, LineDiscarded, LineInput, as_message, unfence
+from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, LineInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
@@ -151,7 +151,7 @@ class Repl:
         )
         return InputPrompt(self._draft.text, self._multiline, self._complete, bar)
 
-    def _complete(self, line: str) -> list[str]:
+    def _complete(self, line: str) -> list[Candidate]:
         return complete_command(self, line)
 
     def _handle(self, line: str, replaced: int) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import has_selection, is_searching
+from prompt_toolkit.filters import completion_is_selected, has_completions, has_selection, is_searching
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -21,7 +22,15 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from tinychat.terminal.line_input import CONTINUATION, PROMPT, InputPrompt, LineDiscarded, as_message, is_open
+from tinychat.terminal.line_input import (
+    CONTINUATION,
+    PROMPT,
+    Candidate,
+    InputPrompt,
+    LineDiscarded,
+    as_message,
+    is_open,
+)
 from tinychat.terminal.safe_text import safe_text
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -29,7 +38,20 @@ if TYPE_CHECKING:
     from tinychat.terminal.keyboard import Keyboard
 
 # Gray is readable on a dark and on a light background, and the bar should not stand out from the conversation.
-_STYLE = Style.from_dict({"bottom-toolbar": "noreverse #808080"})
+# The same for the list of candidates, of which the chosen one is reversed.
+_STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse #808080",
+        "completion-menu": "bg:default",
+        "completion-menu.completion": "bg:default",
+        "completion-menu.completion.current": "noreverse reverse",
+        "completion-menu.meta.completion": "bg:default #808080",
+        "completion-menu.meta.completion.current": "bg:default #808080",
+        "scrollbar.background": "bg:default",
+        "scrollbar.button": "bg:#808080",
+    }
+)
+_MENU_LINES = 8
 
 
 class TerminalInput:
@@ -66,9 +88,9 @@ class TerminalInput:
             search_ignore_case=True,
             completer=_CommandCompleter(self),
             complete_while_typing=False,
-            # A list above the prompt: a menu below it would keep eight lines free on every screen.
-            complete_style=CompleteStyle.READLINE_LIKE,
-            reserve_space_for_menu=0,
+            # Lines below the prompt that are there while the list is.
+            complete_style=CompleteStyle.COLUMN,
+            reserve_space_for_menu=_MENU_LINES,
             key_bindings=key_bindings(lambda: self._prompt.multiline),
             bottom_toolbar=self._bar,
             style=_STYLE,
@@ -95,7 +117,7 @@ class TerminalInput:
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
         return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
 
-    def candidates(self, line: str) -> list[str]:
+    def candidates(self, line: str) -> list[Candidate]:
         """Return what may stand for the last word of `line`."""
         return self._prompt.complete(line)
 
@@ -125,7 +147,8 @@ class _CommandCompleter(Completer):
             return
         last_word = line.rpartition(" ")[2]
         for candidate in self._source.candidates(line):
-            yield Completion(candidate, start_position=-len(last_word))
+            description = safe_text(candidate.description)
+            yield Completion(candidate.text, start_position=-len(last_word), display_meta=description)
 
 
 def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
@@ -134,10 +157,15 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
     Enter sends and Alt-Enter or Ctrl-J begins a new line; while `multiline` says so, the other way
     round, except that a command is always sent by Enter. Inside an open fence all begin a new line.
     Ctrl-G opens the message in the editor. Ctrl-C clears the line, which Up brings back. A paste of
-    several lines is a message, even if it begins like a command.
+    several lines is a message, even if it begins like a command. Tab completes as far as all
+    candidates agree, then lists them; Tab and the arrows choose, Enter takes, Escape leaves the list.
     """
     bindings = KeyBindings()
     typing = ~is_searching
+
+    @bindings.add("tab", filter=typing)
+    def _complete(event: KeyPressEvent) -> None:
+        _complete_word(event.current_buffer)
 
     @bindings.add("enter", filter=typing)
     def _enter(event: KeyPressEvent) -> None:
@@ -174,7 +202,29 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
             text = as_message(text)
         buffer.insert_text(text)
 
+    # Behind the other meanings of these keys, over which it has precedence.
+    @bindings.add("escape", filter=typing & has_completions)
+    @bindings.add("enter", filter=typing & completion_is_selected)
+    def _take_candidate(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
     return bindings
+
+
+def _complete_word(buffer: Buffer) -> None:
+    """Complete at once, not beside what is typed: keys that waited for the prompt come all together."""
+    if buffer.complete_state:
+        buffer.complete_next()
+        return
+    candidates = [*buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True))]
+    common = get_common_complete_suffix(buffer.document, candidates)
+    if len(candidates) == 1:
+        buffer.apply_completion(candidates[0])
+    elif common:
+        buffer.insert_text(common)
+    if len(candidates) > 1:
+        rest = [candidate.new_completion_from_position(len(common)) for candidate in candidates]
+        buffer.complete_state = CompletionState(buffer.document, rest)
 
 
 class _DiskHistory(FileHistory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from tinychat.errors import SettingError
 from tinychat.terminal.safe_text import safe_text
@@ -26,7 +26,22 @@ def as_message(text: str) -> str:
     return f" {text}" if is_command(text) else text
 
 
-def _no_candidates(_line: str) -> list[str]:
+class Candidate(NamedTuple):
+    """What may stand for the last word of a line.
+
+    Attributes
+    ----------
+    text : str
+        The word.
+    description : str
+        What a list of candidates says of it.
+    """
+
+    text: str
+    description: str = ""
+
+
+def _no_candidates(_line: str) -> list[Candidate]:
     return []
 
 
@@ -52,7 +67,7 @@ class InputPrompt:
 
     text: str = ""
     multiline: bool = False
-    complete: Callable[[str], list[str]] = _no_candidates
+    complete: Callable[[str], list[Candidate]] = _no_candidates
     bar: Callable[[int], str] = _no_bar
 
 
