@@ -137,7 +137,7 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     if argument.startswith("stats "):
         return [f"stats {choice}" for choice in _SWITCH]
     values = _settings(loop)
-    return [Candidate(name, f"now {values[name]}") for name in (*SETTABLE, "stats")]
+    return [Candidate(name, f"now {values[name]}") for name in SETTABLE]
 
 
 def show(loop: ChatLoop, _argument: str) -> None:

@@ -18,8 +18,8 @@ from tinychat.generate.thinking import as_thinking
 _REQUEST_FIELDS = (*SAMPLING_FIELDS, "max_tokens")
 _DEFAULTS = Request()
 NAMES = (*_REQUEST_FIELDS, "overflow", "context", "think")
-# Stop texts are saved apart from the other settings.
-SETTABLE = (*NAMES, "stop")
+# Stop texts are saved apart from the other settings, and what the screen shows is the loop's.
+SETTABLE = (*NAMES, "stop", "stats")
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
