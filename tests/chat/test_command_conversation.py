@@ -176,7 +176,7 @@ def test_a_stop_text_that_was_set_ends_replies():
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
         ("colour red", "there is no setting colour: choose one of temperature"),
-        ("colour red", "max_tokens, overflow, context, think, stop"),
+        ("colour red", "context, think, stop, stats"),
         ("thnk hide", "there is no setting thnk: did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
