@@ -114,6 +114,8 @@ class Workspace:
         if replaced is not None and replaced != name:
             # It has a name of the user's own now: nobody would look for it under the other one.
             self.store.remove(replaced)
+            if self._caches is not None:
+                self._caches.rename(replaced, name)
         self._enter(name)
         self._saved_at = self._clock()
         if self._failed:
