@@ -1,38 +1,64 @@
 """GGUF files of the checkpoints of families.py, written as llama.cpp's converter does, by the package `gguf`."""
 
+from dataclasses import replace
+
 import families
 import gguf
 import numpy as np
 
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3"}
-ARCHITECTURES |= {"smollm3": "smollm3"}
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "q_proj": "attn_q",
-    "k_proj": "attn_k",
-    "v_proj": "attn_v",
-    "qkv_proj": "attn_qkv",
-    "o_proj": "attn_output",
-    "q_norm": "attn_q_norm",
-    "k_norm": "attn_k_norm",
-    "gate_proj": "ffn_gate",
-    "up_proj": "ffn_up",
-    "gate_up_proj": "ffn_up",
-    "down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
+from tinychat.models.architectures import parse_config
+
+# By model_type.
+ARCHITECTURES = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "olmo3": "olmo2",
+    "ministral3": "mistral3",
+    "glm": "chatglm",
+    "gpt_bigcode": "starcoder",
+    "phi": "phi2",
+    "gpt_neox": "gptneox",
 }
+# Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
+PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
-def gguf_name(name):
-    """Return what llama.cpp calls a tensor of a Hugging Face checkpoint."""
-    stem, kind = name.rsplit(".", 1)
-    if stem in NAMES:
-        return f"{NAMES[stem]}.{kind}"
-    layer = stem.split(".")[2]
-    return f"blk.{layer}.{NAMES[stem.rsplit('.', 1)[1]]}.{kind}"
+def like(name, **changes):
+    """Return a variant in what llama.cpp takes as given: see `VARIANTS`."""
+    variant = families.BY_NAME[name]
+    return replace(variant, config={key: value for key, value in (variant.config | changes).items() if value != "none"})
+
+
+# What its architectures can be: scores divided by the size of heads, every sixth layer without a window, biases where
+# it knows them. "none" takes a key away.
+VARIANTS = [
+    *(like(name) for name in ("llama2-gqa", "smollm2", "mistral", "qwen2-tied", "qwen3", "gemma")),
+    like("phi3", sliding_window=None),
+    like("gemma2", query_pre_attn_scalar=40),
+    like("gemma3", query_pre_attn_scalar=40, sliding_window_pattern=6, rope_local_base_freq=1e4),
+    *(like(name) for name in ("granite", "minicpm", "olmo2", "olmo3", "ministral3", "chatglm3", "qwen")),
+    *(like(name, head_dim=24) for name in ("exaone4", "exaone4-full", "glm", "glm4")),
+    like("internlm2", bias=False, rope_scaling=None),
+    like("baichuan2-7b", z_loss_weight="none"),
+    *(like(name) for name in ("stablelm", "stablelm-parallel", "phi", "gpt-neox", "gpt2", "starcoder", "bloom", "mpt")),
+    like("starcoder2", sliding_window=None),
+    like("gpt-neox-serial", attention_bias=True),
+    like("falcon-7b"),
+    *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
+]
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+def gguf_names(architecture, names):
+    """Return what llama.cpp calls tensors of a Hugging Face checkpoint, as the package `gguf` knows it."""
+    numbers = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
+    known = gguf.get_tensor_name_map(numbers[architecture], 40)
+    found = {}
+    for name in names:
+        # As its converters do.
+        plain = name.removeprefix("transformer.") if architecture in ("bloom", "chatglm") else name
+        found[name] = known.get_name(plain, try_suffixes=(".weight", ".bias"))
+    return found
 
 
 def interleaved(rows, heads):
@@ -46,6 +72,8 @@ def byte_level_tokens(vocab_size):
     from tokenizers import pre_tokenizers
 
     tokens = ["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    # One that a merge makes: llama.cpp refuses a vocabulary without any.
+    tokens += [tokens[3] + tokens[4]]
     tokens += [f"filler{i}" for i in range(len(tokens), vocab_size)]
     return tokens, [3, 3, 3] + [1] * (vocab_size - 3)
 
@@ -64,54 +92,126 @@ def write_variant(variant, path, kind_of=lambda name: "F32", **tensors):
 
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
     """
-    config, weights = variant.config, families.make_weights(variant)
-    heads = config["num_attention_heads"]
-    kv_heads = config.get("num_key_value_heads") or heads
-    head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    architecture = ARCHITECTURES[config["model_type"]]
+    raw, config = variant.config, parse_config(variant.config, variant.name)
+    architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
-    writer.add_key_length(head_dim)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
-    writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
-    if config.get("sliding_window"):
-        writer.add_sliding_window(config["sliding_window"])
-    tokens, kinds = byte_level_tokens(config["vocab_size"])
+    add_sizes(writer, raw, config)
+    add_particulars(writer, architecture, raw, config)
+    tokens, kinds = byte_level_tokens(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges([])
+    writer.add_token_merges([f"{tokens[3]} {tokens[4]}"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
     for name, values in tensors.items():
         writer.add_tensor(f"{name}.weight", values)
-    scaling = config.get("rope_scaling") or {}
-    if scaling.get("type") == "longrope":
-        for kind in ("short", "long"):
-            factors = np.array(scaling[f"{kind}_factor"], np.float32)
-            writer.add_tensor(f"rope_factors_{kind}.weight", factors)
-        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
-        if "attention_factor" in scaling:
-            writer.add_rope_scaling_attn_factors(scaling["attention_factor"])
+    add_rope(writer, raw)
+    weights = converted(architecture, config, families.make_weights(variant))
+    names = gguf_names(architecture, weights)
     for name, values in weights.items():
-        values = values.astype(np.float32)
-        if architecture in ("llama", "smollm3"):
-            values = interleaved(values, heads) if "q_proj" in name else values
-            values = interleaved(values, kv_heads) if "k_proj" in name else values
         kind = gguf.GGMLQuantizationType[kind_of(name)]
         if values.ndim < 2 or values.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
             kind = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(gguf_name(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(names[name] or name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     write(writer)
     return path
+
+
+def add_sizes(writer, raw, config):
+    """Write what all architectures have."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    # Qwen 1 says the width of both halves.
+    writer.add_feed_forward_length(config.intermediate_size * (2 if raw["model_type"] == "qwen" else 1))
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    if config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if config.layer_norm:
+        writer.add_layer_norm_eps(config.rms_norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if config.rotary_dim:
+        writer.add_rope_freq_base(config.rope_theta)
+        writer.add_rope_dimension_count(config.rotary_dim)
+    if any(config.sliding_windows):
+        writer.add_sliding_window(max(config.sliding_windows))
+
+
+def add_particulars(writer, architecture, raw, config):
+    """Write what some architectures have."""
+    if architecture in ("gemma2", "gemma3"):
+        if config.attention_softcap:
+            writer.add_attn_logit_softcapping(config.attention_softcap)
+        if config.logits_softcap:
+            writer.add_final_logit_softcapping(config.logits_softcap)
+    if architecture in ("granite", "minicpm"):
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(1 / config.logits_multiplier)
+    if architecture == "granite":
+        writer.add_attention_scale(config.attention_scale)
+    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
+        writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
+    if architecture == "mistral3":
+        writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])
+        writer.add_attn_temperature_scale(config.temperature_beta)
+    if architecture in ("gptneox", "stablelm"):
+        writer.add_parallel_residual(config.parallel)
+    if architecture == "mpt":
+        writer.add_max_alibi_bias(8.0)
+
+
+def add_rope(writer, raw):
+    """Write what stretches positions."""
+    scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "longrope":
+        for which in ("short", "long"):
+            writer.add_tensor(f"rope_factors_{which}.weight", np.array(scaling[f"{which}_factor"], np.float32))
+        writer.add_rope_scaling_orig_ctx_len(raw["original_max_position_embeddings"])
+        if "attention_factor" in scaling:
+            writer.add_rope_scaling_attn_factors(scaling["attention_factor"])
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(scaling["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+
+
+def converted(architecture, config, weights):
+    """Return the tensors as llama.cpp's converter changes them, float32, still by their names in the checkpoint."""
+    H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    found = {}
+    for name, values in weights.items():
+        values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+            values = values + 1
+        if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
+            values = np.ascontiguousarray(values.T)
+        if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
+            groups = values.reshape(G, H // G + 2, d, -1)
+            parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
+            values = np.concatenate([part.reshape(-1, groups.shape[-1]) for part in parts]).reshape(values.shape)
+        if "W_pack" in name or "wqkv" in name:
+            end = name.rpartition(".")[2]
+            stems = (f"model.layers.{layer}.self_attn.{part}_proj.{end}" for part in "qkv")
+            groups = values.reshape(1 if "W_pack" in name else G, -1, d, *values.shape[1:])
+            heads = (H, G, G) if "W_pack" in name else (H // G, 1, 1)
+            cuts = np.split(groups, np.cumsum(heads)[:-1], axis=1)
+            found |= {stem: cut.reshape(-1, *values.shape[1:]) for stem, cut in zip(stems, cuts)}
+        else:
+            found[name] = values
+    if architecture in PERMUTED:
+        for name, values in found.items():
+            heads = H if "q_proj" in name else G if "k_proj" in name else 0
+            found[name] = interleaved(values, heads) if heads else values
+    return found
 
 
 def write(writer):

@@ -29,6 +29,17 @@ model = llama_cpp.Llama(sys.argv[1], vocab_only=True, verbose=False)
 texts = json.load(sys.stdin)
 json.dump([model.tokenize(text.encode(), add_bos=False, special=False) for text in texts], sys.stdout)
 """
+# Not those of which it takes something from the number of layers: Baichuan's rotation, EXAONE's windows.
+RUN = {name: variant for name, variant in gguf_files.BY_NAME.items() if name not in ("baichuan2-7b", "exaone4")}
+LOGITS = """
+import json, sys, llama_cpp, numpy
+found = {}
+for file, ids in json.load(sys.stdin):
+    model = llama_cpp.Llama(file, n_ctx=64, n_batch=64, n_threads=1, logits_all=True, verbose=False)
+    model.eval(ids)
+    found[file] = numpy.array(model.scores[: len(ids)])
+numpy.savez(sys.argv[1], **found)
+"""
 
 
 def write_vocabulary(kind, path):
@@ -57,6 +68,30 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
         tokenizer = load_tokenizer(folder)
     for text, expected in zip(HARD_TEXTS, json.loads(result.stdout), strict=True):
         assert tokenizer.encode(text, add_bos=False) == expected, text
+
+
+@pytest.fixture(scope="module")
+def of_llama_cpp(tmp_path_factory):
+    """Return llama.cpp's logits of each variant of `gguf_files`, and the file, by its name."""
+    folder = tmp_path_factory.mktemp("logits")
+    files = {name: gguf_files.write_variant(each, folder / f"{name}.gguf") for name, each in RUN.items()}
+    ids = {name: families.make_ids(each)[: families.SHORT] for name, each in RUN.items()}
+    jobs = json.dumps([[str(files[name]), ids[name]] for name in files])
+    command = [LLAMA_PYTHON, "-c", LOGITS, folder / "logits.npz"]
+    result = subprocess.run(command, input=jobs, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    with np.load(folder / "logits.npz") as found:
+        return {name: (file, ids[name], found[str(file)]) for name, file in files.items()}
+
+
+@needs_llama_cpp
+@pytest.mark.live
+@pytest.mark.parametrize("name", RUN)
+def test_logits_are_llama_cpps(name, of_llama_cpp, tmp_path):
+    """Within what its keys and values in float16, and its tables of GELU, make of them."""
+    file, ids, expected = of_llama_cpp[name]
+    found = tinychat.load(tinychat.convert(file, tmp_path / "f32", quant="f32"), context=families.CONTEXT_SIZE)
+    assert np.abs(found.logits(ids) - expected).max() < 2e-2 * expected.std()
 
 
 @pytest.mark.live

@@ -4,6 +4,7 @@ Rows may stand in another order, and what the layer would multiply by or add is 
 serve. Everything behind this, quantization, calibration and checks, sees only the result.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,11 @@ def other_names(name: str) -> list[str]:
     ]
 
 
-def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:
-    """Return a checkpoint's tensors, each adjusted as the family of `config` says."""
+def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) -> Tensors:
+    """Return a checkpoint's tensors, each adjusted as the family of `config` says.
+
+    done : what whoever wrote the checkpoint has done already: "order", "transposed", "offset".
+    """
     changed = dict(tensors.files)
 
     def find(name: str, **how: Any) -> None:
@@ -120,16 +124,20 @@ def adjusted(tensors: Tensors, config: ModelConfig) -> Tensors:
             changed[name] = AdjustedTensor(file.path, file, name=known[0], **how)
 
     for linear in linears(config):
-        turned: dict[str, Any] = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key)}
+        turned: dict[str, Any] = {
+            key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done
+        }
+        orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
         for piece in range(linear.pieces):
-            for source, order in zip(linear.names(piece), linear.order or (None,) * len(linear.sources)):
+            for source, order in zip(linear.names(piece), orders):
                 how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
                 find(f"{source}.weight", **how, **turned)
                 find(f"{source}.bias", **how)
     for norm in norms(config):
         for layer in range(norm.layers or 1):
             scale = {} if norm.scale == 1 else {"scale": norm.scale}
-            find(f"{norm.source.format(layer)}.weight", **scale, **({"offset": norm.offset} if norm.offset else {}))
+            offset = norm.offset if "offset" not in done else 0.0
+            find(f"{norm.source.format(layer)}.weight", **scale, **({"offset": offset} if offset else {}))
             find(f"{norm.source.format(layer)}.bias", **scale)
     for table in tables(config):
         find(f"{table.source}.weight")

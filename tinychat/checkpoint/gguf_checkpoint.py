@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
+from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
+from tinychat.checkpoint.gguf_families import GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes
@@ -22,51 +25,33 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
-from tinychat.models.architectures import linears, norms
+from tinychat.models.architectures import FAMILIES, linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
 
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
+# GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
+LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
+    "embed_tokens": {1: ("token_embd",)},
+    "qkv_proj": {1: ("attn_qkv",), 3: ("attn_q", "attn_k", "attn_v")},
+    "o_proj": {1: ("attn_output",)},
+    "gate_up_proj": {1: ("ffn_up",), 2: ("ffn_gate", "ffn_up")},
+    "up_proj": {1: ("ffn_up",)},
+    "down_proj": {1: ("ffn_down",)},
+    "lm_head": {1: ("output",)},
 }
-# Those whose queries and keys are rotated in neighbouring pairs.
-NEIGHBOURS = ("llama", "smollm3")
-LAYER = "model.layers.{}."
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+NORMS = {
+    "embed_norm": "token_embd_norm",
     "input_layernorm": "attn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
+    "norm": "output_norm",
 }
-# Keys of config.json by those of the metadata, which begin with the architecture's name.
-KEYS = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base",
-    "sliding_window": "attention.sliding_window",
-}
+# Where Falcon has two norms in front of what stands beside each other.
+PARALLEL_NORMS = {"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"}
+TABLES = {"embed_positions": "position_embd"}
 
 
 @contextmanager
@@ -115,7 +100,8 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     generation, tokenizer = tokenizer_files(metadata, str(files[0].path))
     config |= {key: generation[key] for key in ("bos_token_id", "eos_token_id") if key in generation}
     texts = {"config.json": config, "generation_config.json": generation}
-    return {name: json.dumps(value).encode() for name, value in texts.items()} | tokenizer
+    # What should be a number or a text and is not is refused by whoever reads it.
+    return {name: json.dumps(value, default=repr).encode() for name, value in texts.items()} | tokenizer
 
 
 def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
@@ -129,21 +115,17 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
         If there is no embedding.
     """
     metadata, source = files[0].metadata, files[0].path
-    architecture = check_architecture(metadata, source)
-    shapes = {name: tensor.shape for file in files for name, tensor in file.tensors.items()}
+    name = check_architecture(metadata, source)
+    shapes = {tensor: found.shape for file in files for tensor, found in file.tensors.items()}
     if "token_embd.weight" not in shapes:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
-    config: dict[str, Any] = {"architectures": [ARCHITECTURES[architecture]]}
-    for key, theirs in KEYS.items():
-        value = metadata.get(f"{architecture}.{theirs}")
-        # A list has a value for each layer; where they are the same, it is that.
-        config[key] = value[0] if isinstance(value, list) and len(set(value)) == 1 else value
-    config = {key: value for key, value in config.items() if value is not None}
-    config["vocab_size"] = shapes["token_embd.weight"][0]
-    config["tie_word_embeddings"] = "output.weight" not in shapes
-    config["attention_bias"] = "blk.0.attn_q.bias" in shapes
-    config["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
-    return config | _rope(files, architecture, config)
+    known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, frozenset(shapes), str(source))
+    architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
+    family = FAMILIES[architecture]
+    config = values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
+    config |= _rope(files, name, config, family.partial_rotary)
+    config |= known.extra(values, config)
+    return {"architectures": [architecture]} | {family.names.get(key, key): value for key, value in config.items()}
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
@@ -155,8 +137,8 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
         If it is not implemented.
     """
     architecture = metadata.get("general.architecture")
-    if architecture not in ARCHITECTURES:
-        supported = ", ".join(ARCHITECTURES)
+    if architecture not in GGUF_FAMILIES:
+        supported = ", ".join(GGUF_FAMILIES)
         raise UnsupportedModelError(
             f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
         )
@@ -165,7 +147,9 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     return str(architecture)
 
 
-def _rope(files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _rope(
+    files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any], partial_rotary: bool
+) -> dict[str, Any]:
     """Return the keys that tell of the rotary embedding.
 
     What llama.cpp divides each pair's frequency by stands in tensors, for Llama 3.1 as for Phi-3: LongRoPE says so.
@@ -177,9 +161,9 @@ def _rope(files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any
     }
     trained = scaling["original_context_length"] or config.get("max_position_embeddings")
     found: dict[str, Any] = {}
-    head_dim = config.get("head_dim") or config.get("hidden_size", 0) // max(1, config.get("num_attention_heads", 1))
-    rotary_dim = metadata.get(f"{architecture}.rope.dimension_count", head_dim)
-    if head_dim and rotary_dim != head_dim:
+    head_dim = positive(config.get("head_dim"), 0)
+    rotary_dim = positive(metadata.get(f"{architecture}.rope.dimension_count"), 0)
+    if head_dim and rotary_dim and (partial_rotary or rotary_dim != head_dim):
         found["partial_rotary_factor"] = rotary_dim / head_dim
     factors = {
         kind: _vector(files, f"{name}.weight")
@@ -275,13 +259,26 @@ def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
 def tensor_names(config: ModelConfig) -> dict[str, str]:
     """Return GGUF's name of each tensor that a checkpoint must have, its weights and biases."""
     names: dict[str, str] = {}
-    kinds = [(part, linear.layers, linear.bias) for linear in linears(config) for part in linear.sources]
-    kinds += [(norm.source, norm.layers, False) for norm in norms(config)]
-    for source, layers, has_bias in kinds:
-        theirs = ("" if layers is None else "blk.{}.") + NAMES[source.removeprefix(LAYER)]
+
+    def add(source: str, theirs: str, layers: int | None, parts: Sequence[str]) -> None:
         for layer in range(layers or 1):
-            for suffix in ("weight", "bias") if has_bias else ("weight",):
-                names[f"{source.format(layer)}.{suffix}"] = f"{theirs.format(layer)}.{suffix}"
+            place = "" if layers is None else f"blk.{layer}."
+            for part in parts:
+                # A norm that attention and MLP share has the first one's name.
+                names.setdefault(f"{source.format(layer)}.{part}", f"{place}{theirs}.{part}")
+
+    def parts_of(has_bias: bool) -> Sequence[str]:
+        return ("weight", "bias") if has_bias else ("weight",)
+
+    for linear in linears(config):
+        for source, theirs in zip(linear.sources, LINEARS[linear.name][len(linear.sources)]):
+            add(source, theirs, linear.layers, parts_of(linear.bias))
+    has_two = config.architecture == "FalconForCausalLM" and config.separate_mlp_norm
+    known = NORMS | PARALLEL_NORMS if has_two else NORMS
+    for norm in norms(config):
+        add(norm.source, known[norm.name], norm.layers, parts_of(norm.bias))
+    for table in tables(config):
+        add(table.source, TABLES[table.name], None, ("weight",))
     return names
 
 
@@ -301,12 +298,13 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     """
     files = open_gguf(file)
     names = tensor_names(config)
+    family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
     heads: dict[str, int] = {}
-    if files[0].metadata.get("general.architecture") in NEIGHBOURS:
+    if family.neighbours:
         heads = {name: count for name, theirs in names.items() if (count := rotated_heads(theirs, config))}
     parts = [GgufTensors(each, names, heads) for each in files]
     found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
     for name, count in heads.items():
         if name in found and found[name].shape(name)[0] % (2 * count):
             raise CheckpointError(f"{file}: {name} has rows that do not make {count} heads: download the file again")
-    return Tensors(folder, found)
+    return adjusted(Tensors(folder, found), config, family.done)

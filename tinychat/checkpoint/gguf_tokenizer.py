@@ -36,6 +36,8 @@ _UNNAMED = (
     r"\p{N}+",
     r"[0-9][0-9][0-9]",
 )
+_FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", _UNNAMED[1], r"[0-9][0-9][0-9]")
+_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"  # noqa: RUF001
 
 
 @dataclass(frozen=True)
@@ -52,19 +54,23 @@ class Cutting:
     adds_bos: bool = False
 
 
-PRE_TOKENIZERS = {
-    "default": Cutting(_UNNAMED),
-    "gpt-2": Cutting(),
-    "smollm": Cutting(digits=True),
-    "llama-bpe": Cutting((_THREE_DIGITS,), whole_words=True, adds_bos=True),
-    "llama3": Cutting((_THREE_DIGITS,), whole_words=True, adds_bos=True),
-    "smaug-bpe": Cutting((_THREE_DIGITS,), whole_words=True),
-    "dbrx": Cutting((_THREE_DIGITS,)),
-    "qwen2": Cutting((_ONE_DIGIT,)),
-    "deepseek-r1-qwen": Cutting((_ONE_DIGIT,)),
-    "gpt-4o": Cutting((_O200K,)),
-    "tekken": Cutting((_TEKKEN,), whole_words=True, adds_bos=True),
+# By all of llama.cpp's names for it.
+_SAME_CUTTING = {
+    ("default",): Cutting(_UNNAMED),
+    ("gpt-2", "phi-2", "mpt", "olmo", "exaone4"): Cutting(),
+    ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"): Cutting(digits=True),
+    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"): Cutting(
+        (_THREE_DIGITS,), whole_words=True, adds_bos=True
+    ),
+    ("smaug-bpe",): Cutting((_THREE_DIGITS,), whole_words=True),
+    ("dbrx", "chatglm-bpe", "glm4"): Cutting((_THREE_DIGITS,)),
+    ("qwen2", "deepseek-r1-qwen", "stablelm2"): Cutting((_ONE_DIGIT,)),
+    ("gpt-4o",): Cutting((_O200K,)),
+    ("tekken",): Cutting((_TEKKEN,), whole_words=True, adds_bos=True),
+    ("falcon",): Cutting(_FALCON),
+    ("bloom",): Cutting((_BLOOM,)),
 }
+PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
 # Advice for sampling: transformers' keys, and those behind "general.sampling.".

@@ -1,0 +1,275 @@
+"""What llama.cpp calls the architectures, and what of each its converter says and changes.
+
+(github.com/ggml-org/llama.cpp: conversion/ has the converters; gguf-py/gguf/constants.py the names.)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinychat.errors import UnsupportedModelError
+
+# Keys of config.json by those of the metadata, which begin with the architecture's name.
+KEYS = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "sliding_window": "attention.sliding_window",
+}
+MOST = 1e30  # of any number that something is computed from
+
+
+class GgufValues:
+    """What a GGUF file says of its model: metadata by keys without the architecture's name, and which tensors it has.
+
+    Parameters
+    ----------
+    metadata : Mapping
+    architecture : str
+        As ``general.architecture`` names it.
+    tensors : set of str
+        Their names.
+    source : str
+        The file, for errors.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], architecture: str, tensors: frozenset[str], source: str) -> None:
+        self._metadata, self._architecture = metadata, architecture
+        self.tensors, self.source = tensors, source
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; of a list with the same value for each layer, that."""
+        value = self._metadata.get(f"{self._architecture}.{key}")
+        if isinstance(value, list) and value and all(item == value[0] for item in value):
+            value = value[0]
+        return default if value is None else value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a positive number; `default` where there is none."""
+        return positive(self.get(key), default)
+
+    def has(self, tensor: str) -> bool:
+        """Say whether there is a tensor of the first layer of this name."""
+        return f"blk.0.{tensor}" in self.tensors
+
+    def common(self) -> dict[str, Any]:
+        """Return what all architectures say alike, by the keys that most families of transformers have."""
+        found = {key: self.get(theirs) for key, theirs in KEYS.items()}
+        if found["rms_norm_eps"] is None:
+            found["rms_norm_eps"] = self.get("attention.layer_norm_epsilon")
+        size = positive(found["hidden_size"], 0) / positive(found["num_attention_heads"], 1)
+        if found["head_dim"] is None and size and size == int(size):
+            found["head_dim"] = int(size)
+        found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
+        found["mlp_bias"] = self.has("ffn_down.bias")
+        found["tie_word_embeddings"] = "output.weight" not in self.tensors
+        return {key: value for key, value in found.items() if value is not None}
+
+    def layer_types(self, interval: int) -> list[str]:
+        """Return which layers have the window: as the file says, or all but every so many."""
+        layers = min(4096, int(self.number("block_count", 0)))
+        # Not through `get`: a list that says the same of all layers is still a list.
+        pattern = self._metadata.get(f"{self._architecture}.attention.sliding_window_pattern", interval)
+        if type(pattern) is int and pattern > 0:
+            pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
+        found = pattern if isinstance(pattern, list) else []
+        return ["sliding_attention" if slides else "full_attention" for slides in found]
+
+
+def positive(value: object, default: float) -> float:
+    """Return a value that is a positive finite number, else `default`."""
+    return value if type(value) in (int, float) and 0 < value < MOST else default  # type: ignore[operator,return-value]
+
+
+Extra = Callable[[GgufValues, Mapping[str, Any]], Mapping[str, Any]]
+"""Called with what a file says and what `GgufValues.common` made of it; returns what else ``config.json`` would say."""
+
+
+def _nothing(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class GgufFamily:
+    """One architecture of llama.cpp.
+
+    Attributes
+    ----------
+    architecture : str or callable
+        What transformers calls it; or, of `GgufValues`, which of several.
+    neighbours : bool
+        Whether rows of queries and keys are reordered in the file, so that neighbouring channels are rotated together.
+    done : frozenset of str
+        Which of a family's adjustments (`checkpoint.adjusted`) are done in the file: "order", "transposed", "offset".
+    extra : callable
+        See `Extra`.
+    """
+
+    architecture: str | Callable[[GgufValues], str]
+    neighbours: bool = False
+    done: frozenset[str] = frozenset()
+    extra: Extra = _nothing
+
+
+def _gemma2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    # The largest sizes divide scores by another number than the size of a head, which no key says.
+    is_largest = config.get("num_hidden_layers") in (46, 62)
+    width, heads = (positive(config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
+    found = {
+        "query_pre_attn_scalar": width / heads if is_largest else config.get("head_dim"),
+        "attn_logit_softcapping": values.get("attn_logit_softcapping"),
+        "final_logit_softcapping": values.get("final_logit_softcapping"),
+        "sliding_window": config.get("sliding_window"),
+    }
+    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
+
+
+def _gemma3(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = {**_gemma2(values, config), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
+    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
+
+
+def _granite(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _multipliers(values, config, 1.0, 1.0, 1.0)
+
+
+def _minicpm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Older files have none of the keys: they are of the first model.
+    layers, width = positive(config.get("num_hidden_layers"), 40), positive(config.get("hidden_size"), 256)
+    return _multipliers(values, config, 12.0, 1.4 / layers**0.5, width / 256)
+
+
+def _multipliers(
+    values: GgufValues, config: Mapping[str, Any], embedding: float, residual: float, logits: float
+) -> Mapping[str, Any]:
+    return {
+        "embedding_multiplier": values.get("embedding_scale", embedding),
+        "residual_multiplier": values.get("residual_scale", residual),
+        "logits_scaling": values.get("logit_scale", logits),
+        "attention_multiplier": values.number("attention.scale", positive(config.get("head_dim"), 64) ** -0.5),
+    }
+
+
+def _exaone4(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    window = config.get("sliding_window")
+    return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
+
+
+def _ministral3(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    magnitude = values.get("rope.scaling.yarn_log_multiplier", 1.0)
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": config.get("rope_theta"),
+        "factor": values.get("rope.scaling.factor"),
+        "original_max_position_embeddings": values.get("rope.scaling.original_context_length"),
+        "beta_fast": values.get("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": values.get("rope.scaling.yarn_beta_slow", 1.0),
+        "mscale": magnitude,
+        "mscale_all_dim": magnitude,
+        "llama_4_scaling_beta": values.get("attention.temperature_scale", 0.0),
+    }
+    return {"rope_parameters": rope, "rope_scaling": None}
+
+
+def _stablelm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "use_qkv_bias": config["attention_bias"],
+        "use_parallel_residual": bool(values.get("use_parallel_residual", False)),
+        "qk_layernorm": values.has("attn_q_norm.weight"),
+    }
+
+
+def _gpt_neox(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"use_parallel_residual": bool(values.get("use_parallel_residual", True))}
+
+
+def _bigcode(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"multi_query": config.get("num_key_value_heads") == 1}
+
+
+def _falcon(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    is_new = config.get("num_key_value_heads", 1) != 1
+    norms = {"num_ln_in_parallel_attn": 2 if values.has("attn_norm_2.weight") else 1} if is_new else {}
+    return {"new_decoder_architecture": is_new, "bias": config["attention_bias"], **norms}
+
+
+def _mpt(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    largest = values.number("attention.max_alibi_bias", 0)
+    attention = {
+        "alibi": bool(largest),
+        "alibi_bias_max": round(largest) or 8,
+        "clip_qkv": values.get("attention.clamp_kqv"),
+        "qk_ln": values.has("attn_q_norm.weight"),
+    }
+    return {"attn_config": attention, "no_bias": not (config["attention_bias"] or config["mlp_bias"])}
+
+
+def _qwen(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    # llama.cpp does neither, and the file does not say from which length on.
+    return {"use_dynamic_ntk": False, "use_logn_attn": False}
+
+
+def _chatglm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "multi_query_attention": True,
+        "add_qkv_bias": config["attention_bias"],
+        "rope_ratio": positive(config.get("rope_theta"), 1e4) / 1e4,
+    }
+
+
+def _baichuan(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if config.get("num_hidden_layers") == 40:
+        raise UnsupportedModelError(
+            f"{values.source}: Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
+        )
+    return {}
+
+
+_ORDERED = frozenset(["order"])
+_GAINS = frozenset(["offset"])
+FAMILIES: Mapping[str, GgufFamily] = {
+    "llama": GgufFamily("LlamaForCausalLM", True),
+    "qwen2": GgufFamily("Qwen2ForCausalLM"),
+    "qwen3": GgufFamily("Qwen3ForCausalLM"),
+    "phi3": GgufFamily("Phi3ForCausalLM"),
+    "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
+    "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
+    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=_gemma2),
+    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=_gemma3),
+    "granite": GgufFamily("GraniteForCausalLM", True, extra=_granite),
+    "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
+    "olmo2": GgufFamily(
+        lambda values: "Olmo3ForCausalLM" if values.get("attention.sliding_window") else "Olmo2ForCausalLM",
+        extra=_exaone4,
+    ),
+    "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
+    "mistral3": GgufFamily(
+        lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",
+        True,
+        extra=lambda values, config: _ministral3(values, config) if values.get("attention.temperature_scale") else {},
+    ),
+    "chatglm": GgufFamily(
+        lambda values: "ChatGLMModel" if values.has("attn_qkv.weight") else "GlmForCausalLM", extra=_chatglm
+    ),
+    "glm4": GgufFamily("Glm4ForCausalLM"),
+    "internlm2": GgufFamily("LlamaForCausalLM", True),
+    "baichuan": GgufFamily("LlamaForCausalLM", True, extra=_baichuan),
+    "qwen": GgufFamily("QWenLMHeadModel", extra=_qwen),
+    "stablelm": GgufFamily("StableLmForCausalLM", extra=_stablelm),
+    "starcoder": GgufFamily("GPTBigCodeForCausalLM", extra=_bigcode),
+    "starcoder2": GgufFamily(
+        "Starcoder2ForCausalLM", extra=lambda values, config: {"use_bias": config["attention_bias"]}
+    ),
+    "phi2": GgufFamily("PhiForCausalLM"),
+    "gpt2": GgufFamily("GPT2LMHeadModel", done=frozenset(["transposed"])),
+    "gptneox": GgufFamily("GPTNeoXForCausalLM", done=_ORDERED, extra=_gpt_neox),
+    "falcon": GgufFamily("FalconForCausalLM", done=_ORDERED, extra=_falcon),
+    "bloom": GgufFamily("BloomForCausalLM", done=_ORDERED),
+    "mpt": GgufFamily("MptForCausalLM", extra=_mpt),
+}
