@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.request import Request
 
 
 class Encoder(Protocol):
@@ -32,24 +35,27 @@ _FEWEST = 8
 
 
 def write_texts(model: Model, texts: int, progress: Progress | None = None) -> list[list[int]]:
-    """Let a model write texts of up to `TEXT_TOKENS` tokens; it writes the same ones each time.
+    """Let a model write texts of up to `TEXT_TOKENS` tokens, several at once; it writes the same ones each time.
 
     Returns
     -------
     list of lists of int
         Token ids, prompts included.
     """
-    written: list[list[int]] = []
     length = min(TEXT_TOKENS, model.context_size)
-    opening = _opening(model)
-    for seed in range(texts):
-        if progress is not None:
-            progress(seed * length, texts * length)
-        ids = _conversation(model, opening, length, seed) if opening and seed % 2 == 0 else None
-        written.append(ids or _free(model, length, seed))
-    if progress is not None:
-        progress(texts * length, texts * length)
-    return written
+    writer = _Writer(model, texts * length, progress)
+    conversations = _begin_conversations(model, writer, length, range(0, texts, 2))
+    begun = [conversations.get(seed) or _begin_freely(model, seed) for seed in range(texts)]
+    continued = writer.write(
+        [
+            (ids, _request(length - len(ids), seed, ignore_eos=seed not in conversations))
+            for seed, ids in enumerate(begun)
+            if len(ids) < length
+        ]
+    )
+    writer.end()
+    ends = iter(continued)
+    return [[*ids, *next(ends)] if len(ids) < length else ids[:length] for ids in begun]
 
 
 def cut_texts(model: Encoder, room: int, text: str, texts: int) -> list[list[int]]:
@@ -81,32 +87,52 @@ def _opening(model: Model) -> list[int]:
     return first[:length]
 
 
-def _conversation(model: Model, opening: Sequence[int], length: int, seed: int) -> list[int] | None:
-    """Let the model write a question and answer it; None if it writes none."""
-    if len(opening) + QUESTION_TOKENS >= length:
-        return None
-    question = _continued(model, opening, QUESTION_TOKENS, seed)
-    words = model.decode(question).strip()
-    if not words:
-        return None
-    try:
-        prompt = model.render_ids([{"role": "user", "content": words}], add_generation_prompt=True)
-    except TextError:
-        return None
-    if len(prompt) >= length:
-        return prompt[:length]
-    return prompt + _continued(model, prompt, length - len(prompt), seed)
+class _Writer:
+    """Lets the model continue several prompts at once, and says how many tokens of all texts there are."""
+
+    def __init__(self, model: Model, tokens: int, progress: Progress | None) -> None:
+        self._model, self._tokens, self._progress = model, tokens, progress
+        self._written = 0
+
+    def write(self, asked: Sequence[tuple[list[int], Request]]) -> list[list[int]]:
+        """Return what follows each prompt."""
+        replies: dict[int, list[int]] = {}
+        for number, reply, piece, error in self._model.write_many((Prompt(ids), request) for ids, request in asked):
+            if error is not None or reply is None or piece is None:
+                raise error or SettingError("a calibration text cannot be written")
+            replies[number] = reply.token_ids
+            self._written += len(piece.ids)
+            self._report(self._written)
+        return [replies[number] for number in range(len(asked))]
+
+    def end(self) -> None:
+        """Say that all texts are written; some end before their full length."""
+        self._report(self._tokens)
+
+    def _report(self, tokens: int) -> None:
+        if self._progress is not None:
+            self._progress(min(tokens, self._tokens), self._tokens)
 
 
-def _free(model: Model, length: int, seed: int) -> list[int]:
-    """Let the model continue a token drawn at random, also past the end of a text."""
-    vocabulary = model.vocab_size
-    prompt = [*model.encode(""), random.Random(seed).randrange(vocabulary)]
-    return prompt + _continued(model, prompt, length - len(prompt), seed, ignore_eos=True)
+def _begin_conversations(model: Model, writer: _Writer, length: int, seeds: Sequence[int]) -> dict[int, list[int]]:
+    """Let the model write questions; return the prompt that each makes, by its seed, where it makes one."""
+    opening = _opening(model)
+    if not opening or len(opening) + QUESTION_TOKENS >= length:
+        return {}
+    questions = writer.write([(opening, _request(QUESTION_TOKENS, seed)) for seed in seeds])
+    prompts = {}
+    for seed, question in zip(seeds, questions, strict=True):
+        words = model.decode(question).strip()
+        if words:
+            with suppress(TextError):
+                prompts[seed] = model.render_ids([{"role": "user", "content": words}], add_generation_prompt=True)
+    return prompts
 
 
-def _continued(model: Model, prompt: Sequence[int], tokens: int, seed: int, ignore_eos: bool = False) -> list[int]:
-    run = model.stream(prompt, max_tokens=tokens, temperature=1.0, seed=seed, ignore_eos=ignore_eos)
-    for _ in run:
-        pass
-    return run.token_ids
+def _begin_freely(model: Model, seed: int) -> list[int]:
+    """Return a token drawn at random, after what begins every text; the text goes on past its end."""
+    return [*model.encode(""), random.Random(seed).randrange(model.vocab_size)]
+
+
+def _request(tokens: int, seed: int, ignore_eos: bool = False) -> Request:
+    return Request(max_tokens=tokens, temperature=1.0, seed=seed, ignore_eos=ignore_eos)
