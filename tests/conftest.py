@@ -66,8 +66,9 @@ def kernel_cache():
 
 @pytest.fixture(autouse=True, scope="session")
 def one_compiler_a_core():
-    """Start no second process that compiles where each core has a process of tests."""
+    """Start no second process that compiles where each core has a process of tests, and none for models to come."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tinychat.engine.ahead.begin", lambda config, quantization: None)
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setattr("tinychat.engine.second_compiler.MOST", 0)
         yield

@@ -49,6 +49,7 @@ ARROWS = {
         "certificate",
         "checkpoint",
         "conversion",
+        "engine.ahead",
         "estimates",
         "generate",
         "machine",

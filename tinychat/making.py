@@ -132,7 +132,8 @@ def make(
 ) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
 
-    With `keeps` a later call goes on where Ctrl-C or the end of the program has stopped this one.
+    With `keeps` the model is for the store: a later call goes on where Ctrl-C or the end of the program has stopped
+    this one, and what runs the model is compiled beside a short conversion.
 
     Raises
     ------
@@ -142,10 +143,14 @@ def make(
         If the checkpoint is damaged or not supported, or a setting is out of range.
     """
     from tinychat.conversion.unfinished import key_of, work_for
+    from tinychat.engine.ahead import begin as begin_ahead
     from tinychat.models.architectures import read_config
 
     config = read_config(folder / "config.json")
     quantization = quantization_of(folder, recipe)
+    if keeps and not recipe.uses_texts and not recipe.check:
+        # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
+        begin_ahead(config, quantization)
     key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
     with work_for(target, key, keeps) as work:
         written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())

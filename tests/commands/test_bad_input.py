@@ -18,7 +18,7 @@ from tinychat.conversion.pack import Packer
 
 WEIGHTS = "model.safetensors"
 LAYER = "model.layers.1."
-COMPILING = "compiling kernels for this CPU (once)"
+COMPILING = "compiling kernels for this CPU (once for models of this kind)"
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,11 @@ class Unknown:
     """A class of this file."""
 
 
+def announce():
+    for listener in AGENDA.listeners:
+        listener(JOB)
+
+
 def until(happens):
     """Wait for something that happens within some seconds."""
     latest = monotonic() + 60
@@ -42,7 +47,7 @@ def test_it_compiles_what_it_is_told_of(monkeypatch, tmp_path):
     monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
     with second_compilers(1):
-        AGENDA.announce(JOB)
+        announce()
         until(lambda: list(cache.rglob("*.pick_rows-*.nbc")))
 
 
@@ -57,20 +62,20 @@ def test_it_ends_when_it_is_told_nonsense():
 def test_none_is_started_for_one_core(monkeypatch):
     monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
     with second_compilers(0):
-        AGENDA.announce(JOB)
+        announce()
 
 
 def test_none_is_started_where_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
     with second_compilers(1):
-        AGENDA.announce(JOB)
+        announce()
 
 
 def test_one_that_cannot_be_started_is_done_without(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with second_compilers(1):
-        AGENDA.announce(JOB)
+        announce()
 
 
 FIRST = """

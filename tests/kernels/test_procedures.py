@@ -9,7 +9,7 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, procedure
+from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, lock_path, procedure
 
 
 @procedure
@@ -52,7 +52,7 @@ def not_compiled():
 
 def test_all_are_announced_before_one_is_compiled(monkeypatch):
     announced = []
-    monkeypatch.setattr(AGENDA, "announce", lambda job: announced.append((job, len(fill.overloads))))
+    monkeypatch.setattr(AGENDA, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
     out = np.zeros(3)
     new_caller()(out)
     assert list(out) == [6, 6, 6]
@@ -69,7 +69,7 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
 
     monkeypatch.setattr(AGENDA, "pause", pause)
     with stack:
-        assert stack.enter_context(locked_within(fill.lock_path(FILL.types), 1, lambda: None))
+        assert stack.enter_context(locked_within(lock_path(fill, FILL.types), 1, lambda: None))
         out = np.zeros(3)
         new_caller()(out)
     assert list(out) == [6, 6, 6]
@@ -78,16 +78,16 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
 
 def test_nobody_waits_for_ever(monkeypatch):
     monkeypatch.setattr("tinychat.kernels.procedures.MOST_SECONDS", 0.05)
-    with locked_within(fill.lock_path(FILL.types), 1, lambda: None) as held:
+    with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
         assert held
         new_caller()(np.zeros(3))
 
 
 def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
     monkeypatch.setattr(AGENDA, "pause", lambda: pytest.fail("it waits"))
-    fill.lock_path(FILL.types).touch()
+    lock_path(fill, FILL.types).touch()
     new_caller()(np.zeros(3))
-    assert not fill.lock_path(FILL.types).exists()
+    assert not lock_path(fill, FILL.types).exists()
 
 
 def test_ctrl_c_ends_the_wait(monkeypatch):
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AGENDA, "pause", interrupt)
-    with locked_within(fill.lock_path(FILL.types), 1, lambda: None), pytest.raises(KeyboardInterrupt):
+    with locked_within(lock_path(fill, FILL.types), 1, lambda: None), pytest.raises(KeyboardInterrupt):
         new_caller()(np.zeros(3))
     monkeypatch.undo()
     new_caller()(np.zeros(3))

@@ -28,6 +28,7 @@ from tinychat.json_file import one_line
 from tinychat.models.kept import Form
 
 _VERSIONS = (2, 3)
+_LENGTH = struct.Struct("<Q")
 _MOST_ENTRIES = 1 << 16
 _MOST_AXES = 4
 _STRING, _ARRAY = 8, 9
@@ -164,11 +165,21 @@ class _Reader:
         return count
 
     def string(self) -> str | bytes:
-        data = self.take(self.count(1))
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError:
-            return data
+        return _decoded(self.take(self.count(1)))
+
+    def strings(self, count: int) -> list[str | bytes]:
+        """Read that many strings; a vocabulary and its merges are some hundred thousand."""
+        data, end, found = self.data, len(self.data), list[str | bytes]()
+        for _ in range(count):
+            begin = self.position + _LENGTH.size
+            if begin > end:
+                raise self.damaged("ends within its header")
+            (size,) = _LENGTH.unpack(data[self.position : begin])
+            if size > end - begin:
+                raise self.damaged("counts more than it holds")
+            self.position = begin + size
+            found.append(_decoded(data[begin : self.position]))
+        return found
 
     def text(self) -> str:
         value = self.string()
@@ -183,7 +194,7 @@ class _Reader:
             return self.number(self._scalar(kind))
         inner = self.number("I")
         if inner == _STRING:
-            return [self.string() for _ in range(self.count(8))]
+            return self.strings(self.count(8))
         letter = self._scalar(inner)
         size = struct.calcsize(f"<{letter}")
         count = self.count(size)
@@ -207,6 +218,13 @@ class _Reader:
         if shape[-1] % block or (axes == 1 and block > 1) or math.prod(shape) > 1 << 48:
             raise self.damaged(f"gives tensor {one_line(name)!r} a shape that it cannot have")
         return name, shape, kind, offset
+
+
+def _decoded(data: bytes) -> str | bytes:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
 
 
 @contextmanager

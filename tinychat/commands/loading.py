@@ -37,7 +37,7 @@ def load_model(model: str | None, options: LoadOptions) -> Model:
 
     with progress_bar(f"converting {model or usual_model()} (once)") as converting:
         folder = locate(model, converting)
-    with progress_bar("compiling kernels for this CPU (once)") as compiling:
+    with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
         loaded = load_folder(folder, **asdict(options), progress=compiling)
     if loaded.context_size > loaded.trained_length:
         print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)

@@ -1,6 +1,9 @@
 """Compiles the forward pass for the types of one engine, or loads it from the kernel cache."""
 
+import threading
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -11,59 +14,118 @@ from numba.core.runtime import rtsys
 from tinychat.engine.forward import take_part
 from tinychat.engine.second_compiler import second_compilers
 from tinychat.held_signals import held_signals
-from tinychat.kernels.procedures import AGENDA
+from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
 
 TRIED_NUMBA = ["0", "68"]
-# How many functions one engine compiles; only the progress bar needs it.
-COMPILED_FUNCTIONS = 100
+# What a procedure takes to compile, in seconds of some processor, and what the rest takes: for the progress bar alone.
+SECONDS = {"attend": 5.0, "multiply_rows": 2.6, "rope_append": 1.0, "embed": 0.8, "quantize_normed": 0.7}
+OTHER_SECONDS = 0.4
+REST_SECONDS = 5.0
+# How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
+EXPECTED_SECONDS = 15.0
+MOST_BY_TIME = 0.3
+STEPS = 1000
+SECONDS_BETWEEN_REPORTS = 0.2
 
 
-class CompilationCounter(Listener):  # type: ignore[misc]
-    """Reports each function that Numba compiles; silent when all come from the cache.
+class CompilationProgress:
+    """Reports how far a compilation is, from `begin` on.
 
-    `between` is called before and after each of them: an exception raised there reaches the caller.
+    What is compiled counts by what it usually takes. In between, and while the last function is put together, which
+    is one step for Numba, time counts, at the pace so far.
     """
 
-    def __init__(self, progress: Callable[[int, int], None] | None, between: Callable[[], None]) -> None:
+    def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._progress = progress
+        self._began = self._counted_at = time.monotonic()
+        self._jobs: list[Job] = []
+        self._counted = self._shown = 0.0
+        self._has_begun, self._ended = False, threading.Event()
+        self._thread = threading.Thread(target=self._report_often, daemon=True)
+
+    def __enter__(self) -> "CompilationProgress":
+        """Note what has to be compiled."""
+        AGENDA.listeners.append(self._jobs.append)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Report the end, if it was reached, and there was anything to do."""
+        AGENDA.listeners.remove(self._jobs.append)
+        self._ended.set()
+        if self._has_begun:
+            self._thread.join()
+            if error[0] is None:
+                self._progress(STEPS, STEPS)
+
+    def begin(self) -> None:
+        """Report now and again from now on; a second call does nothing."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._progress(0, STEPS)
+            self._thread.start()
+
+    def share(self, now: float) -> float:
+        """Return how much is done, from 0 to 1; never less than before."""
+        jobs = list(self._jobs)
+        done = sum(seconds_of(job) for job in jobs if job.types in PROCEDURES[job.name].overloads)
+        counted = done / (sum(map(seconds_of, jobs)) + REST_SECONDS)
+        if counted > self._counted:
+            self._counted, self._counted_at = counted, now
+        spent = self._counted_at - self._began
+        expected = max(spent / self._counted, 1.0) if self._counted > MOST_BY_TIME else EXPECTED_SECONDS
+        # Another process may do everything, which shows only at the end.
+        most = MOST_BY_TIME if self._counted else 0.9
+        by_time = min(most, (now - self._counted_at) / expected)
+        self._shown = max(self._shown, min(0.99, self._counted + by_time))
+        return self._shown
+
+    def _report_often(self) -> None:
+        while not self._ended.wait(SECONDS_BETWEEN_REPORTS):
+            self._progress(int(STEPS * self.share(time.monotonic())), STEPS)
+
+
+def seconds_of(job: Job) -> float:
+    """Return about what a procedure takes to compile."""
+    return SECONDS.get(job.name.rpartition(".")[2], OTHER_SECONDS)
+
+
+class BetweenFunctions(Listener):  # type: ignore[misc]
+    """Calls a function before and after each that Numba compiles: an exception raised there reaches the caller."""
+
+    def __init__(self, between: Callable[[], None]) -> None:
         self._between = between
-        self._done = 0
 
     def on_start(self, event: Event) -> None:
-        """Report a compilation that begins."""
-        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
+        """Before a compilation."""
+        self._between()
 
     def on_end(self, event: Event) -> None:
-        """Count a finished compilation."""
-        self._done += 1
-        self._report(min(self._done, COMPILED_FUNCTIONS - 1))
-
-    def finish(self) -> None:
-        """Report the end, if there was anything to do."""
-        if self._done:
-            self._report(COMPILED_FUNCTIONS)
-
-    def _report(self, done: int) -> None:
+        """After a compilation."""
         self._between()
-        if self._progress is not None:
-            self._progress(done, COMPILED_FUNCTIONS)
 
 
 def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
     """Make the engine's compiled function ready without running it; Ctrl-C acts between two functions."""
-    with held_signals() as let_signals_act:
-        counter = CompilationCounter(progress, let_signals_act)
-        with install_listener("numba:compile", counter):
-            if load_without_refresh(take_part, engine.call_arguments()):
-                engine.compile()
-            else:
-                AGENDA.pause = let_signals_act
-                with second_compilers(engine.threads - 1):
-                    engine.compile()
-        counter.finish()
+    arguments = engine.call_arguments()
+    with held_signals() as let_signals_act, ExitStack() as stack:
+        if not load_without_refresh(take_part, arguments):
+            bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))
+
+            def between() -> None:
+                let_signals_act()
+                bar.begin()
+
+            stack.enter_context(install_listener("numba:compile", BetweenFunctions(between)))
+            AGENDA.pause = between
+            types = tuple(take_part.typeof_pyval(argument) for argument in arguments)
+            # Another process that compiles the same does so on as many cores.
+            stack.enter_context(AGENDA.claimed(take_part, types))
+            if not load_without_refresh(take_part, arguments):
+                stack.enter_context(second_compilers(engine.threads - 1))
+        engine.compile()
 
 
 def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> bool:

@@ -70,7 +70,7 @@ class SecondCompiler:
 @contextmanager
 def second_compilers(count: int) -> Iterator[None]:
     """Let up to `count` more processes compile inside the block."""
-    from tinychat.kernels.procedures import AGENDA, Job
+    from tinychat.kernels.procedures import AGENDA
 
     with ExitStack() as stack:
         # Nothing comes back where nothing is kept; and an interpreter inside another program may have no file.
@@ -81,15 +81,10 @@ def second_compilers(count: int) -> Iterator[None]:
                 started.append(SecondCompiler())
                 stack.callback(started[-1].close)
 
-        def announce(job: Job) -> None:
-            for compiler in started:
-                compiler.tell(job)
-
-        AGENDA.announce = announce
-        try:
-            yield
-        finally:
-            AGENDA.announce = lambda _job: None
+        for compiler in started:
+            AGENDA.listeners.append(compiler.tell)
+            stack.callback(AGENDA.listeners.remove, compiler.tell)
+        yield
 
 
 def serve(cache: str) -> None:

@@ -37,8 +37,8 @@ class Agenda:
     ----------
     waiting : list of Job
         Procedures that were found to be needed, in this order.
-    announce : callable
-        Called with each of them.
+    listeners : list of callable
+        Each is called with each of them.
     pause : callable
         Called again and again while another process compiles what this one needs; an exception raised there reaches
         whoever called for the compilation.
@@ -46,7 +46,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self.waiting: list[Job] = []
-        self.announce: Callable[[Job], object] = lambda _job: None
+        self.listeners: list[Callable[[Job], object]] = []
         self.pause: Callable[[], object] = lambda: None
         self._held = 0
 
@@ -54,7 +54,8 @@ class Agenda:
         """Note a procedure."""
         if job not in self.waiting:
             self.waiting.append(job)
-            self.announce(job)
+            for listener in self.listeners:
+                listener(job)
 
     def remove(self, job: Job) -> None:
         """Strike out a procedure that is compiled."""
@@ -62,26 +63,29 @@ class Agenda:
             self.waiting.remove(job)
 
     @contextmanager
-    def claimed(self, procedure: "Procedure", argument_types: tuple[Any, ...]) -> Iterator[None]:
-        """Keep other processes from compiling the same; if one does so already, wait, and compile others meanwhile."""
-        path = procedure.lock_path(argument_types)
+    def claimed(self, function: Any, argument_types: tuple[Any, ...]) -> Iterator[None]:
+        """Keep other processes from compiling the same; if one does so already, wait, and compile others meanwhile.
+
+        function : a procedure, or what is compiled first and needs them.
+        """
+        path = lock_path(function, argument_types)
         with ExitStack() as lock:
             # OSError: nothing can be written there, so nothing would come back from another process either.
             with suppress(OSError):
                 if path is not None:
                     lock.enter_context(locked_within(path, MOST_SECONDS, self._wait))
-            self._held += 1
+            self._held += isinstance(function, Procedure)
             try:
                 yield
             finally:
-                self._held -= 1
+                self._held -= isinstance(function, Procedure)
 
     def compile_next(self, newest: bool = False) -> bool:
         """Compile one that no other process compiles now; return whether there was one."""
         while self.waiting:
             job = self.waiting.pop(-1 if newest else 0)
             procedure = PROCEDURES.get(job.name)
-            if procedure is None or job.types in procedure.overloads or procedure.is_claimed(job.types):
+            if procedure is None or job.types in procedure.overloads or is_claimed(procedure, job.types):
                 continue
             procedure.compile(job.types)
             return True
@@ -89,7 +93,7 @@ class Agenda:
 
     def _wait(self) -> None:
         self.pause()
-        # Who waits for this process may hold what such a job needs: so only where nobody can.
+        # Who waits for a procedure that this process holds may hold what such a job needs: so not while it holds any.
         if self._held or not self.compile_next():
             time.sleep(_PAUSE)
 
@@ -127,16 +131,18 @@ class Procedure(InnerDispatcher):
         """The function's name, with its module's."""
         return f"{self.py_func.__module__}.{self.py_func.__name__}"
 
-    def lock_path(self, argument_types: tuple[Any, ...]) -> Path | None:
-        """Return the file that is locked while this is compiled for these types; None where nothing is kept."""
-        folder = self._cache.cache_path
-        digest = hashlib.sha256(repr((self.full_name, argument_types)).encode()).hexdigest()
-        return None if folder is None else Path(folder) / f"{self.py_func.__name__}-{digest[:16]}.lock"
 
-    def is_claimed(self, argument_types: tuple[Any, ...]) -> bool:
-        """Return whether another process compiles this for these types, or has left its lock when it was killed."""
-        path = self.lock_path(argument_types)
-        return path is not None and path.exists()
+def lock_path(function: Any, argument_types: tuple[Any, ...]) -> Path | None:
+    """Return the file that is locked while a function is compiled for these types; None where nothing is kept."""
+    folder, name = function._cache.cache_path, function.py_func.__name__
+    digest = hashlib.sha256(repr((function.py_func.__module__, name, argument_types)).encode()).hexdigest()
+    return None if folder is None else Path(folder) / f"{name}-{digest[:16]}.lock"
+
+
+def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
+    """Return whether another process compiles a function for these types, or was killed when it did."""
+    path = lock_path(function, argument_types)
+    return path is not None and path.exists()
 
 
 AGENDA = Agenda()

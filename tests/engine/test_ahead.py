@@ -1,0 +1,79 @@
+"""What is compiled before a model is there is what it needs."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+import engines
+import numba
+import pytest
+
+from tinychat.engine import ahead, compiling
+from tinychat.engine.ahead import begin
+from tinychat.engine.engine import Engine
+from tinychat.engine.loading import usual_kv
+from tinychat.models.folder import open_model_folder
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("variant", "method"), [("qwen3-tied", "int4"), ("gemma2", "int8"), ("gpt2", "f32")])
+def test_the_types_are_those_of_the_model(variant, method, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(compiling, "compile_kernels", lambda engine, progress: seen.append(engine))
+    folder = open_model_folder(engines.convert_variant(variant, method, tmp_path / "model"))
+    ahead.compile_for(folder.config, folder.quantization)
+    engine = Engine(folder, 2, usual_kv(folder.config, folder.quantization))
+    for each in (engine, *seen):
+        assert numba.typeof(each.call_arguments()) == numba.typeof(engine.call_arguments())
+    assert len(seen) == 1
+
+
+SERVED = """
+import sys, time
+from tinychat.engine import ahead
+ahead.compile_for = lambda config, quantization: print(config, quantization, flush=True) or time.sleep(60)
+ahead.serve()
+"""
+STARTED = """
+import subprocess, sys
+served = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+with served.stdin as stream:
+    stream.write(bytes.fromhex(sys.argv[2]))
+print(served.pid, served.stdout.readline().decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process knows there that its parent has ended")
+def test_it_ends_with_the_process_that_started_it():
+    command = [sys.executable, "-c", STARTED, SERVED, pickle.dumps(("config", "quantization")).hex()]
+    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    number, *told = parent.stdout.readline().split()
+    assert told == ["config", "quantization"]
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    until = monotonic() + 30
+    while runs(int(number)):
+        assert monotonic() < until
+        sleep(0.05)
+
+
+def runs(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody may be there to ask for what it has left.
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_one_core_compiles_nothing_ahead(monkeypatch):
+    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: 1)
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("it is started"))
+    begin("config", "quantization")

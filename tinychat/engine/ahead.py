@@ -1,0 +1,91 @@
+"""Compiling for a model before it is there: beside its download or conversion, in a process of its own.
+
+Which kernels a model needs follows from its configuration and from how its weights are stored; their values are of no
+account. What the process compiles comes to others by the kernel cache, and whoever needs the forward pass that it is
+compiling waits for it (`engine.compiling`).
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.folder import MAPPED_AS, ModelFolder
+from tinychat.models.layout import Quantization, tensor_specs
+
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tinychat.engine.ahead import serve
+serve()
+"""
+_SECONDS_BETWEEN_LOOKS = 0.3
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def begin(config: ModelConfig, quantization: Quantization) -> None:
+    """Let another process compile for a model that is loaded later; without a second core, nothing happens.
+
+    It ends when it is done, or with this process, or when it fails; it says nothing.
+    """
+    from tinychat.kernels.setup import available_cores
+
+    if available_cores() < 2 or not sys.executable:
+        return
+    # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
+    command = [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])]
+    with suppress(OSError):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # Not waited for, and nobody is to be told that.
+        _started.append(process)
+        assert process.stdin is not None
+        with process.stdin as stream:
+            stream.write(pickle.dumps((config, quantization)))
+
+
+def serve() -> None:
+    """Compile for the model that stdin tells of."""
+    end_with_parent()
+    config, quantization = pickle.load(sys.stdin.buffer)
+    compile_for(config, quantization)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def compile_for(config: ModelConfig, quantization: Quantization) -> None:
+    """Compile what an engine for such a model runs, with the usual settings."""
+    # Imported here: only the process that compiles needs Numba.
+    from tinychat.engine.compiling import compile_kernels
+    from tinychat.engine.engine import Engine
+    from tinychat.engine.loading import usual_kv
+    from tinychat.kernels.setup import available_cores
+
+    # Memory that is never touched.
+    tensors = {
+        name: np.zeros(spec.shape, MAPPED_AS[spec.dtype]) for name, spec in tensor_specs(config, quantization).items()
+    }
+    folder = ModelFolder(Path(), config, quantization, tensors)
+    compile_kernels(Engine(folder, available_cores(), usual_kv(config, quantization)), None)
