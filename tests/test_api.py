@@ -50,6 +50,22 @@ def test_a_checkpoint_is_converted_once_into_the_store(checkpoint, conversions):
     assert conversions == [(checkpoint, str(checkpoint))]
 
 
+def test_a_pull_in_a_format_has_a_folder_of_its_own(checkpoint, monkeypatch, tmp_path):
+    asked = []
+
+    def make(src, dst, recipe, progress, source, keeps=False):
+        asked.append((dst.name, recipe))
+        dst.mkdir(parents=True)
+        (dst / "tinychat.json").write_text(json.dumps({"format": 2}))
+
+    monkeypatch.setattr(making, "make", make)
+    monkeypatch.setattr(api, "check_checkpoint", lambda folder: None)
+    serve(monkeypatch, lambda repo_id: checkpoint)
+    for quant in (None, "int8", "int8"):
+        api.pull("owner/name", quant=quant)
+    assert asked == [("owner--name", making.Recipe()), ("owner--name-int8", making.Recipe("int8"))]
+
+
 FIRST_USE = """
 import sys
 from tinychat.api import locate

@@ -327,7 +327,49 @@ def test_models_lists_the_store_and_rm_empties_it(console):
 
 def test_pull_of_what_is_stored_says_its_name(console):
     add_stored_model("owner--name")
-    assert console.run("pull", "owner/name") == (0, "", "stored as owner--name\n")
+    assert console.run("pull", "owner/name") == (
+        0,
+        "",
+        "stored as owner--name: int4, 4 MB\nchat with it: tinychat owner--name\n",
+    )
+
+
+def test_models_as_json_and_show(console):
+    folder = add_stored_model("story", source="owner/story")
+    (described,) = [json.loads(line) for line in console.run("models", "--json")[1].splitlines()]
+    assert described == {
+        "name": "story",
+        "path": str(folder),
+        "bytes": 4_000_088,
+        "program": "tinychat",
+        "quantization": "int4",
+        "source": "owner/story",
+        "problem": None,
+    } | {"bytes": described["bytes"]}
+    assert described["bytes"] > 4_000_000
+    assert console.run("models", "--json", "--available")[0] == 2
+    code, out, err = console.run("show", "demo")
+    assert (code, err) == (0, "")
+    shown = dict(line.split(maxsplit=1) for line in out.splitlines()[:14])
+    assert (shown["architecture"], shown["quantization"], shown["chat_template"]) == ("LlamaForCausalLM", "int4", "yes")
+    assert shown["sampling"] == "temperature 0.8"
+    as_json = json.loads(console.run("show", "demo", "--json")[1])
+    assert as_json["weights"] == int(shown["weights"].replace(",", ""))
+    assert console.run("show", "nothing-like-it")[0] == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_code_of_a_shell(console, shell):
+    code, out, _ = console.run("completion", shell)
+    assert code == 0
+    assert f"_TINYCHAT_COMPLETE={shell}_complete" in out
+
+
+def test_a_cut_reply_fails_where_that_is_wanted(console):
+    expected = (3, " upon\n", "the reply is cut at the token limit: --max-tokens sets another\n")
+    assert console.run("complete", "-p", "Once", "--max-tokens", "5", "--fail-on-cut") == expected
+    assert console.run("complete", "-p", "Once", "--max-tokens", "5", "--fail-on-cut", "--json")[0] == 3
+    assert console.run("complete", "-p", "Once", "--fail-on-cut") == (0, " upon a time\n", "")
 
 
 def test_pull_means_the_repository_also_where_a_folder_has_its_name(console, tmp_path, monkeypatch):
@@ -335,7 +377,11 @@ def test_pull_means_the_repository_also_where_a_folder_has_its_name(console, tmp
     (tmp_path / "owner" / "name").mkdir(parents=True)
     (tmp_path / "owner" / "name" / "tinychat.json").write_text("{}")
     add_stored_model("owner--name")
-    assert console.run("pull", "owner/name") == (0, "", "stored as owner--name\n")
+    assert console.run("pull", "owner/name") == (
+        0,
+        "",
+        "stored as owner--name: int4, 4 MB\nchat with it: tinychat owner--name\n",
+    )
 
 
 def test_a_converted_folder_is_not_converted_again(console, tmp_path):

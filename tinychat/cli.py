@@ -22,12 +22,14 @@ from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
+from tinychat.commands.completion import VARIABLE, completion
 from tinychat.commands.config import config
 from tinychat.commands.convert import convert
 from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
 from tinychat.commands.options import flag_problem
 from tinychat.commands.perplexity import perplexity
+from tinychat.commands.show import show
 from tinychat.commands.store import list_models, pull, rm
 from tinychat.commands.words import implied_command
 from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
@@ -36,8 +38,6 @@ from tinychat.terminal.safe_text import one_safe_line
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
-# Set by the shell code that `_TINYCHAT_COMPLETE=bash_source tinychat` prints.
-_COMPLETION = "_TINYCHAT_COMPLETE"
 # Windows has no SIGHUP.
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # timeout(1) sends its signal twice, and so does a shell whose terminal closes.
@@ -117,11 +117,11 @@ def _ending_signals() -> Iterator[list[int]]:
 
 
 def _run(arguments: Sequence[str], load: Loader) -> None:
-    if instruction := os.environ.get(_COMPLETION):
+    if instruction := os.environ.get(VARIABLE):
         # Imported here: only the completion of a shell needs it.
         from click.shell_completion import shell_complete
 
-        shell_complete(command_line, {}, "tinychat", _COMPLETION, instruction)
+        shell_complete(command_line, {}, "tinychat", VARIABLE, instruction)
         return
     # Not `tinychat.main(...)`: click would print errors in its own form.
     meant = implied_command(arguments, command_line.commands)
@@ -240,5 +240,19 @@ def command_line(context: click.Context) -> None:
         context.invoke(chat)
 
 
-for _command in (chat, complete, batch, convert, pull, list_models, rm, bench, perplexity, doctor, config):
+for _command in (
+    chat,
+    complete,
+    batch,
+    convert,
+    pull,
+    list_models,
+    rm,
+    bench,
+    perplexity,
+    doctor,
+    show,
+    config,
+    completion,
+):
     command_line.add_command(_command)

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,10 +46,26 @@ def results_of(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def nothing_left(target):
+    return f"nothing is left to answer: {target} has {len(results_of(target))} results\n"
+
+
+def test_a_cut_line_fails_where_that_is_wanted(console, files):
+    source, target = files(TASKS)
+    assert console.run("batch", source, "story", "-o", target, "--fail-on-cut")[0] == 3
+    assert console.run("batch", source, "story", "-o", target, "--fail-on-cut")[0] == 3, "of an earlier run too"
+    assert console.run("batch", source, "story", "-o", target)[0] == 0
+
+
 def test_every_line_gets_its_result_in_order(console, files):
     source, target = files([*TASKS, ""])
     code, out, err = console.run("batch", source, "story", "-o", target, "--seed", "5")
-    assert (code, out, err) == (0, "", "answering in.jsonl\n")
+    assert (code, out) == (0, "")
+    title, summary = err.splitlines()
+    assert title == "answering in.jsonl"
+    assert re.fullmatch(
+        rf"answered 3 of 3 lines, 1 of them cut: {target}; this time 21 tokens in .* s, .* tok/s", summary
+    )
     assert [(r["id"], r["text"], r["finish_reason"], r["truncated"]) for r in results_of(target)] == [
         (1, " upon a time", "stop", False),
         ("b", " a day", "stop", False),
@@ -63,7 +80,8 @@ def test_stdin_and_stdout_are_written_as_a_dash(console, files, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     lines = "".join(f"{json.dumps(task)}\n" for task in TASKS).encode()
     code, out, err = console.run("batch", "-", "story", "-o", "-", "--seed", "5", stdin=lines)
-    assert (code, err) == (0, "answering stdin\n")
+    assert (code, err.splitlines()[0]) == (0, "answering stdin")
+    assert err.splitlines()[1].startswith("answered 3 of 3 lines, 1 of them cut: stdout; this time 21 tokens")
     source, target = files(TASKS)
     assert console.run("batch", source, "story", "-o", target, "--seed", "5")[0] == 0
     untimed = [
@@ -164,7 +182,11 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, files):
     whole = [r["token_ids"] for r in results_of(target)]
     target.unlink()
     console.model = fake_model(STORY, has_template=False, before_step=interrupt)
-    assert console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)[0] == 130
+    code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
+    assert (code, err.splitlines()[-1]) == (
+        130,
+        "stopped after 1 of 3 lines: the same command goes on with the others",
+    )
     assert [r["id"] for r in results_of(target)] == [1]
     console.model = fake_model(STORY, has_template=False)
     assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
@@ -299,9 +321,9 @@ def test_the_same_folder_under_another_path_is_the_same_model(console, files, fo
     source, target = files(TASKS)
     console.run("batch", source, folder, "-o", target)
     moved = folder.rename(folder.with_name("moved"))
-    assert console.run("batch", source, moved, "-o", target) == (0, "", "")
+    assert console.run("batch", source, moved, "-o", target) == (0, "", nothing_left(target))
     monkeypatch.chdir(moved.parent)
-    assert console.run("batch", source, "moved", "-o", target) == (0, "", "")
+    assert console.run("batch", source, "moved", "-o", target) == (0, "", nothing_left(target))
     assert len(console.loaded) == 1
 
 
@@ -325,7 +347,7 @@ def test_weights_of_the_same_size_are_told_apart_by_their_time(folder):
 def test_the_demo_model_is_the_same_by_name(console, files):
     source, target = files(TASKS)
     console.run("batch", source, "-o", target)
-    assert console.run("batch", source, "demo", "-o", target) == (0, "", "")
+    assert console.run("batch", source, "demo", "-o", target) == (0, "", nothing_left(target))
     assert len(console.loaded) == 1
 
 
@@ -335,7 +357,7 @@ def test_a_checkpoint_is_known_again_once_it_is_converted(console, files, tmp_pa
     source, target = files([{"prompt": "x", "max_tokens": 2}])
     assert console.run("batch", source, checkpoint, "-o", target)[0] == 0
     console.load = None
-    assert console.run("batch", source, checkpoint, "-o", target) == (0, "", "")
+    assert console.run("batch", source, checkpoint, "-o", target) == (0, "", nothing_left(target))
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,28 @@ def test_the_bar_tells_model_context_and_rate(start):
     terminal.expect(r"context \d\d/\d+ ▱+ · [\d.]+ tok/s")
     terminal.send("/exit" + ENTER)
     terminal.ends_with(0)
+
+
+def test_a_long_paste_stands_as_a_few_words_and_is_sent_whole(start, tmp_path):
+    home = {"TINYCHAT_HOME": str(tmp_path)}
+    terminal = start("chat", "counting", **home)
+    text = "/exit\n" + "\n".join(f"line {number}" for number in range(1499))
+    terminal.type("See: " + PASTE.format(text) + PASTE.format(text.replace("9", "8")))
+    terminal.sees("> See: [pasted 1500 lines][pasted 1500 lines, 2]")
+    terminal.send(ENTER)
+    terminal.expect("2999 lines, last: line 1488")
+    terminal.type(PASTE.format(text))
+    terminal.sees("> [pasted 1500 lines]")
+    terminal.send(ENTER)
+    terminal.expect("1500 lines, last: line 1498")
+    terminal.leave()
+    # The history has what was said, not what stood for it.
+    assert "line 1498" in (tmp_path / "history").read_text()
+    assert "[pasted" not in (tmp_path / "history").read_text()
+
+
+def test_turns_stand_apart(start):
+    terminal = start("chat", "counting")
+    terminal.say("one")
+    terminal.sees("1 lines, last: one", "18 tokens", "", ">")
+    terminal.leave()

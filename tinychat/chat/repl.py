@@ -15,6 +15,7 @@ from tinychat.chat.overflow import way_out
 from tinychat.chat.workspace import Workspace
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
+from tinychat.generate.repetition import NOTICE, Repetition
 from tinychat.generate.reply import Piece
 from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, LineInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
@@ -195,8 +196,12 @@ class Repl:
         self._renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
         with InterruptFlag() as interrupted:
             try:
+                repetition = Repetition()
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
                     self._renderer.text(piece.text)
+                    if repetition.add(piece.ids):
+                        remedy = "Ctrl-C stops it, /retry writes another" if self._lines.interactive else ""
+                        self._renderer.warn(NOTICE, remedy, self.chat.stopped_in_thought)
             finally:
                 self._renderer.end_reply()
         if interrupted() and not self._lines.interactive:
@@ -205,6 +210,8 @@ class Repl:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.summary is not None:
             self._renderer.summary(self.chat.summary)
+            if self._lines.interactive:
+                self._renderer.gap()
             if self._lines.interactive and self.chat.summary.finish_reason == "context":
                 self._say_that_it_is_full()
 

@@ -94,7 +94,7 @@ class Workspace:
 
     def keep_cache(self) -> None:
         """Keep what the model has read of this conversation, for when it goes on."""
-        if self._caches is not None and self.name is not None and not self._failed:
+        if self._caches is not None and self.name is not None and not (self._failed or self._private):
             self._caches.keep(self.name, self.chat.model)
 
     def save(self, name: str | None = None) -> str:

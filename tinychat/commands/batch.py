@@ -14,10 +14,11 @@ from tinychat.commands.batch_results import BatchResults, Results, converted_fol
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import TemplateFlags, load_flags, model_argument, request_flags, take
+from tinychat.commands.options import TemplateFlags, fail_on_cut, load_flags, model_argument, request_flags, take
 from tinychat.commands.preferences import take_preferences
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
+from tinychat.commands.reply_output import EXIT_CUT
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.own_defaults import own_defaults
@@ -62,6 +63,7 @@ _STREAM = Path("-")
     metavar="N",
     help="Lines to answer at once; default: as many as turn out to be fastest",
 )
+@fail_on_cut
 @constraint_flags
 @request_flags
 @load_flags
@@ -130,10 +132,19 @@ def batch(
             answers = _Answers(loaded, template, thinking.wanted, None if rules is None else rules.compile(loaded))
             if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
-            _run(answers, tasks, results, parallel, f"answering {'stdin' if source == _STREAM else source.name}")
+            _run(answers, tasks, results, parallel, _name(source, "stdin"))
+            _say_what_was_done(results, len(tasks), _name(target, "stdout"))
+        else:
+            print(f"nothing is left to answer: {_name(target, 'stdout')} has {len(tasks)} results", file=sys.stderr)
     if results.failed:
         where = "the results" if target == _STREAM else target
         raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {where}')
+    if flags["fail_on_cut"] and results.cut:
+        raise click.exceptions.Exit(EXIT_CUT)
+
+
+def _name(path: Path, stream: str) -> str:
+    return stream if path == _STREAM else str(path)
 
 
 def _read(source: Path) -> bytes:
@@ -142,8 +153,29 @@ def _read(source: Path) -> bytes:
     return read_stream(source, _MAX_BATCH_BYTES)
 
 
-def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
-    """Answer the tasks that have no result yet, several at once, and write the results in the order of the tasks."""
+def _say_what_was_done(results: Results, count: int, target: str) -> None:
+    cut = f", {results.cut} of them cut" if results.cut else ""
+    rate = results.tokens / results.seconds if results.seconds > 0.0 else 0.0
+    print(
+        f"answered {count - results.failed} of {count} lines{cut}: {target}; "
+        f"this time {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s",
+        file=sys.stderr,
+    )
+
+
+def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, source: str) -> None:
+    """Answer the tasks that have no result yet; where Ctrl-C stops that, say how to go on."""
+    try:
+        _answer_all(answers, tasks, results, parallel, f"answering {Path(source).name}")
+    except KeyboardInterrupt:
+        # Only a file keeps what the next run can go on from.
+        remedy = ": the same command goes on with the others" if isinstance(results, BatchResults) else ""
+        print(f"stopped after {results.done} of {len(tasks)} lines{remedy}", file=sys.stderr)
+        raise
+
+
+def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
+    """Answer tasks, several at once, and write the results in the order of the tasks."""
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}
     with progress_bar(title) as progress:

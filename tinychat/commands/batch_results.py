@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
@@ -40,13 +41,16 @@ class Results:
     ----------
     done : int
         Tasks that have their result.
-    failed : int
-        Those among them whose result is an error.
+    failed, cut : int
+        Those among them whose result is an error, or a reply that was cut.
+    tokens : int
+        Of the replies that this run has added.
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
         self._out, self._common = out, [str(value) for value in common]
-        self.done = self.failed = 0
+        self.done = self.failed = self.cut = self.tokens = 0
+        self._begun = monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +74,7 @@ class Results:
         else:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()
+        self.tokens += 0 if isinstance(result, TinychatError) else len(result.token_ids)
         self._out.write(json.dumps(fields).encode() + b"\n")
         self._out.flush()
         self._count(fields)
@@ -85,6 +90,12 @@ class Results:
         response = result.get("response")
         is_refused = isinstance(response, dict) and response.get("status_code") != 200
         self.failed += result.get("error") is not None or is_refused
+        self.cut += result.get("truncated") is True or _openai_cut(response)
+
+    @property
+    def seconds(self) -> float:
+        """How long this run has taken so far."""
+        return monotonic() - self._begun
 
 
 class BatchResults(Results):
@@ -156,6 +167,14 @@ class BatchResults(Results):
     def _foreign(self, line: int) -> SettingError:
         what = f"{self._path} line {line} is not a result of this batch with these settings"
         return SettingError(f"{what}: give another file with -o")
+
+
+def _openai_cut(response: object) -> bool:
+    body = response.get("body") if isinstance(response, dict) else None
+    choices = body.get("choices") if isinstance(body, dict) else None
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and choice.get("finish_reason") == "length" for choice in choices
+    )
 
 
 def converted_folder(model: str | None) -> Path | None:

@@ -15,6 +15,7 @@ from tinychat.commands.options import (
     TemplateFlags,
     complete_model,
     draft_flag,
+    fail_on_cut,
     load_flags,
     model_option,
     request_flags,
@@ -67,6 +68,7 @@ from tinychat.generate.prompt import is_message, text_prompt
     help="Replies to write, with seeds SEED, SEED + 1, ...: in --json a list, as text with --- on stderr between them",
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
+@fail_on_cut
 @verbosity
 @constraint_flags
 @request_flags

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import click
 
 from tinychat.commands.progress import progress_bar
-from tinychat.store.local import certificate_lines, code_lines
+from tinychat.store.local import certificate_lines, code_lines, summary_line
 
 
 @click.command()
@@ -81,3 +82,5 @@ def convert(
         )
     for line in [*code_lines(folder), *certificate_lines(folder)]:
         print(line, file=sys.stderr)
+    print(f"written: {folder}: {summary_line(folder)}", file=sys.stderr)
+    print(f"chat with it: tinychat {shlex.quote(str(target))}", file=sys.stderr)

@@ -102,6 +102,9 @@ verbosity = click.option(
     default=None,
     help="Say below each reply what it took, or say nothing; default: at a terminal",
 )
+fail_on_cut = click.option(
+    "--fail-on-cut", is_flag=True, help="Exit with 3 where --max-tokens or a full context has cut a reply"
+)
 _DEFAULTS = Request()
 
 _LOAD_OPTIONS = (

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+import click
+
 from tinychat.commands.code_block import CodeBlock, first_code_block
+from tinychat.generate.repetition import NOTICE, Repetition
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from tinychat.generate.reply import Piece, Reply, Summary
     from tinychat.generate.request import Request
     from tinychat.terminal.rendering import Renderer
+
+EXIT_CUT = 3
+"""The exit code of --fail-on-cut."""
 
 SEPARATOR = "---"
 """The line between two replies of text; on stderr, since no model wrote it."""
@@ -37,6 +43,8 @@ class OutputFlags:
         Whether only the first fenced code block of each is wanted.
     stats : bool, optional
         Whether what each took is said on stderr; None where that is a terminal.
+    fail_on_cut : bool
+        Whether a reply that is cut is a failure.
     """
 
     as_json: bool
@@ -44,6 +52,7 @@ class OutputFlags:
     samples: int
     code_only: bool
     stats: bool | None
+    fail_on_cut: bool
 
     @property
     def is_for_programs(self) -> bool:
@@ -126,6 +135,8 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
 
     Raises
     ------
+    click.exceptions.Exit
+        With `EXIT_CUT`, if a reply is cut and that is a failure.
     TextError
         If only the text of code is wanted and a reply holds no whole block of it.
     """
@@ -146,6 +157,8 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
         _write_jsonl(model.name, runs)
     else:
         _write_text(renderer, runs, output.code_only)
+    if output.fail_on_cut and any(run.reply.summary.is_cut for run in runs):
+        raise click.exceptions.Exit(EXIT_CUT)
 
 
 def _sample(request: Request, number: int) -> Request:
@@ -165,8 +178,11 @@ def _write_text(renderer: Renderer, runs: Sequence[Run], code_only: bool) -> Non
 
 
 def _write_all(renderer: Renderer, run: Run) -> Summary:
+    repetition = Repetition()
     for piece in run:
         renderer.text(piece.text)
+        if repetition.add(piece.ids):
+            renderer.warn(NOTICE, "Ctrl-C stops it, --max-tokens ends it sooner")
     return run.reply.summary
 
 

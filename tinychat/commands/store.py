@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 
 import click
 
 from tinychat.commands.progress import progress_bar
-from tinychat.store.local import certificate_lines, code_lines
+from tinychat.store.local import StoredModel, certificate_lines, code_lines, summary_line
 
 
 def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -25,7 +26,12 @@ def _complete_stored(_context: click.Context, _parameter: click.Parameter, incom
 
 @click.command()
 @click.argument("model", shell_complete=_complete_pull)
-def pull(model: str) -> None:
+@click.option(
+    "--quant",
+    type=click.Choice(["int4", "int8", "f32", "kept"]),
+    help="Number format of the weights, as for `tinychat convert`; the model's name then ends with it",
+)
+def pull(model: str, quant: str | None) -> None:
     """Download and convert a model.
 
     MODEL is a repo id of the Hugging Face hub or a name that `tinychat models --available` lists;
@@ -35,21 +41,25 @@ def pull(model: str) -> None:
     from tinychat.api import pull as pull_model
 
     with progress_bar(f"converting {model}") as progress:
-        folder = pull_model(model, progress)
+        folder = pull_model(model, progress, quant)
     for line in [*code_lines(folder), *certificate_lines(folder)]:
         print(line, file=sys.stderr)
-    print(f"stored as {folder.name}", file=sys.stderr)
+    print(f"stored as {folder.name}: {summary_line(folder)}", file=sys.stderr)
+    print(f"chat with it: tinychat {folder.name}", file=sys.stderr)
 
 
 @click.command("models")
 @click.option(
     "--available", is_flag=True, help="List good small models to get, and what this machine would do with them"
 )
-def list_models(available: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Write a JSON object for each model, one a line")
+def list_models(available: bool, as_json: bool) -> None:
     """List the stored models, and those that Ollama, LM Studio and the hub's cache keep on this machine.
 
     Each can be named as a MODEL; those of other programs are converted into the store on first use.
     """
+    if available and as_json:
+        raise click.UsageError("--available is an estimate for people: leave out --json")
     if available:
         _list_available()
         return
@@ -57,6 +67,9 @@ def list_models(available: bool) -> None:
     from tinychat.store.others import found_models
 
     models = store.list_models()
+    if as_json:
+        _write_json(models)
+        return
     if not models:
         print("the store is empty: tinychat pull NAME fills it; see `tinychat models --available`", file=sys.stderr)
     rows = [(model.name, model.quantization, _size(model.bytes), model.quality, model.source) for model in models]
@@ -65,6 +78,19 @@ def list_models(available: bool) -> None:
         state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
         rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
     _print_table(rows)
+
+
+def _write_json(models: Sequence[StoredModel]) -> None:
+    """Print a line for each model of the store and of other programs."""
+    from tinychat.store.others import found_models
+
+    for model in models:
+        fields = {"name": model.name, "path": str(model.path), "bytes": model.bytes, "program": "tinychat"}
+        print(json.dumps(fields | {"quantization": model.quantization, "source": model.source, "problem": None}))
+    for found in found_models():
+        fields = {"name": found.name, "path": str(found.path), "bytes": found.bytes(), "program": found.program}
+        kind = None if found.is_checkpoint else "GGUF"
+        print(json.dumps(fields | {"quantization": kind, "source": None, "problem": found.problem() or None}))
 
 
 def _size(count: int) -> str:

@@ -93,11 +93,16 @@ class Summary:
         """Tokens decoded per second after the first."""
         return _rate(self.decode_steps, self.decode_seconds)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the reply ended because there was no room for more."""
+        return self.finish_reason in ("length", "context")
+
     def as_json(self) -> dict[str, object]:
         """Return end, counts, rates and seed for programs."""
         return {
             "finish_reason": self.finish_reason,
-            "truncated": self.finish_reason in ("length", "context"),
+            "truncated": self.is_cut,
             "prompt_tokens": self.prompt_tokens,
             "reused_tokens": self.reused_tokens,
             "new_tokens": self.new_tokens,

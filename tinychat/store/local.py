@@ -174,6 +174,13 @@ def certificate_lines(folder: Path) -> list[str]:
     return lines
 
 
+def summary_line(folder: Path) -> str:
+    """Return in a line what a model folder is: number format, size, and its certificate's mean if it has one."""
+    model = _describe(folder)
+    parts = [model.quantization, f"{model.bytes / 1e6:,.0f} MB", f"{model.quality} to float32" if model.quality else ""]
+    return ", ".join(part for part in parts if part)
+
+
 def code_lines(folder: Path) -> list[str]:
     """Return in lines to read what of a checkpoint a model folder leaves out, and which codes it keeps or has rounded.
 

@@ -31,6 +31,7 @@ from tinychat.terminal.line_input import (
     as_message,
     is_open,
 )
+from tinychat.terminal.pasted_text import PastedTexts, UnfoldedHistory
 from tinychat.terminal.safe_text import safe_text
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -75,6 +76,8 @@ class TerminalInput:
         self, stdin: TextIO, terminal: TextIO, environment: Mapping[str, str], keeps_history: bool = True
     ) -> None:
         self._prompt = InputPrompt()
+        self._pasted = PastedTexts()
+        history = open_history(trusted_state_folder(environment) / "history") if keeps_history else InMemoryHistory()
         self._keyboard, keys, self._output = _open_terminal(stdin, terminal)
         self._opened = ExitStack()
         self._session: PromptSession[str] = PromptSession(
@@ -83,7 +86,7 @@ class TerminalInput:
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
-            history=open_history(trusted_state_folder(environment) / "history") if keeps_history else InMemoryHistory(),
+            history=UnfoldedHistory(history, self._pasted.unfold),
             enable_history_search=True,
             search_ignore_case=True,
             completer=_CommandCompleter(self),
@@ -91,7 +94,7 @@ class TerminalInput:
             # Lines below the prompt that are there while the list is.
             complete_style=CompleteStyle.COLUMN,
             reserve_space_for_menu=_MENU_LINES,
-            key_bindings=key_bindings(lambda: self._prompt.multiline),
+            key_bindings=key_bindings(lambda: self._prompt.multiline, self._pasted),
             bottom_toolbar=self._bar,
             style=_STYLE,
             enable_suspend=True,
@@ -109,10 +112,11 @@ class TerminalInput:
     def read(self, prompt: InputPrompt) -> str:
         """Return the edited message; see `LineInput`."""
         self._prompt = prompt
+        self._pasted.forget()
         with self._at_prompt(prompt):
             text = self._session.prompt(default=prompt.text)
         # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
-        return text.encode("utf-8", "replace").decode("utf-8")
+        return self._pasted.unfold(text).encode("utf-8", "replace").decode("utf-8")
 
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
         return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
@@ -151,14 +155,14 @@ class _CommandCompleter(Completer):
             yield Completion(candidate.text, start_position=-len(last_word), display_meta=description)
 
 
-def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
+def key_bindings(multiline: Callable[[], bool], pasted: PastedTexts) -> KeyBindings:
     """Return the bindings.
 
     Enter sends and Alt-Enter or Ctrl-J begins a new line; while `multiline` says so, the other way
     round, except that a command is always sent by Enter. Inside an open fence all begin a new line.
     Ctrl-G opens the message in the editor. Ctrl-C clears the line, which Up brings back. A paste of
-    several lines is a message, even if it begins like a command. Tab completes as far as all
-    candidates agree, then lists them; Tab and the arrows choose, Enter takes, Escape leaves the list.
+    several lines is a message, even if it begins like a command; a long one stands there as a few words. Tab completes
+    as far as all candidates agree, then lists them; Tab and the arrows choose, Enter takes, Escape leaves the list.
     """
     bindings = KeyBindings()
     typing = ~is_searching
@@ -185,6 +189,7 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
 
     @bindings.add("c-g", filter=typing & ~has_selection)
     def _editor(event: KeyPressEvent) -> None:
+        event.current_buffer.text = pasted.unfold(event.current_buffer.text)
         event.current_buffer.open_in_editor()
 
     @bindings.add("c-c", filter=typing)
@@ -200,7 +205,7 @@ def key_bindings(multiline: Callable[[], bool]) -> KeyBindings:
         buffer = event.current_buffer
         if not buffer.document.text_before_cursor and "\n" in text.strip():
             text = as_message(text)
-        buffer.insert_text(text)
+        buffer.insert_text(pasted.fold(text))
 
     # Behind the other meanings of these keys, over which it has precedence.
     @bindings.add("escape", filter=typing & has_completions)

@@ -174,6 +174,21 @@ class Renderer:
         else:
             self._write_notice(text)
 
+    def warn(self, text: str, remedy: str, in_thought: bool = False) -> None:
+        """Write a notice that cannot wait, with what helps; on a terminal it ends the block that is being written.
+
+        `in_thought` says whether the reply goes on inside its think section.
+        """
+        if self._reply is not None and self._out.isatty():
+            self.end_reply()
+            self.starts_thinking = in_thought
+        self.notice(f"{text}: {remedy}" if remedy else text)
+
+    def gap(self) -> None:
+        """Leave a line free before the next turn."""
+        if self._err_is_terminal:
+            self._write_err("\n")
+
     def _write_notice(self, text: str) -> None:
         self.clear_status()
         text = safe_text(text)

@@ -1,0 +1,77 @@
+"""tinychat show: what a model is, without loading it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from tinychat.commands.configuration import resolve_alias
+from tinychat.commands.options import model_argument
+
+
+@click.command()
+@model_argument()
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object")
+def show(model: str | None, as_json: bool) -> None:
+    """Show what MODEL is: where it is, how it is quantized, its size, context and advice for sampling."""
+    # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.store.local import MANIFEST, certificate_lines, code_lines, holds
+    from tinychat.store.names import find
+    from tinychat.store.usual import usual_model
+
+    name = resolve_alias(model) or usual_model()
+    reference = find(name)
+    facts: dict[str, object] = {"name": reference.path.name, "kind": reference.kind, "source": reference.source}
+    if holds(reference.path, MANIFEST):
+        facts |= _facts_of_folder(reference.path)
+        lines = [*code_lines(reference.path), *certificate_lines(reference.path)]
+    else:
+        lines = ["it is not converted yet: its first use, or `tinychat pull`, does that"]
+    if as_json:
+        print(json.dumps(facts))
+        return
+    width = max(map(len, facts))
+    for key, value in facts.items():
+        print(f"{key:<{width}}  {_as_text(value)}")
+    for line in lines:
+        print(line)
+
+
+def _facts_of_folder(folder: Path) -> dict[str, object]:
+    from tinychat.generate.own_defaults import own_defaults
+    from tinychat.json_file import read_json_object, read_settings
+    from tinychat.models.architectures import read_config, weight_count
+
+    manifest = read_json_object(folder / "tinychat.json")
+    config = read_config(folder / "config.json")
+    quantization = manifest.get("quantization")
+    has_template = (folder / "chat_template.jinja").is_file() or any(
+        read_settings(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json")
+    )
+    architectures = read_json_object(folder / "config.json").get("architectures")
+    return {
+        "path": str(folder),
+        "source": manifest.get("source") or "unknown",
+        "architecture": architectures[0] if isinstance(architectures, list) and architectures else "unknown",
+        "weights": weight_count(config),
+        "quantization": quantization.get("method") if isinstance(quantization, dict) else None,
+        "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        "context": config.max_position_embeddings,
+        "vocabulary": config.vocab_size,
+        "layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "chat_template": has_template,
+        "sampling": own_defaults(folder),
+    }
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no advice"
+    return str(value)
