@@ -201,3 +201,73 @@ def test_a_home_that_nobody_has_is_an_error_in_one_line():
     for command in ("/file ~nobody-has-this/x", "/export ~nobody-has-this/x.md"):
         with pytest.raises(SettingError, match="~nobody-has-this"):
             loop.run(command)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / ".git").mkdir()
+    for name in ("src/a.py", "src/b.py", "src/deep/c.txt", "src/.git/config", "src/.hidden", "my notes.txt"):
+        (tmp_path / name).write_text(f"text of {name}")
+    (tmp_path / "src" / "image.png").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "src" / "empty.py").write_text("")
+    return tmp_path
+
+
+def attached_by(line):
+    loop = FakeLoop(context_size=4000)
+    said = loop.run(line)
+    return [attachment.name for attachment in loop.chat.attachments], said
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("/file src/a.py src/b.py", ["a.py", "b.py"]),
+        ("/file src/*.py", ["src/a.py", "src/b.py"]),
+        ("/file src/**/*.txt", ["src/deep/c.txt"]),
+        ("/file src", ["src/a.py", "src/b.py", "src/deep/c.txt"]),
+        ("/file my notes.txt", ["my notes.txt"]),
+        ("/file 'my notes.txt' src/a.py src/a.py", ["my notes.txt", "a.py"]),
+        ("/file src/.hidden", [".hidden"]),
+    ],
+)
+def test_several_files_patterns_and_folders(tree, line, names):
+    assert attached_by(line)[0] == names
+
+
+def test_what_is_no_text_in_a_folder_is_left_out_and_said(tree):
+    assert attached_by("/file src")[1] == (
+        "3 files go with your next message (54 tokens); 2 left out, which hold no text"
+    )
+    assert attached_by("/file src/a.py src/b.py")[1] == "2 files go with your next message (32 tokens)"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/file src/*.md", r"no file matches src/\*\.md"),
+        ("/file src/a.py missing", "missing is not a file"),
+        ("/file https://example.org/x", "is an address: download it"),
+        ("/file src/image.png", "is not UTF-8 text"),
+        ("/file many", "many has more than 50 files of text"),
+    ],
+)
+def test_files_that_cannot_go_are_refused_together(tree, line, message):
+    (tree / "many").mkdir()
+    for number in range(51):
+        (tree / "many" / f"{number}.txt").write_text("x")
+    loop = FakeLoop(context_size=4000)
+    with pytest.raises(SettingError, match=message):
+        loop.run(line)
+    assert loop.chat.attachments == []
+
+
+def test_files_that_do_not_fit_together_leave_all_as_it_was(tree):
+    loop = FakeLoop(context_size=120)
+    loop.run("/file src/a.py")
+    (tree / "src" / "b.py").write_text("b" * 100)
+    with pytest.raises(SettingError, match="do not fit"):
+        loop.run("/file src")
+    assert [attachment.name for attachment in loop.chat.attachments] == ["a.py"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,24 +11,31 @@ from tinychat.chat.command import ChatLoop
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Attachment, Message
 from tinychat.chat.overflow import begins_full, way_out
+from tinychat.chat.typed_files import Found, typed_files, typed_path
 from tinychat.errors import SettingError
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
 
-# Far beyond what a context holds, and read in an instant.
-_MAX_BYTES = 16 << 20
 _SPEAKERS = {"user": "You", "assistant": "Model"}
 
 
 def attach_file(loop: ChatLoop, argument: str) -> None:
-    """Send a file's text with the next message; without a path, list what goes with it."""
+    """Send the text of files with the next message; without a path, list what goes with it."""
     if not argument:
         loop.notice(attachment_list(loop))
     elif argument == "none":
         detach(loop, "all")
     else:
-        path = typed_path(argument)
-        _attach(loop, Attachment(path.name, _read_text(path), str(path.resolve())))
+        found = typed_files(argument)
+        before = loop.chat.attachments
+        try:
+            for attachment in found.attachments:
+                _attach(loop, attachment, is_alone=len(found.attachments) == 1)
+        except SettingError:
+            loop.chat.attachments = before
+            raise
+        if len(found.attachments) > 1 or found.left_out:
+            _say_how_many(loop, found)
 
 
 def detach(loop: ChatLoop, argument: str) -> None:
@@ -100,18 +105,6 @@ def export(loop: ChatLoop, argument: str) -> None:
     loop.notice(f"written: {path}")
 
 
-def typed_path(argument: str) -> Path:
-    """Return the path that a person has typed as it is, or as a shell or a file manager writes it: quoted, escaped."""
-    path = Path(os.path.expanduser(argument))
-    if path.exists():
-        return path
-    try:
-        words = shlex.split(argument)
-    except ValueError:
-        return path
-    return Path(os.path.expanduser(words[0])) if len(words) == 1 else path
-
-
 def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:
     """Complete a path, folders with a slash at their end."""
     folder, slash, start = argument.rpartition("/")
@@ -123,19 +116,30 @@ def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:
     return [f"{folder}{slash}{entry.name}{'/' * entry.is_dir()}" for entry in shown]
 
 
-def _attach(loop: ChatLoop, attachment: Attachment) -> None:
+def _say_how_many(loop: ChatLoop, found: Found) -> None:
+    tokens = sum(_tokens(loop, attachment) for attachment in found.attachments)
+    count = len(found.attachments)
+    left_out = f"; {found.left_out} left out, which hold no text" if found.left_out else ""
+    loop.notice(
+        f"{count} {'file goes' if count == 1 else 'files go'} with your next message ({tokens} tokens){left_out}"
+    )
+
+
+def _attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> None:
     """Attach a text once; a file that has changed since takes the place of what it was."""
     if not attachment.text.strip():
         raise SettingError(f"{attachment.name} is empty: nothing to send")
     attached = loop.chat.attachments
     if attachment in attached:
-        loop.notice(f"{attachment.name} is attached already")
+        if is_alone:
+            loop.notice(f"{attachment.name} is attached already")
         return
     others = [other for other in attached if not attachment.path or other.path != attachment.path]
     replaces_turns = _check_room(loop, attachment, [*others, attachment])
     loop.chat.attachments = [*others, attachment]
     later = "; the oldest turns will have to go" if replaces_turns else ""
-    loop.notice(f"{attachment.name} ({_tokens(loop, attachment)} tokens) goes with your next message{later}")
+    if is_alone or replaces_turns:
+        loop.notice(f"{attachment.name} ({_tokens(loop, attachment)} tokens) goes with your next message{later}")
 
 
 def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attachment]) -> bool:
@@ -158,19 +162,6 @@ def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attac
 
 def _tokens(loop: ChatLoop, attachment: Attachment) -> int:
     return len(loop.chat.model.encode(attachment.text, add_bos=False))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise SettingError(f"{path} is not a file: check the path")
-        if path.stat().st_size > _MAX_BYTES:
-            raise SettingError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: send a part of it")
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        raise SettingError(f"{path} is not UTF-8 text: convert it first") from None
-    except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def export_conversation(chat: Chat, path: Path) -> None:

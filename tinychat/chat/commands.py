@@ -146,7 +146,7 @@ _TABLE = (
     Command("show", "", "Show the model, system prompt, settings and attachments", show),
     Command("multiline", "", "Let Enter begin a new line, or send again", multiline),
     Command(
-        "file", "[PATH]", "Attach a file to the next message, or list what is attached", attach_file, complete_path
+        "file", "[PATH]", "Attach files, patterns, folders; alone, list what is attached", attach_file, complete_path
     ),
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Take back one attachment, or all of them", detach, complete_attachment),
