@@ -1,13 +1,14 @@
 """A model without weights: every byte is a token, and a script says what comes next."""
 
 import re
+from copy import copy
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from tinychat.engine.context import check_context
-from tinychat.errors import SettingError
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
@@ -119,7 +120,17 @@ class FakeSequence:
     def release(self):
         self.ids = []
 
+    kv = "bf16"
     saved_bytes = 1000
+
+    def with_kv(self, kv, progress=None):
+        if kv not in ("bf16", "int8"):
+            raise FieldError("kv", "must be bf16 or int8")
+        progress(0, 2)
+        progress(1, 2)
+        other = copy(self)
+        other.kv, other.ids = kv, self.ids.copy()
+        return other
 
     def save(self, path):
         path.write_text(f"{self.ids}")

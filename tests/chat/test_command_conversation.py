@@ -5,7 +5,7 @@ from fake_loop import FakeLoop, loop_after
 from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
 from tinychat.chat.messages import Attachment, Draft
-from tinychat.errors import ContextError, SettingError, StoreError
+from tinychat.errors import ContextError, FieldError, SettingError, StoreError
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
@@ -176,7 +176,7 @@ def test_a_stop_text_that_was_set_ends_replies():
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
         ("colour red", "there is no setting colour: choose one of temperature"),
-        ("colour red", "context, think, stop, stats"),
+        ("colour red", "context, think, kv, stop, stats"),
         ("thnk hide", "there is no setting thnk: did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
@@ -277,3 +277,17 @@ def test_a_seed_is_used_as_it_is_given():
     loop.run("/regen")
     seeds.append(loop.chat.summary.seed)
     assert seeds == [5, 6, 47, 8, 47]
+
+
+def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
+    loop = loop_after(*TWO_TURNS)
+    before = loop.chat.model.sequence.ids
+    assert loop.run("/set kv int8").splitlines() == [
+        "compiling kernels for a cache of int8, once for this model's shape: some seconds",
+        "kv: int8 (was bf16)",
+    ]
+    assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)
+    assert loop.run("/set kv int8") == "kv: int8, as before"
+    with pytest.raises(FieldError, match="must be bf16 or int8"):
+        loop.run("/set kv int3")
+    assert loop.chat.model.sequence.kv == "int8"

@@ -62,6 +62,8 @@ def filled(config, kv, length, rng):
     extend(cache, range(length))
     if kv != "f32":
         cache.move(pool_of(config, kv))
+        # As if they had been computed so.
+        cache._altered_from = None
     return cache
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.engine import Engine
+from tinychat.errors import FieldError
 from tinychat.models.folder import open_model_folder
 
 CONTEXT = 500
@@ -63,26 +64,26 @@ def kept_by(engine, path, length=150):
 
 
 def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
-    ids = kept_by(new_engine(folders["tinyllama"]), path)
+    ids = kept_by(new_engine(folders["qwen3-window"]), path)
 
-    def found(name="tinyllama", kv="bf16", blocks=40):
+    def found(name="qwen3-window", kv="bf16", blocks=40):
         return new_engine(folders[name], blocks, kv).sequence(min(CONTEXT, blocks * 64)).recall(path)
 
     assert found() == len(ids)
     assert found(kv="f16") == 0
-    assert found(name="qwen3-window") == 0
+    assert found(name="tinyllama") == 0
     assert found(blocks=2) == 0, "there is no room"
     monkeypatch.setattr("tinychat.engine.engine.sources_digest", lambda: "of another version")
     assert found() == 0
     monkeypatch.undo()
-    weights = folders["tinyllama"] / "model.safetensors"
+    weights = folders["qwen3-window"] / "model.safetensors"
     os.utime(weights, (0, 0))
     assert found() == 0, "the weights are others"
 
 
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
-    ids = kept_by(new_engine(folders["tinyllama"]), path)
-    engine = new_engine(folders["tinyllama"], 8)
+    ids = kept_by(new_engine(folders["qwen3-window"]), path)
+    engine = new_engine(folders["qwen3-window"], 8)
     sequence = engine.sequence(CONTEXT)
     assert sequence.recall(path) == len(ids)
     assert sequence.recall(path) == len(ids), "a second time does no harm"
@@ -92,7 +93,7 @@ def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
 
 
 def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
-    engine = new_engine(folders["tinyllama"])
+    engine = new_engine(folders["qwen3-window"])
     assert engine.sequence(CONTEXT).recall(path) == 0
     kept_by(engine, path)
     whole = path.read_bytes()
@@ -101,24 +102,24 @@ def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, 
     cut = [whole[:i] for i in (0, 10, 30, 100, len(whole) // 2, len(whole) - 1)]
     for data in (*damaged, *cut):
         path.write_bytes(data)
-        other = new_engine(folders["tinyllama"])
+        other = new_engine(folders["qwen3-window"])
         assert other.sequence(CONTEXT).recall(path) == 0
         assert other.pool.used == 0
 
 
 def test_what_follows_dropped_tokens_is_not_kept(folders, path):
-    sequence = new_engine(folders["tinyllama"]).sequence(CONTEXT)
+    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, 300).tolist()
     run(sequence, ids)
     sequence.drop(70, 90)
     assert sequence.save(path)
-    other = new_engine(folders["tinyllama"]).sequence(CONTEXT)
+    other = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
     assert other.recall(path) == 64
     assert other.reuse(ids) == 64
 
 
 def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
-    engine = new_engine(folders["tinyllama"])
+    engine = new_engine(folders["qwen3-window"])
     kept_by(engine, path)
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
@@ -126,3 +127,20 @@ def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
         engine.sequence(CONTEXT).save(path) or kept_by(engine, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for_others(folders, path):
+    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    ids = np.random.default_rng(1).integers(0, 517, 150).tolist()
+    expected = run(sequence, ids)
+    sequence.rewind(149)
+    other = sequence.with_kv("f32")
+    assert (other.kv, other.ids, other.context_size) == ("f32", ids[:149], CONTEXT)
+    assert sequence.ids == ids[:149]
+    found = other.step(ids[149:])[-1]
+    assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    assert not other.save(path)
+    other.remember()
+    assert other.engine.sequence(CONTEXT).reuse(ids) == 0
+    with pytest.raises(FieldError, match="must be one of"):
+        sequence.with_kv("int3")

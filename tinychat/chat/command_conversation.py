@@ -132,6 +132,8 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     """Complete the name of a setting, then the words that some take."""
     if argument.startswith("overflow "):
         return [f"overflow {policy}" for policy in POLICIES]
+    if argument.startswith("kv "):
+        return [f"kv {kv}" for kv in ("bf16", "f16", "int8", "f32")]
     if argument.startswith("think "):
         return [f"think {choice}" for choice in (*CHOICES, *_THINKING)]
     if argument.startswith("stats "):
@@ -161,6 +163,7 @@ def _settings(loop: ChatLoop) -> dict[str, str]:
     """Return all settings by name, as they are shown."""
     chat = loop.chat
     values = {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
+    values["kv"] = chat.model.sequence.kv
     values["stop"] = ", ".join(map(repr, chat.request.stop)) or "none"
     values["think"] += "" if loop.show_thinking else ", hidden"
     values["stats"] = "off" if loop.show_stats is False else "on"

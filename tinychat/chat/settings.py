@@ -19,7 +19,7 @@ _REQUEST_FIELDS = (*SAMPLING_FIELDS, "max_tokens")
 _DEFAULTS = Request()
 NAMES = (*_REQUEST_FIELDS, "overflow", "context", "think")
 # Stop texts are saved apart from the other settings, and what the screen shows is the loop's.
-SETTABLE = (*NAMES, "stop", "stats")
+SETTABLE = (*NAMES, "kv", "stop", "stats")
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
@@ -42,6 +42,8 @@ def change_setting(chat: Chat, name: str, value: str, origin: str = SET_HERE) ->
         chat.overflow = as_policy(value)
     elif name == "context":
         _resize(chat, value)
+    elif name == "kv":
+        _change_kv(chat, value)
     elif name == "stop":
         chat.request = replace(chat.request, stop=as_stop_texts(value))
     elif name == "think":
@@ -67,6 +69,8 @@ def check_settings(values: Mapping[str, object]) -> None:
             as_policy(text)
         elif known == "context":
             _as_size(text)
+        elif known == "kv":
+            continue  # the engine knows its types
         elif known == "stop":
             as_stop_texts(text)
         elif known == "think":
@@ -89,6 +93,20 @@ def _resize(chat: Chat, value: str) -> None:
             chat.forgotten = 0
         if size > trained >= before:
             chat.on_notice(beyond_training(size, trained))
+
+
+def _change_kv(chat: Chat, value: str) -> None:
+    """Give the cache another type; the conversation goes on in it."""
+    said = False
+
+    def say_once(_done: int, _steps: int) -> None:
+        nonlocal said
+        if not said:
+            chat.on_notice(f"compiling kernels for a cache of {value}, once for this model's shape: some seconds")
+        said = True
+
+    if value != chat.model.sequence.kv:
+        chat.model.sequence = chat.model.sequence.with_kv(value, say_once)
 
 
 def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
@@ -158,7 +176,7 @@ def known_name(name: str) -> str:
         If there is none of this name.
     """
     known = name.lstrip("-").replace("-", "_").lower()
-    if known in NAMES or known == "stop":
+    if known in NAMES or known in ("kv", "stop"):
         return known
     nearest = get_close_matches(known, SETTABLE, n=1, cutoff=0.5)
     advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(SETTABLE)}"

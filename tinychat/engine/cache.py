@@ -167,7 +167,9 @@ class KVCache:
 
     def move(self, pool: BlockPool) -> None:
         """Move everything to blocks of another pool, whose type may be another."""
+        rounded = pool.kv != self.pool.kv and self.length > 0
         self._rewrite(np.arange(self.length), 0, pool)
+        self._altered_from = 0 if rounded else self._altered_from
 
     def _first_seen(self, length: int) -> int:
         """Return the number of the first block that a token after `length` positions sees anything of."""

@@ -71,7 +71,8 @@ class Engine:
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
         self.parameters = bind_parameters(folder)
-        self._folder = folder.path
+        self._folder = folder
+        self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
         self.kv = kv
         self.pool = BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
@@ -99,7 +100,17 @@ class Engine:
     @property
     def origin(self) -> str:
         """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
-        return f"{sources_digest()} {model_stamp(self._folder)}"
+        return f"{sources_digest()} {model_stamp(self._folder.path)}"
+
+    def with_kv(self, kv: str) -> "Engine":
+        """Return an engine of the same weights with caches of another type; its kernels may not be compiled yet.
+
+        Raises
+        ------
+        FieldError
+            If there is no such type.
+        """
+        return Engine(self._folder, self.threads, kv, self._fewest_threads, self._cache_memory)
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence without tokens.

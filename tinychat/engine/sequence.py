@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,6 +56,11 @@ class Sequence:
     def context_size(self) -> int:
         """Capacity of the cache in positions."""
         return self.cache.context_size
+
+    @property
+    def kv(self) -> str:
+        """Type of the cache."""
+        return self.cache.kv
 
     @property
     def ids(self) -> list[int]:
@@ -141,6 +147,37 @@ class Sequence:
         with memory_for(context_size):
             self.engine.pool.reserve(context_size)
         self.cache.resize(context_size)
+
+    def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
+        """Return a sequence of the same ids and capacity on an engine whose caches have another type.
+
+        Keys and values are taken over: what was rounded to the old type is not what a fresh run computes.
+
+        Parameters
+        ----------
+        kv : {"bf16", "f16", "int8", "f32"}
+        progress : callable, optional
+            Called with (steps done, steps in all) if kernels have to be compiled.
+
+        Raises
+        ------
+        FieldError
+            If there is no such type.
+        SettingError
+            If the cache needs more than this machine's memory.
+        """
+        # Imported here: it takes Numba's compiler along.
+        from tinychat.engine.compiling import compile_kernels
+
+        engine = self.engine.with_kv(kv)
+        compile_kernels(engine, progress)
+        other = engine.sequence(self.context_size)
+        if self.cache.is_whole:
+            other.cache = self.cache.fork()
+            other.cache.move(engine.pool)
+        else:
+            other._run_again(self.ids, self.cache.angles_of)
+        return other
 
     def fork(self) -> Sequence:
         """Return another sequence of the same ids and capacity, which shares their keys and values."""

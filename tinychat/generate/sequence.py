@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +54,8 @@ class Sequence(Protocol):
         Length of one row of logits.
     context_size : int
         Capacity of the cache in positions.
+    kv : str
+        Type of the cache.
     chunk_size : int
         Most ids that one `step` takes.
     ids : list of int
@@ -67,6 +70,8 @@ class Sequence(Protocol):
     def vocab_size(self) -> int: ...  # noqa: D102
     @property
     def context_size(self) -> int: ...  # noqa: D102
+    @property
+    def kv(self) -> str: ...  # noqa: D102
     @property
     def chunk_size(self) -> int: ...  # noqa: D102
     @property
@@ -105,6 +110,10 @@ class Sequence(Protocol):
 
     def rows_at_once(self, most: int) -> int:
         """Return how many of up to `most` ids one `step` may take and give each what it would give it alone."""
+        ...
+
+    def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
+        """Return a sequence of the same ids whose cache has another type; `progress` as kernels are compiled."""
         ...
 
     def rewind(self, length: int) -> None:
