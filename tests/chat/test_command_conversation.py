@@ -5,7 +5,7 @@ from fake_loop import FakeLoop, loop_after
 from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
 from tinychat.chat.messages import Attachment, Draft
-from tinychat.errors import ContextError, FieldError, SettingError, StoreError
+from tinychat.errors import ContextError, SettingError, StoreError
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
@@ -288,6 +288,6 @@ def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
     ]
     assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)
     assert loop.run("/set kv int8") == "kv: int8, as before"
-    with pytest.raises(FieldError, match="must be bf16 or int8"):
+    with pytest.raises(SettingError, match="kv must be bf16 or int8"):
         loop.run("/set kv int3")
     assert loop.chat.model.sequence.kv == "int8"
