@@ -48,7 +48,8 @@ def test_a_context_beyond_the_training_is_warned_of_once(start):
 def test_a_reply_that_fills_the_context_leaves_nothing(start):
     terminal = start("chat", "wordy", "--context", "128", columns=160)
     terminal.say("hi")
-    terminal.expect("the context is full: /undo takes turns back, /clear begins anew, or make the context larger")
+    terminal.expect("the context is full: .undo takes turns back, .clear begins anew, or make the context larger ")
+    terminal.expect("with .set context 1024, then go on with .continue")
     terminal.say("/context")
     terminal.sees("128 of 128 tokens in use, 0 left; when full: drop")
     terminal.leave()

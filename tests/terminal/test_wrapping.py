@@ -15,6 +15,9 @@ from tinychat.terminal.wrapping import WordWrap, wrapped
         ("so unbelievably long", ["so", "unbelievably long"]),
         ("/a  does this", ["/a  does", "    this"]),
         ("漢字漢字漢字", ["漢字漢字漢", "字"]),
+        ("漢字, see 漢字", ["漢字, see", "漢字"]),
+        ("emoji: 👩\u200d🚀👩\u200d🚀", ["emoji: 👩\u200d🚀", "👩\u200d🚀"]),
+        ("❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", ["❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", "❤\ufe0f"]),
         ("", [""]),
     ],
 )

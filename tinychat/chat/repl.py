@@ -219,7 +219,9 @@ class Repl:
         """Say what can be done where the context has ended a reply."""
         model = self.chat.model
         remedy = "/undo takes turns back, /clear begins anew"
-        self.notice(f"the context is full: {way_out(model.context_size + 1, model.trained_length, remedy)}")
+        advice = way_out(model.context_size + 1, model.trained_length, remedy)
+        can_grow = model.context_size < model.trained_length
+        self.notice(f"the context is full: {advice}{', then go on with /continue' if can_grow else ''}")
 
     def _explained(self, error: TinychatError) -> str:
         """Return an error with the advice that helps within the chat."""

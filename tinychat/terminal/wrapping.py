@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 # What stands in columns, such as a name and its description, has two spaces between them.
 _COLUMNS = re.compile(r".*\S {2,}(?=\S)")
+_JOINER, _AS_EMOJI = "\u200d", "\ufe0f"
 
 
 class WordWrap:
@@ -48,13 +49,16 @@ class WordWrap:
             ended = self._end_word()
             self._spaces += character
             return ended
-        if _cells(character) > 1:
-            # Languages with wide characters have no spaces: a line may end between any two.
+        ended = ""
+        # Languages with wide characters have no spaces: a line may end between any two.
+        if self._word and (_is_wide(self._word) or _is_wide(character)) and not self._joins(character):
             ended = self._end_word()
-            self._word = character
-            return ended + self._end_word()
         self._word += character
-        return ""
+        return ended
+
+    def _joins(self, character: str) -> bool:
+        """Return whether a character makes one sign with the one before it, as the parts of an emoji do."""
+        return not _cells(character) or self._word.endswith(_JOINER)
 
     def _end_word(self) -> str:
         if not self._word:
@@ -84,6 +88,10 @@ def _lines(line: str, width: int) -> str:
     indent = _cells(columns[0]) if columns else 0
     wrap = WordWrap(lambda: width, indent if indent <= width // 2 else 0)
     return wrap.feed(line) + wrap.finish()
+
+
+def _is_wide(sign: str) -> bool:
+    return not sign.isascii() and (_cells(sign[0]) > 1 or _AS_EMOJI in sign)
 
 
 def _cells(text: str) -> int:
