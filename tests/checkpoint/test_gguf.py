@@ -181,6 +181,14 @@ def test_llama_3_factors_are_those_of_its_tensor(tmp_path):
     assert scaling.attention_factor == 1
 
 
+def copy_metadata(file, writer):
+    """Write what a file says of its model, but not the architecture."""
+    for key, value in file.metadata.items():
+        if key != "general.architecture":
+            kind = gguf.GGUFValueType.ARRAY if isinstance(value, list) else gguf.GGUFValueType.get_type(value)
+            writer.add_key_value(key, value, kind)
+
+
 def split(path, parts):
     """Cut a file into parts as llama.cpp names them; the first has the metadata."""
     whole = GgufFile(path)
@@ -188,10 +196,7 @@ def split(path, parts):
     for part in range(parts):
         writer = gguf.GGUFWriter(path.with_name(f"cut-{part + 1:05d}-of-{parts:05d}.gguf"), "llama")
         if part == 0:
-            for key, value in whole.metadata.items():
-                if key != "general.architecture":
-                    kind = gguf.GGUFValueType.ARRAY if isinstance(value, list) else gguf.GGUFValueType.get_type(value)
-                    writer.add_key_value(key, value, kind)
+            copy_metadata(whole, writer)
         writer.add_uint16("split.count", parts)
         for name in names[part::parts]:
             writer.add_tensor(name, np.array(whole.read(name, 0, whole.tensors[name].shape[0])))
@@ -210,6 +215,36 @@ def test_split_files_are_one_model(tmp_path):
     first.with_name("cut-00002-of-00003.gguf").unlink()
     with pytest.raises(CheckpointError, match=r"cut-00002-of-00003\.gguf is missing"):
         open_gguf(first)
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_queries_keys_and_values_may_stand_in_one_tensor(kind, tmp_path):
+    """As in older files of Phi-2."""
+    apart = GgufFile(gguf_files.write_variant(gguf_files.BY_NAME["phi"], tmp_path / "apart.gguf", lambda name: kind))
+    writer = gguf.GGUFWriter(tmp_path / "fused.gguf", "phi2")
+    copy_metadata(apart, writer)
+
+    def add(name, theirs):
+        number = gguf.GGMLQuantizationType[apart.kind(theirs[0])]
+        read = apart.read if number == gguf.GGMLQuantizationType.F32 else apart._blocks
+        rows = np.concatenate([read(each, 0, apart.tensors[each].shape[0]) for each in theirs])
+        writer.add_tensor(name, rows, raw_dtype=number)
+
+    for name in apart.tensors:
+        if "attn_q." in name:
+            add(name.replace("attn_q.", "attn_qkv."), [name.replace("_q.", f"_{part}.") for part in "qkv"])
+        elif not any(f"attn_{part}." in name for part in "kv"):
+            add(name, [name])
+    gguf_files.write(writer)
+    with unpacked(tmp_path / "fused.gguf") as fused, unpacked(apart.path) as other:
+        found, expected = open_checkpoint(fused), open_checkpoint(other)
+        assert found.config == expected.config
+        for tensor, shape in expected_shapes(expected.config):
+            np.testing.assert_array_equal(found.tensors.read(tensor), expected.tensors.read(tensor), err_msg=tensor)
+            assert found.tensors.form(tensor) == expected.tensors.form(tensor)
+            if found.tensors.form(tensor) is not None:
+                codes, others = (each.tensors.read_codes(tensor, 1, shape[0] - 1) for each in (found, expected))
+                assert all(np.array_equal(a, b) for a, b in zip(codes, others, strict=True))
 
 
 def test_a_sentencepiece_vocabulary_gives_the_ids_of_its_own_file(tmp_path):

@@ -7,6 +7,7 @@ reorders the rows of queries and keys, since they are rotated in neighbouring pa
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -210,11 +211,19 @@ class GgufTensors:
         GGUF's name of each.
     heads : dict of str to int
         In how many heads the rows of some are reordered.
+    cuts : dict of str to slice, optional
+        Which rows of GGUF's tensor some are.
     """
 
-    def __init__(self, file: GgufFile, names: Mapping[str, str], heads: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        file: GgufFile,
+        names: Mapping[str, str],
+        heads: Mapping[str, int],
+        cuts: Mapping[str, slice] | None = None,
+    ) -> None:
         self.path = file.path
-        self._file, self._heads = file, heads
+        self._file, self._heads, self._cuts = file, heads, cuts or {}
         self._names = {name: theirs for name, theirs in names.items() if theirs in file.tensors}
 
     def names(self) -> frozenset[str]:
@@ -223,14 +232,16 @@ class GgufTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
-        return self._file.tensors[self._names[name]].shape
+        rows, *others = self._file.tensors[self._names[name]].shape
+        cut = self._cuts.get(name, slice(None))
+        return len(range(rows)[cut]), *others
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        theirs = self._names[name]
+        theirs, first = self._names[name], self._first(name)
         if name not in self._heads:
-            return self._file.read(theirs, start, stop)
-        return self._file.read(theirs, 0, self.shape(name)[0])[self._order(name)[start:stop]]
+            return self._file.read(theirs, first + start, first + stop)
+        return self._file.read(theirs, first, first + self.shape(name)[0])[self._order(name)[start:stop]]
 
     def kind(self, name: str) -> str:
         """Return the name of a tensor's type."""
@@ -242,10 +253,14 @@ class GgufTensors:
 
     def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
-        theirs = self._names[name]
+        theirs, first = self._names[name], self._first(name)
         if name not in self._heads:
-            return self._file.read_codes(theirs, start, stop)
-        return self._file.read_codes(theirs, 0, self.shape(name)[0]).rows(self._order(name)[start:stop])
+            return self._file.read_codes(theirs, first + start, first + stop)
+        return self._file.read_codes(theirs, first, first + self.shape(name)[0]).rows(self._order(name)[start:stop])
+
+    def _first(self, name: str) -> int:
+        """Return at which row of GGUF's tensor one begins."""
+        return self._cuts[name].start if name in self._cuts else 0
 
     def _order(self, name: str) -> NDArray[np.intp]:
         return halves_order(self.shape(name)[0], self._heads[name])
@@ -282,6 +297,22 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     return names
 
 
+def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
+    """Return in which rows of one tensor queries, keys and values stand, where a file has them fused, by their names.
+
+    Files of Phi-2 do that which are older than the checkpoint's present form.
+    """
+    found = {}
+    for linear in linears(config):
+        if linear.name == "qkv_proj":
+            for source, rows, stop in zip(linear.sources, linear.rows, accumulate(linear.rows)):
+                for layer in range(config.num_hidden_layers):
+                    for part in ("weight", "bias") if linear.bias else ("weight",):
+                        cut = f"blk.{layer}.attn_qkv.{part}", slice(stop - rows, stop)
+                        found[f"{source.format(layer)}.{part}"] = cut
+    return found
+
+
 def rotated_heads(name: str, config: ModelConfig) -> int:
     """Return in how many heads a tensor's rows are rotated, by its name in GGUF; 0 for all but queries and keys."""
     kind = name.split(".")[-2]
@@ -299,10 +330,15 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     files = open_gguf(file)
     names = tensor_names(config)
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
+    cuts: dict[str, slice] = {}
+    existing = {tensor for each in files for tensor in each.tensors}
+    if "blk.0.attn_qkv.weight" in existing and "blk.0.attn_q.weight" in names.values():
+        for name, (fused, cut) in fused_cuts(config).items():
+            names[name], cuts[name] = fused, cut
     heads: dict[str, int] = {}
     if family.neighbours:
         heads = {name: count for name, theirs in names.items() if (count := rotated_heads(theirs, config))}
-    parts = [GgufTensors(each, names, heads) for each in files]
+    parts = [GgufTensors(each, names, heads, cuts) for each in files]
     found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
     for name, count in heads.items():
         if name in found and found[name].shape(name)[0] % (2 * count):
