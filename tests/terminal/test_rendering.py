@@ -217,3 +217,15 @@ def test_the_bar_fits_and_keeps_the_context_longest(width):
     assert len(attached) < width
     assert "11/22" in attached
     assert any(mark in attached for mark in ("attached: notes.txt, a very long name.txt", "attached: 2", "+2"))
+
+
+def test_an_exchange_of_before_is_dim_and_breaks_between_words(monkeypatch):
+    monkeypatch.setattr("tinychat.terminal.rendering.terminal_size", lambda stream: (20, 12))
+    err = Terminal()
+    Renderer(Terminal(), err, {"TERM": "xterm"}).exchange("hi", "one two three four five six\n" + "line\n" * 9)
+    lines = err.getvalue().splitlines()
+    assert lines[0] == "\x1b[2m> hi\x1b[0m"
+    assert lines[1:] == [f"\x1b[2m{text}\x1b[0m" for text in ("...", "line", "line", "line", "line")]
+    err = Terminal()
+    Renderer(Terminal(), err, {"NO_COLOR": "1"}).exchange("hi", "one two three four five six")
+    assert err.getvalue() == "> hi\none two three four\nfive six\n"

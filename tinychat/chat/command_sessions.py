@@ -64,7 +64,8 @@ def _passage(session: SavedSession, word: str) -> str | None:
         text = " ".join(message.content.split())
         place = text.casefold().find(sought)
         if place >= 0:
-            begin = max(0, place - _FOUND_LENGTH // 3)
+            # From the beginning of a word.
+            begin = text.rfind(" ", 0, max(0, place - _FOUND_LENGTH // 3)) + 1
             return ("..." if begin else "") + shorten(text[begin:], _FOUND_LENGTH, placeholder="...")
     return None
 

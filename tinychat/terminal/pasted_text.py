@@ -18,7 +18,7 @@ class PastedTexts:
 
     def fold(self, text: str) -> str:
         """Return what stands in the prompt for a pasted text: itself, if it is short."""
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         if lines <= MOST_LINES:
             return text
         words = f"[pasted {lines} lines]"

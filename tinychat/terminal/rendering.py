@@ -204,10 +204,11 @@ class Renderer:
 
     def exchange(self, message: str, reply: str) -> None:
         """Show a message and its reply as what was before: dim, the last lines of each."""
-        rows = max(terminal_size(self._err)[1] // 3, 3)
-        shown = f"> {_last_lines(message.strip(), rows)}\n{_last_lines(reply.strip(), rows)}"
-        for line in safe_text(shown).split("\n"):
-            self._write_err(self._styled(_DIM, line) + "\n")
+        columns, rows = terminal_size(self._err)
+        texts = (wrapped(safe_text(text), columns - 1).split("\n") for text in (f"> {message.strip()}", reply.strip()))
+        for lines in texts:
+            for line in _last_lines(lines, max(rows // 3, 3)):
+                self._write_err(self._styled(_DIM, line) + "\n")
 
     def error(self, text: str) -> None:
         """Write one line that says what is wrong."""
@@ -324,9 +325,8 @@ def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: S
     return next((line for line in lines if len(line) < width), f"{used}/{size}")
 
 
-def _last_lines(text: str, count: int) -> str:
-    lines = text.split("\n")
-    return text if len(lines) <= count else "\n".join(["...", *lines[-count:]])
+def _last_lines(lines: Sequence[str], count: int) -> Sequence[str]:
+    return lines if len(lines) <= count else ["...", *lines[-count:]]
 
 
 def _meter(share: float) -> str:
