@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 # What stands in columns, such as a name and its description, has two spaces between them.
-_COLUMNS = re.compile(r".*\S {2,}(?=\S)")
+_COLUMN = re.compile(r"\S {2,}(?=\S)")
 _JOINER, _AS_EMOJI = "\u200d", "\ufe0f"
 
 
@@ -77,16 +77,15 @@ class WordWrap:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return `text` with each line broken between words; what stands in a last column goes on below itself."""
+    """Return `text` with each line broken between words; what stands in columns goes on below one of them."""
     return "\n".join(
         line if len(line) <= width and line.isascii() else _lines(line, width) for line in text.split("\n")
     )
 
 
 def _lines(line: str, width: int) -> str:
-    columns = _COLUMNS.match(line)
-    indent = _cells(columns[0]) if columns else 0
-    wrap = WordWrap(lambda: width, indent if indent <= width // 2 else 0)
+    columns = [_cells(line[: found.end()]) for found in _COLUMN.finditer(line)]
+    wrap = WordWrap(lambda: width, max((column for column in columns if column <= width // 2), default=0))
     return wrap.feed(line) + wrap.finish()
 
 
