@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -249,3 +250,34 @@ def test_a_template_that_opens_a_think_section(chatml, end, opens):
 
 def test_a_template_that_fails_opens_nothing(chatml):
     assert not ChatTemplate("{{ raise_exception('no') }}", chatml, "here").opens_thinking
+
+
+SWITCHES = {
+    # As SmolLM3's: on unless it is switched off, and then an empty section.
+    "{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}"
+    "{{ '<|im_start|>assistant' }}{% if not enable_thinking %}<think>\n\n</think>{% endif %}": "enable_thinking",
+    # As Granite's: a sentence of the system prompt.
+    "{% if thinking %}Think first.{% endif %}{{ messages[0].content }}": "thinking",
+    # A name that is only mentioned, and one that the template sets itself.
+    "{# enable_thinking #}{{ messages[0].content }}": None,
+    "{% set enable_thinking = true %}{% if enable_thinking %}<think>{% endif %}": None,
+    "{{ raise_exception('no') }}": None,
+}
+
+
+@pytest.mark.parametrize(("source", "switch"), SWITCHES.items())
+def test_a_switch_for_thinking_is_one_that_changes_the_prompt(chatml, source, switch):
+    template = ChatTemplate(source, chatml, "here")
+    assert template.thinking_switch == switch
+    assert template.thinking_variables(False) == ({} if switch is None else {switch: False})
+    assert template.thinking_variables(None) == {}
+
+
+def test_qwen3_is_switched_off_by_an_empty_section(chatml):
+    source = (Path(__file__).parent / "templates" / "qwen3.jinja").read_text()
+    template = ChatTemplate(source, chatml, "here")
+    question = [{"role": "user", "content": "hi"}]
+    assert template.thinking_switch == "enable_thinking"
+    on, off = (template.render(question, **template.thinking_variables(wanted)) for wanted in (True, False))
+    assert on == template.render(question)
+    assert off == f"{on}<think>\n\n</think>\n\n"
