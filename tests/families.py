@@ -35,7 +35,7 @@ def kind_of(variant):
     )
     found = {norm.name for norm in norms(config)}
     flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)
-    scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes))
+    scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
     mixture = experts and (bool(experts.shared_intermediate_size), len(experts.layers) < config.num_hidden_layers)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture
@@ -187,6 +187,25 @@ def write_tokenizer(folder, vocab_size):
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
 
 
+def stored(variant, weights):
+    """Return a variant's weights as a checkpoint has them: gpt-oss stacks those of experts, transposed."""
+    if variant.config["model_type"] != "gpt_oss":
+        return weights
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, _, rest = name.partition(".experts.")
+        if rest:
+            expert, part, kind = rest.split(".")
+            theirs = f"{stem}.experts.{part}" + ("_bias" if kind == "bias" else "")
+            stacks.setdefault(theirs, {})[int(expert)] = values.T
+        else:
+            found[name.removesuffix(".weight") if ".sinks." in name else name] = values
+    # In the order of its axes: safetensors writes an array's memory as it is.
+    return found | {
+        name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
+    }
+
+
 def write_checkpoint(variant, folder):
     """Write the variant as a checkpoint in safetensors, without torch; return the folder.
 
@@ -197,7 +216,7 @@ def write_checkpoint(variant, folder):
     folder.mkdir(parents=True, exist_ok=True)
     config = variant.config | {"torch_dtype": variant.dtype}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
-    weights = make_weights(variant)
+    weights = stored(variant, make_weights(variant))
     if variant.files.endswith("sharded"):
         write_shards(folder, weights, "model", "safetensors", save_file)
     else:

@@ -87,7 +87,7 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0, scale=None, cap=None, slopes=()):
+def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=()):
     """Causal grouped-query attention of the last T of S positions.
 
     Parameters
@@ -103,6 +103,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=()):
         What scores are brought below, softly.
     slopes : sequence of float, optional
         What each head's scores lose for each position of distance.
+    sinks : sequence of float, optional
+        A score of each head's that the softmax counts, and whose value is 0.
 
     Returns
     -------
@@ -121,7 +123,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=()):
             scores = soft_cap(scores, cap)
             if slopes:
                 scores = scores - slopes[h] * (past + t - np.arange(start, stop))
-            out[t, h] = softmax(scores) @ v[start:stop, g]
+            weights = softmax(np.append(scores, sinks[h])) if len(sinks) else softmax(scores)
+            out[t, h] = weights[: stop - start] @ v[start:stop, g]
     return out
 
 
@@ -432,7 +435,14 @@ def _attention_block(config, parts, layer, x):
         growth = np.log(1 + np.arange(len(x))) / np.log(config.log_temperature_length)
         q = q * np.maximum(1, growth)[:, None, None]
     mixed = attention(
-        q, k, v, config.sliding_windows[layer], config.attention_scale, config.attention_softcap, config.alibi_slopes
+        q,
+        k,
+        v,
+        config.sliding_windows[layer],
+        config.attention_scale,
+        config.attention_softcap,
+        config.alibi_slopes,
+        parts.tensors[f"{parts.norms['sinks'].source.format(layer)}.weight"].astype(np.float64) if config.sinks else (),
     )
     return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed.reshape(len(x), -1)))
 
@@ -456,8 +466,16 @@ def _mlp_block(config, parts, layer, x):
     return parts.norm("post_mlp_layernorm", layer, parts.apply("down_proj", layer, inner))
 
 
+def clamped_swiglu(gate, up, alpha, limit):
+    """Return ``g / (1 + exp(-alpha g)) * (u + 1)`` of clamped gates and what they let through."""
+    gate, up = np.minimum(np.asarray(gate, np.float64), limit), np.clip(np.asarray(up, np.float64), -limit, limit)
+    return gate / (1 + np.exp(-alpha * gate)) * (up + 1)
+
+
 def _gated(config, gate_up):
     gate, up = np.split(gate_up, 2, axis=1)
+    if config.swiglu_limit is not None:
+        return clamped_swiglu(gate, up, config.swiglu_alpha, config.swiglu_limit)
     return ACTIVATIONS[config.hidden_act](gate) * up
 
 

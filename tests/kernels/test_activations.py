@@ -7,6 +7,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, 
 from kernels.test_inputs import sizes_of, write
 
 from tinychat.engine.parameters import ACTIVATIONS
+from tinychat.kernels.activations import ClampedSwiglu
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
 from tinychat.kernels.scores import Capped, cap_rows
 
@@ -41,6 +42,17 @@ def test_gated_by_another_activation(rng):
     x = write(quantize_gated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], 40)
     expected = reference.gelu_tanh(gate) * up
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 1e-9)
+
+
+def test_clamped_gates(rng):
+    gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32) * 5
+    gate[0, 1:8], up[1, :8] = EXTREME[1:], EXTREME
+    gate[0, 1] = -400.0
+    rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
+    activation = ClampedSwiglu(np.float32(1.702), np.float32(7))
+    x = write(quantize_gated, "f32", 3, 48, 32, rows, activation, 40)
+    expected = reference.clamped_swiglu(gate, up, 1.702, 7.0)
+    assert_within(decode_floats(x, 3, 48)[:, :40], expected, 100 * EPS * np.abs(expected) + 2.0**-90 * np.abs(gate))
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -13,7 +13,7 @@ from tinychat.engine.forward import Sizes
 from tinychat.kernels.attend import attend, parts_at_most
 from tinychat.kernels.attention import ITEM_ROWS, new_scratch
 from tinychat.kernels.kv import BLOCK, CacheBuffers
-from tinychat.kernels.scores import Capped, Unchanged
+from tinychat.kernels.scores import Capped, Sunk, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()
@@ -128,6 +128,19 @@ def test_scores_are_capped(start, T, rng):
     assert np.abs(expected - reference.attention(q, k, v)).max() > 0.1
     # Each score is off by some ulp of the cap.
     assert_within(got, expected, tolerance("f32", q.astype(np.float64), k, v, NO_WINDOW) + 8 * cap * EPS)
+
+
+@pytest.mark.parametrize(("start", "T"), [(9, 1), (600, 1), (60, 17)])
+def test_sinks_take_weight(start, T, rng):
+    # Among them one that takes nearly all, and one that takes nothing.
+    sinks = np.array([0.5, 40.0, -90.0, 6.0], np.float32)
+    q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, "f32")
+    got = run("f32", q, cache, start, scoring=Sunk((sinks * LOG2_E).astype(np.float32)))
+    expected = reference.attention(q, k, v, sinks=sinks.astype(np.float64))
+    assert np.abs(expected[:, 3] - reference.attention(q, k, v)[:, 3]).max() > 1e-2
+    assert np.abs(expected[:, 1]).max() < 1e-3
+    # The sink's score is off by an ulp.
+    assert_within(got, expected, tolerance("f32", q.astype(np.float64), k, v, NO_WINDOW) + 64 * EPS * np.abs(expected))
 
 
 @kvs

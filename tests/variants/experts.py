@@ -1,6 +1,6 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
-from variants.common import COMMON, Variant
+from variants.common import COMMON, YARN, Variant
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -37,6 +37,20 @@ OLMOE = COMMON | {
     "num_experts": 6,
     "num_experts_per_tok": 3,
 }
+GPT_OSS = COMMON | {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "intermediate_size": 52,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "sliding_window": 23,
+    "swiglu_limit": 1.5,
+    "rope_theta": 1.5e5,
+    "rope_scaling": YARN | {"truncate": False},
+    "pad_token_id": 0,
+}
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
@@ -45,4 +59,6 @@ VARIANTS = [
     # The first layer has an MLP, and so has the last.
     Variant("qwen3-moe-some", QWEN3_MOE | {"norm_topk_prob": False, "decoder_sparse_step": 2, "attention_bias": True}),
     Variant("olmoe", OLMOE, "float16"),
+    # Gates and what they let through beyond the limit.
+    Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

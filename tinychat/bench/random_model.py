@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.models.architectures import linears, parse_config
+from tinychat.models.experts import ROUTER
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, tensor_specs
 
@@ -57,6 +58,10 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
                 stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
             elif spec.dtype == "I8":
                 stream.write(np.full(spec.shape, _SCALE, np.int8).tobytes())
+            elif name == f"{ROUTER}.values":
+                # Of tokens that differ, so do the experts.
+                values = random.standard_normal(spec.shape, np.float32) / np.float32(np.sqrt(config.hidden_size))
+                stream.write(values.tobytes())
             else:
                 stream.write(np.full(spec.shape, row_scales.get(name, 1), np.float32).tobytes())
     return folder

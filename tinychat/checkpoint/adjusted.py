@@ -101,12 +101,16 @@ class AdjustedTensor:
 
 
 def other_names(name: str) -> list[str]:
-    """Return what else checkpoints call a tensor: without the model's own name in front, or inside a larger model."""
+    """Return what else checkpoints call a tensor: without the model's own name in front, or inside a larger model.
+
+    One that is no layer's weight may have no ending (gpt-oss' sinks).
+    """
     return [
         name.partition(".")[2],
         f"language_model.{name}",
         name.replace("model.", "model.language_model.", 1),
         name.replace("lm_head.", "embed_out."),
+        name.removesuffix(".weight"),
     ]
 
 

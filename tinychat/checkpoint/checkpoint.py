@@ -7,6 +7,7 @@ from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in, open_gguf_tensors
 from tinychat.checkpoint.packed import unpack_weights
+from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import read_config
@@ -57,7 +58,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder / "config.json")
     if _has_weights(folder) or not is_gguf(folder):
         tensors = unpack_weights(open_tensors(folder), folder / "config.json")
-        return Checkpoint(folder, config, adjusted(tensors, config))
+        return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 
 

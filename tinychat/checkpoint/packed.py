@@ -35,6 +35,8 @@ from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.kept import GROUPS, Form
 
+# Packed experts alone: `checkpoint.stacked` reads them.
+STACKED_METHOD = "mxfp4"
 # The column that each four bits of AWQ's numbers are of.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 # Tensors of whole numbers that hold no codes.
@@ -71,7 +73,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
         If the method, or a setting of it, is not implemented.
     """
     section = config.get("quantization_config") or config.get("quantization")
-    if not isinstance(section, dict) or not section:
+    if not isinstance(section, dict) or not section or section.get("quant_method") == STACKED_METHOD:
         return None
 
     def refuse(what: str) -> UnsupportedModelError:

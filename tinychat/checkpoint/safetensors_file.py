@@ -29,7 +29,7 @@ DTYPE_BYTES = {
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
 }
 READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-INTEGERS = {"I32": "int32", "U32": "uint32", "I64": "int64"}
+INTEGERS = {"U8": "uint8", "I32": "int32", "U32": "uint32", "I64": "int64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class SafetensorsFile:
         return map_rows(self.path, READABLE[entry.dtype], entry.begin, entry.shape, start, stop)
 
     def read_integers(self, name: str) -> NDArray[Any]:
-        """Map a tensor of `names` that holds whole numbers of 32 or 64 bits."""
+        """Map a tensor of `names` that holds whole numbers of 8, 32 or 64 bits."""
         entry = self._entries[name]
         if entry.dtype not in INTEGERS:
             raise CheckpointError(

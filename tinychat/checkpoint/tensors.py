@@ -161,7 +161,7 @@ class Tensors:
         return file.position if isinstance(file, ArrivingFile) else 0
 
     def read_integers(self, name: str) -> NDArray[Any]:
-        """Read a tensor of whole numbers of 32 or 64 bits.
+        """Read a tensor of whole numbers of 8, 32 or 64 bits.
 
         Raises
         ------

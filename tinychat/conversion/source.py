@@ -113,6 +113,11 @@ class Source:
         scaled = x * (1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps)) * gain
         return np.asarray(scaled + bias[0] if bias else scaled, np.float32)
 
+    def sinks(self, layer: int) -> Floats:
+        """Return attention's sinks [H]."""
+        (name,) = self.norm_tensors("sinks", layer)
+        return self._tensors.read(name).astype(np.float32)
+
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
         """Return the checkpoint's names of a norm's gains and, if it has them, biases."""
         norm = self._norms[name]
@@ -229,6 +234,9 @@ def activated(config: ModelConfig, inner: Floats) -> Floats:
     if not config.gated:
         return np.asarray(activation(inner), np.float32)
     gate, up = np.split(inner, 2, axis=1)
+    if config.swiglu_limit is not None:
+        gate, up = np.minimum(gate, config.swiglu_limit), np.clip(up, -config.swiglu_limit, config.swiglu_limit)
+        return np.asarray(gate / (1 + np.exp(-config.swiglu_alpha * gate)) * (up + 1), np.float32)
     return np.asarray(activation(gate) * up, np.float32)
 
 
@@ -270,19 +278,22 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     q, k = _rotated(q, table) * factors[:, None], _rotated(k, table)
     mask = _mask(config.sliding_windows[layer], T)
 
-    def softmax(scores: Floats) -> Floats:
+    def softmax(head: tuple[Floats, Floats | None]) -> Floats:
+        scores, sink = head
         scores[:] = soft_capped(scores, config.attention_softcap)
         scores += mask
-        scores -= scores.max(axis=-1, keepdims=True)
+        largest = scores.max(axis=-1, keepdims=True)
+        scores -= largest
         np.exp(scores, out=scores)
-        scores /= scores.sum(axis=-1, keepdims=True)
+        scores /= scores.sum(axis=-1, keepdims=True) + (0 if sink is None else np.exp(sink - largest))
         return scores
 
     # All queries of one key/value head go into one matrix product.
     scores = (q.reshape(G, H // G * T, d) @ k.transpose(0, 2, 1)).reshape(H, T, T)
     if config.alibi_slopes:
         scores += np.array(config.alibi_slopes, np.float32)[:, None, None] * (np.arange(T) - np.arange(T)[:, None])
-    on_each(softmax, scores)
+    sinks = source.sinks(layer) if config.sinks else [None] * H
+    on_each(softmax, zip(scores, sinks))
     mixed = scores.reshape(G, H // G * T, T) @ v
     return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
 

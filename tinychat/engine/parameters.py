@@ -7,10 +7,10 @@ import numpy as np
 
 from tinychat.engine.forward import ExpertMlp, GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
 from tinychat.engine.kept_parameters import kept_weight
-from tinychat.kernels.activations import Gelu, GeluTanh, Relu, Relu2, Silu
+from tinychat.kernels.activations import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Silu
 from tinychat.kernels.experts import NoShared, Shared
 from tinychat.kernels.norms import LayerNorm, NoNorm, NoPositions, RmsNorm, WidthNorm
-from tinychat.kernels.scores import Capped, Sloped, Unchanged
+from tinychat.kernels.scores import Capped, Sloped, Sunk, Unchanged
 from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER
@@ -65,9 +65,17 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         # Scores are in powers of two.
         if config.alibi_slopes:
             return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+        if config.sinks:
+            return Sunk(np.asarray(tensors["sinks"], np.float32) * np.float32(LOG2_E))
         if config.attention_softcap is not None:
             return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
+
+    def activation(layers: Sequence[int]) -> Any:
+        if config.swiglu_limit is None:
+            return ACTIVATIONS[config.hidden_act]
+        numbers = (config.swiglu_alpha, config.swiglu_limit)
+        return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
 
     def norm_of(name: str, layers: Sequence[int]) -> Any:
         """Return a norm of some layers."""
@@ -91,7 +99,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
             norm_of("post_attention_layernorm", layers),
             weight(ROUTER),
             weight("expert_gate_up_proj"),
-            ACTIVATIONS[config.hidden_act],
+            activation(layers),
             weight("expert_down_proj"),
             Shared(weight("shared_gate_up_proj"), weight("shared_down_proj")) if has_shared else NoShared(),
         )
@@ -100,7 +108,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         parts = (
             norm_of("post_attention_layernorm", layers),
             weight("gate_up_proj" if config.gated else "up_proj"),
-            ACTIVATIONS[config.hidden_act],
+            activation(layers),
             weight("down_proj"),
             norm_of("post_mlp_layernorm", layers),
         )

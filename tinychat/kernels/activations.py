@@ -5,17 +5,23 @@ Gelu      ``v / 2 * (1 + erf(v / sqrt(2)))``                           (Hendryck
 GeluTanh  ``v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v**3)))``
 Relu      ``max(v, 0)``
 Relu2     ``max(v, 0)**2``                                             (So et al., 2021)
+
+ClampedSwiglu is of gates alone: ``g / (1 + exp(-alpha g)) * (u + 1)`` with the gate g and what it lets through, u,
+brought to ``g <= limit`` and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tinychat.kernels.jit import inlined_by_type
+import numpy as np
+
+from tinychat.kernels.jit import inlined_by_type, is_kind
 from tinychat.kernels.simd import (
     add,
     divide,
     exp2,
     fma,
     maximum,
+    minimum,
     multiply,
     splat_f32,
     subtract,
@@ -42,9 +48,25 @@ class Relu2(NamedTuple):
     """Its square."""
 
 
+class ClampedSwiglu(NamedTuple):
+    """SiLU of clamped gates, steeper than usual, times what they let through and 1; stacked over layers."""
+
+    alpha: Any  # float32
+    limit: Any  # float32
+
+
 @inlined_by_type
 def gated(activation, gate, up):
     """Return what 16 gates let through of 16 numbers."""
+
+    def clamped(activation, gate, up):
+        limit, one = splat_f32(activation.limit), splat_f32(1.0)
+        gate, up = minimum(gate, limit), maximum(minimum(up, limit), subtract(splat_f32(0.0), limit))
+        power = exp2(multiply(gate, splat_f32(activation.alpha * np.float32(-1.4426950408889634))))
+        return multiply(divide(gate, add(power, one)), add(up, one))
+
+    if is_kind(activation, ClampedSwiglu):
+        return clamped
     return lambda activation, gate, up: multiply(activated(activation, gate), up)
 
 

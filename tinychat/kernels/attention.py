@@ -27,7 +27,7 @@ from tinychat.kernels.bfloat16 import round_bf16, store_halves
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
 from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
-from tinychat.kernels.scores import final_score
+from tinychat.kernels.scores import final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     LANES,
@@ -370,7 +370,7 @@ def finish(item, total, out, d):
     acc = total.acc
     for r in range(min(ITEM_ROWS, item.rows - item.row0)):
         row = item.row0 + r
-        weight_sum = splat_f32(total.sums[r])
+        weight_sum = softmax_sum(item.scoring, item, row, total.maxima[r], total.sums[r])
         token = item.token + row // item.group
         first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
         for v in range(acc.shape[1]):

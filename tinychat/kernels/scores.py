@@ -2,6 +2,7 @@
 
 Capped  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
 Sloped  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+Sunk    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +11,19 @@ import numpy as np
 
 from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
 from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.simd import LANES, add, divide, exp2, fma, lane_numbers, like, minimum, multiply, subtract
+from tinychat.kernels.simd import (
+    LANES,
+    add,
+    divide,
+    exp2,
+    fma,
+    lane_numbers,
+    like,
+    minimum,
+    multiply,
+    splat_f32,
+    subtract,
+)
 from tinychat.kernels.team import share_of, stage
 
 
@@ -28,6 +41,12 @@ class Sloped(NamedTuple):
     """Scores that fall with the distance of the key, by each head's slope."""
 
     slopes: np.ndarray  # float32 [H], times log2(e)
+
+
+class Sunk(NamedTuple):
+    """Scores beside a sink's, which takes weight from the keys and adds nothing."""
+
+    sinks: np.ndarray  # float32 [H]: its score, times log2(e)
 
 
 @inlined
@@ -56,6 +75,17 @@ def final_score(scoring, item, r, start, score):
     if is_kind(scoring, Capped):
         return capped
     return sloped if is_kind(scoring, Sloped) else lambda scoring, item, r, start, score: score
+
+
+@inlined_by_type
+def softmax_sum(scoring, item, row, largest, total):
+    """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : that of the keys."""
+
+    def sunk(scoring, item, row, largest, total):
+        sink = scoring.sinks[item.g * item.group + row % item.group]
+        return add(splat_f32(total), exp2(splat_f32(sink - largest)))
+
+    return sunk if is_kind(scoring, Sunk) else lambda scoring, item, row, largest, total: splat_f32(total)
 
 
 @stage

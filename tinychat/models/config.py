@@ -10,7 +10,7 @@ from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, 
 
 MAX_HEAD_DIM = 4096
 # Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed`.
-PACKED = ("gptq", "awq", "compressed-tensors", "mlx")
+PACKED = ("gptq", "awq", "compressed-tensors", "mlx", "mxfp4")
 # Of the names that transformers has for activations, those that are implemented, and as what.
 ACTIVATIONS = {
     "silu": "silu",
@@ -76,6 +76,10 @@ class ModelConfig:
         What logits are multiplied by.
     unit_outputs : bool
         Whether each row of the output matrix is brought to length 1.
+    sinks : bool
+        Whether each head has a score that attention's softmax counts beside those of the keys.
+    swiglu_alpha, swiglu_limit : float, float or None
+        How steep the gates are and where they are clamped, with what they let through; None: as `hidden_act` says.
     experts : Experts or None
         Where MLPs are mixtures of experts.
     """
@@ -117,6 +121,9 @@ class ModelConfig:
     residual_multiplier: float = 1.0
     logits_multiplier: float = 1.0
     unit_outputs: bool = False
+    sinks: bool = False
+    swiglu_alpha: float = 1.0
+    swiglu_limit: float | None = None
     experts: Experts | None = None
 
     @property

@@ -89,7 +89,8 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
-    They are padded like the columns of the linear that follows; those of heads, not at all.
+    They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
+    for each head, are stored like one.
     """
 
     name: str
@@ -140,3 +141,10 @@ def halves_order(heads: int, head_dim: int, rotary_dim: int, others: int = 0) ->
     rows = (np.arange(heads)[:, None] * head_dim + head).reshape(-1)
     order: NDArray[np.intp] = np.concatenate([rows, np.arange(len(rows), len(rows) + others)])
     return order
+
+
+def alternating_order(count: int) -> NDArray[np.intp]:
+    """Return which row each is, for rows of two kinds that alternate, `count` of each; first all of the first kind."""
+    import numpy as np
+
+    return np.arange(2 * count).reshape(-1, 2).T.reshape(-1)

@@ -1,0 +1,105 @@
+"""Experts that a checkpoint has in one tensor: as numbers, and in MXFP4."""
+
+import json
+
+import families
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.conversion.convert import check_tensors, convert
+from tinychat.errors import CheckpointError, ConversionError
+
+VARIANT = families.BY_NAME["gpt-oss"]
+HIDDEN, INNER, EXPERTS = 96, 64, 6
+GATE_UP = "model.layers.{}.mlp.experts.gate_up_proj"
+DOWN = "model.layers.{}.mlp.experts.down_proj"
+
+
+def draw_blocks(rng, rows, columns):
+    """Return blocks and scales of all experts, and what they stand for."""
+    blocks = rng.integers(0, 256, (EXPERTS, rows, columns // 32, 16), dtype=np.uint8)
+    scales = rng.integers(118, 124, blocks.shape[:3], dtype=np.uint8)
+    values = np.zeros((EXPERTS, rows, columns))
+    for place in np.ndindex(*blocks.shape):
+        for half in (0, 1):
+            code = int(blocks[place]) >> 4 * half & 15
+            exponent, fraction = code >> 1 & 3, code & 1
+            size = fraction / 2 if exponent == 0 else 2.0 ** (exponent - 1) * (1 + fraction / 2)
+            value = (-1) ** (code >> 3) * size * 2.0 ** (int(scales[place[:3]]) - 127)
+            values[place[0], place[1], 32 * place[2] + 2 * place[3] + half] = value
+    return blocks, scales, values
+
+
+def write_packed(folder, rng):
+    """Write a checkpoint whose experts are in MXFP4; return what those of the first layer stand for."""
+    config = VARIANT.config | {"intermediate_size": INNER, "quantization_config": {"quant_method": "mxfp4"}}
+    weights = families.stored(VARIANT, families.make_weights(families.Variant("gpt-oss-packed", config)))
+    found = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, rows, columns in ((GATE_UP, 2 * INNER, HIDDEN), (DOWN, HIDDEN, INNER)):
+            del weights[name.format(layer)]
+            blocks, scales, values = draw_blocks(rng, rows, columns)
+            weights |= {f"{name.format(layer)}_blocks": blocks, f"{name.format(layer)}_scales": scales}
+            found.setdefault(name, (blocks, scales, values))
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(weights, folder / "model.safetensors")
+    families.write_tokenizer(folder, config["vocab_size"])
+    return found
+
+
+def test_each_expert_is_read_under_its_name(tmp_path):
+    checkpoint = open_checkpoint(families.write_checkpoint(VARIANT, tmp_path / "checkpoint"))
+    check_tensors(checkpoint)
+    weights = families.make_weights(VARIANT)
+    name = "model.layers.1.mlp.experts.4.{}"
+    down, gate_up = (name.format(f"{part}.weight") for part in ("down_proj", "gate_up_proj"))
+    assert (checkpoint.tensors.read(down, 5, 9) == weights[down][5:9]).all()
+    # Gates stand before what they let through.
+    rows = np.concatenate([weights[gate_up][::2], weights[gate_up][1::2]])
+    assert (checkpoint.tensors.read(gate_up) == rows).all()
+    bias = name.format("gate_up_proj.bias")
+    assert (checkpoint.tensors.read(bias)[:52] == weights[bias][::2]).all()
+
+
+def test_packed_experts_are_numbers(tmp_path, rng):
+    found = write_packed(tmp_path / "checkpoint", rng)
+    checkpoint = open_checkpoint(tmp_path / "checkpoint")
+    check_tensors(checkpoint)
+    assert (checkpoint.tensors.read("model.layers.0.mlp.experts.3.down_proj.weight") == found[DOWN][2][3]).all()
+    gate_up = checkpoint.tensors.read("model.layers.0.mlp.experts.5.gate_up_proj.weight", 60, 70)
+    expected = np.concatenate([found[GATE_UP][2][5][::2], found[GATE_UP][2][5][1::2]])[60:70]
+    assert (gate_up == expected).all()
+    convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32")
+
+
+def test_blocks_that_do_not_fit_are_refused(tmp_path, rng):
+    write_packed(tmp_path / "checkpoint", rng)
+    config = json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+    for changed, error in (({"num_local_experts": 7}, CheckpointError), ({"intermediate_size": 32}, CheckpointError)):
+        (tmp_path / "checkpoint" / "config.json").write_text(json.dumps(config | changed))
+        with pytest.raises(error):
+            check_tensors(open_checkpoint(tmp_path / "checkpoint"))
+
+
+def test_exponents_beyond_all_numbers_are_refused(tmp_path, rng):
+    write_packed(tmp_path / "checkpoint", rng)
+    from safetensors.numpy import load_file
+
+    weights = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    weights[DOWN.format(0) + "_scales"][2, 3, 1] = 255
+    weights[DOWN.format(0) + "_blocks"][2, 3, 1] = 7
+    save_file(weights, tmp_path / "checkpoint" / "model.safetensors")
+    with pytest.raises(ConversionError, match=r"experts\.2\.down_proj"):
+        convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32")
+
+
+@pytest.mark.live
+def test_packed_experts_equal_transformers(rng):
+    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
+    torch = pytest.importorskip("torch")
+    blocks, scales, values = draw_blocks(rng, 48, 64)
+    theirs = mxfp4.convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales), dtype=torch.float32)
+    assert (theirs.numpy().transpose(0, 2, 1) == values).all()
