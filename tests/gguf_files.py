@@ -18,6 +18,9 @@ ARCHITECTURES = {
     "gpt_bigcode": "starcoder",
     "phi": "phi2",
     "gpt_neox": "gptneox",
+    "mixtral": "llama",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
 }
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
@@ -45,6 +48,8 @@ VARIANTS = [
     like("gpt-neox-serial", attention_bias=True),
     like("falcon-7b"),
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
+    *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe")),
+    like("qwen2-moe", use_sliding_window=False),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -113,7 +118,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", **tensors):
     names = gguf_names(architecture, weights)
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType[kind_of(name)]
-        if values.ndim < 2 or values.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
+        if values.ndim < 2 or values.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
             kind = gguf.GGMLQuantizationType.F32
         writer.add_tensor(names[name] or name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     write(writer)
@@ -163,6 +168,13 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_attn_temperature_scale(config.temperature_beta)
     if architecture in ("gptneox", "stablelm"):
         writer.add_parallel_residual(config.parallel)
+    if config.experts:
+        writer.add_expert_count(config.experts.num_experts)
+        writer.add_expert_used_count(config.experts.num_experts_per_tok)
+    if architecture in ("qwen2moe", "qwen3moe"):
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+    if architecture == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
 
@@ -211,7 +223,19 @@ def converted(architecture, config, weights):
         for name, values in found.items():
             heads = H if "q_proj" in name else G if "k_proj" in name else 0
             found[name] = interleaved(values, heads) if heads else values
-    return found
+    return stacked(found)
+
+
+def stacked(weights):
+    """Stack the weights of experts; a matrix of one row becomes a vector."""
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, between, rest = name.partition(".experts.")
+        if between:
+            stacks.setdefault(f"{stem}.experts.{rest.partition('.')[2]}", []).append(values)
+        else:
+            found[name] = values[0] if "shared_expert_gate" in name else values
+    return found | {name: np.stack(parts) for name, parts in stacks.items()}
 
 
 def write(writer):

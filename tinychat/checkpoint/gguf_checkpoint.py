@@ -38,6 +38,11 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "gate_up_proj": {1: ("ffn_up",), 2: ("ffn_gate", "ffn_up")},
     "up_proj": {1: ("ffn_up",)},
     "down_proj": {1: ("ffn_down",)},
+    "router": {1: ("ffn_gate_inp",), 2: ("ffn_gate_inp", "ffn_gate_inp_shexp")},
+    "expert_gate_up_proj": {2: ("ffn_gate_exps", "ffn_up_exps")},
+    "expert_down_proj": {1: ("ffn_down_exps",)},
+    "shared_gate_up_proj": {2: ("ffn_gate_shexp", "ffn_up_shexp")},
+    "shared_down_proj": {1: ("ffn_down_shexp",)},
     "lm_head": {1: ("output",)},
 }
 NORMS = {
@@ -143,8 +148,8 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
         raise UnsupportedModelError(
             f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
         )
-    if metadata.get(f"{architecture}.expert_count"):
-        raise UnsupportedModelError(f"{source}: a mixture of experts is not supported")
+    if metadata.get(f"{architecture}.expert_count") and not GGUF_FAMILIES[str(architecture)].experts:
+        raise UnsupportedModelError(f"{source}: a mixture of experts of {architecture} is not supported")
     return str(architecture)
 
 
@@ -213,6 +218,8 @@ class GgufTensors:
         In how many heads the rows of some are reordered.
     cuts : dict of str to slice, optional
         Which rows of GGUF's tensor some are.
+    experts : dict of str to int, optional
+        Whose matrix of a tensor of all experts some are.
     """
 
     def __init__(
@@ -221,9 +228,10 @@ class GgufTensors:
         names: Mapping[str, str],
         heads: Mapping[str, int],
         cuts: Mapping[str, slice] | None = None,
+        experts: Mapping[str, int] | None = None,
     ) -> None:
         self.path = file.path
-        self._file, self._heads, self._cuts = file, heads, cuts or {}
+        self._file, self._heads, self._cuts, self._experts = file, heads, cuts or {}, experts or {}
         self._names = {name: theirs for name, theirs in names.items() if theirs in file.tensors}
 
     def names(self) -> frozenset[str]:
@@ -232,13 +240,21 @@ class GgufTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape."""
-        rows, *others = self._file.tensors[self._names[name]].shape
+        shape = self._file.tensors[self._names[name]].shape
+        if name in self._experts:
+            if len(shape) != 3 or self._experts[name] >= shape[0]:
+                raise CheckpointError(f"{self.path}: {self._names[name]} does not hold that many experts")
+            return shape[1:]
+        rows, *others = shape
         cut = self._cuts.get(name, slice(None))
-        return len(range(rows)[cut]), *others
+        # A matrix of one row may be a vector there.
+        return (1, rows) if self._is_row(name) else (len(range(rows)[cut]), *others)
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
         theirs, first = self._names[name], self._first(name)
+        if self._is_row(name):
+            return self._file.read(theirs, 0, self.shape(name)[1])[None][start:stop]
         if name not in self._heads:
             return self._file.read(theirs, first + start, first + stop)
         return self._file.read(theirs, first, first + self.shape(name)[0])[self._order(name)[start:stop]]
@@ -260,7 +276,13 @@ class GgufTensors:
 
     def _first(self, name: str) -> int:
         """Return at which row of GGUF's tensor one begins."""
+        if name in self._experts:
+            return self._experts[name] * self.shape(name)[0]
         return self._cuts[name].start if name in self._cuts else 0
+
+    def _is_row(self, name: str) -> bool:
+        theirs = self._names[name]
+        return theirs.endswith("_inp_shexp.weight") and len(self._file.tensors[theirs].shape) == 1
 
     def _order(self, name: str) -> NDArray[np.intp]:
         return halves_order(self.shape(name)[0], self._heads[name])
@@ -286,8 +308,10 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
         return ("weight", "bias") if has_bias else ("weight",)
 
     for linear in linears(config):
-        for source, theirs in zip(linear.sources, LINEARS[linear.name][len(linear.sources)]):
-            add(source, theirs, linear.layers, parts_of(linear.bias))
+        for piece in range(linear.pieces):
+            place = "" if linear.layers is None else f"blk.{linear.layer_of(piece)}."
+            for name, theirs in zip(linear.names(piece), LINEARS[linear.name][len(linear.sources)]):
+                names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
     has_two = config.architecture == "FalconForCausalLM" and config.separate_mlp_norm
     known = NORMS | PARALLEL_NORMS if has_two else NORMS
     for norm in norms(config):
@@ -311,6 +335,17 @@ def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
                         cut = f"blk.{layer}.attn_qkv.{part}", slice(stop - rows, stop)
                         found[f"{source.format(layer)}.{part}"] = cut
     return found
+
+
+def expert_numbers(config: ModelConfig) -> dict[str, int]:
+    """Return which expert's each of the weights is that stand in a tensor of all experts."""
+    return {
+        f"{name}.weight": piece % linear.experts
+        for linear in linears(config)
+        if linear.experts
+        for piece in range(linear.pieces)
+        for name in linear.names(piece)
+    }
 
 
 def rotated_heads(name: str, config: ModelConfig) -> int:
@@ -338,7 +373,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     heads: dict[str, int] = {}
     if family.neighbours:
         heads = {name: count for name, theirs in names.items() if (count := rotated_heads(theirs, config))}
-    parts = [GgufTensors(each, names, heads, cuts) for each in files]
+    experts = expert_numbers(config)
+    parts = [GgufTensors(each, names, heads, cuts, experts) for each in files]
     found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
     for name, count in heads.items():
         if name in found and found[name].shape(name)[0] % (2 * count):

@@ -109,12 +109,15 @@ class GgufFamily:
         Which of a family's adjustments (`checkpoint.adjusted`) are done in the file: "order", "transposed", "offset".
     extra : callable
         See `Extra`.
+    experts : bool
+        Whether a mixture of experts of it is known.
     """
 
     architecture: str | Callable[[GgufValues], str]
     neighbours: bool = False
     done: frozenset[str] = frozenset()
     extra: Extra = _nothing
+    experts: bool = False
 
 
 def _gemma2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -231,12 +234,37 @@ def _baichuan(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any
     return {}
 
 
+def _experts(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not values.get("expert_count"):
+        return {}
+    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
+
+
+def _qwen_moe(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = {
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
+        # No key says so: llama.cpp has it by the architecture.
+        "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
+    }
+    known = {key: value for key, value in found.items() if value is not None}
+    return {**_experts(values, config), **known, "qkv_bias": config["attention_bias"]}
+
+
 _ORDERED = frozenset(["order"])
 _GAINS = frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
-    "llama": GgufFamily("LlamaForCausalLM", True),
+    "llama": GgufFamily(
+        lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
+        True,
+        extra=_experts,
+        experts=True,
+    ),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),
+    "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=_qwen_moe, experts=True),
+    "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
+    "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),

@@ -49,8 +49,13 @@ class GgufTensor:
     offset: int
 
 
+def matrix_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in which rows are counted: of the matrices of all experts, one below the other."""
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
+
+
 class GgufFile:
-    """One GGUF file, its header read and checked.
+    """One GGUF file, its header read and checked. The rows of a tensor of three axes are those of all its matrices.
 
     Parameters
     ----------
@@ -78,7 +83,7 @@ class GgufFile:
         """Return rows ``start..stop-1`` of a tensor: float32, or float16 or bfloat16 where it is stored so."""
         tensor = self.tensors[name]
         if tensor.type in _PLAIN:
-            return map_rows(self.path, _PLAIN[tensor.type], tensor.offset, tensor.shape, start, stop)
+            return map_rows(self.path, _PLAIN[tensor.type], tensor.offset, matrix_of(tensor.shape), start, stop)
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
@@ -105,7 +110,7 @@ class GgufFile:
     def _blocks(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
         """Return the bytes of some rows."""
         tensor = self.tensors[name]
-        blocks = (*tensor.shape[:-1], _bytes_of(tensor.shape[-1:], tensor.type))
+        blocks = (*matrix_of(tensor.shape)[:-1], _bytes_of(tensor.shape[-1:], tensor.type))
         return map_rows(self.path, "uint8", tensor.offset, blocks, start, stop)
 
     def _read_header(self, reader: "_Reader") -> None:
