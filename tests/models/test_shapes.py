@@ -13,14 +13,22 @@ BILLIONS = {"smollm2-135m": 0.135, "tinyllama-1.1b": 1.1, "llama-3.2-1b": 1.24, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_a_valid_configuration(shape):
-    assert parse_config(config_of(shape), shape).architecture == "LlamaForCausalLM"
+    raw = config_of(shape)
+    assert parse_config(raw, shape).architecture == raw["architectures"][0]
 
 
 @pytest.mark.parametrize("shape", BILLIONS)
 def test_parameters_add_up_to_the_name(shape):
     config = parse_config(config_of(shape), shape)
-    weights = sum((linear.layers or 1) * sum(linear.rows) * linear.columns for linear in linears(config))
+    weights = sum(linear.weights for linear in linears(config))
     assert math.isclose(weights / 1e9, BILLIONS[shape], rel_tol=0.01)
+
+
+def test_a_mixture_is_cut_to_some_of_its_layers():
+    config = parse_config(config_of("qwen3-30b-a3b-4-layers"), "shape")
+    outside = 2 * config.vocab_size * config.hidden_size
+    weights = sum(linear.weights for linear in linears(config)) - outside
+    assert math.isclose((weights / 4 * 48 + outside) / 1e9, 30.5, rel_tol=0.01)
 
 
 def test_unknown_shapes_are_refused_with_the_list():
