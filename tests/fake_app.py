@@ -10,6 +10,8 @@ from fake_model import ASSISTANT, EOS, USER, Replies, fake_model
 from tinychat.cli import main
 from tinychat.commands.progress import progress_bar
 
+# Forty that differ: a reply that repeats itself would be pointed out.
+WORDS = "".join(f"{chr(97 + n % 26)}word{chr(97 + 7 * n % 26)} " for n in range(40))
 REPLIES = {
     "chatty": ("Hello 😀!", "I think that wait...", "Good."),
     "colourful": ("Red \x1b[31malert\x1b[0m.",),
@@ -28,7 +30,7 @@ REPLIES = {
     "mathematical": ("So \\(a_1 * b_1\\) is *it*.\n\n\\[\nx = \\{ a_1 * b_1 * c \\}\n\\]\n\n$$\\int_0^1 f$$\n",),
     "essay": ("One two three. " * 6, "The sentence goes on " * 8 + "to its end.\n\nThe last words."),
     "brooding": ("<think>Considering considerations considerably, consider consideration.</think>Yes.",),
-    "wordy": ("word " * 40 + "wait" + " word" * 40,),
+    "wordy": (WORDS + "wait " + WORDS,),
 }
 
 
