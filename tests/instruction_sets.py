@@ -9,12 +9,13 @@ from pathlib import Path
 
 import engines
 import numpy as np
-from kernels import test_affine, test_attention, test_inputs, test_linear, test_rope_append
+from kernels import test_affine, test_attention, test_experts, test_inputs, test_linear, test_rope_append
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.kernels.activations import Gelu, GeluTanh, Silu
 from tinychat.kernels.embedding import embed
+from tinychat.kernels.experts import choose_experts
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.norms import LayerNorm, RmsNorm
 from tinychat.kernels.scores import Capped, cap_rows
@@ -58,6 +59,22 @@ def kept():
         yield f"embedding of {kind}", hidden
 
 
+def routed():
+    """Yield name and result of what only mixtures of experts run."""
+    rng = np.random.default_rng(SEED)
+    T, used, count = 40, 3, 7
+    D, F = test_experts.D, test_experts.F
+    e = test_experts.scratch_for(T, used, count)
+    e.logits[:, : count + 1] = rng.standard_normal((T, count + 1))
+    for norm_topk in (True, False):
+        on_threads(choose_experts, 1, T, norm_topk, True, e)
+        yield f"choices, normed: {norm_topk}", e.weights.copy()
+    hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
+    weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
+    chosen = test_experts.draw_choices(rng, T, used, count)
+    yield "mixture", test_experts.run_mixture(1, T, hidden, chosen, e.weights[:, :used].copy(), *weights, "f32")
+
+
 def written(stage, T, K, *arguments):
     return test_inputs.write(stage, "f32", T, K, 32, *arguments)
 
@@ -80,6 +97,7 @@ def results(folders):
     found = {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"kept: {name}": array for name, array in kept()}
+    found |= {f"experts: {name}": array for name, array in routed()}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 
