@@ -80,7 +80,7 @@ def test_a_paste_during_a_reply_is_one_message_and_unsent(start):
     sleep(0.3)
     terminal.child.kill(signal.SIGINT)
     terminal.expect(", stopped")
-    terminal.sees("  199 xxx", "  last")
+    terminal.sees("> [pasted 203 lines]")
     assert saved() == ["hi", "Hello 😀!", "think", "I think that wait.."]
     terminal.send(ENTER)
     terminal.expect("Good.")

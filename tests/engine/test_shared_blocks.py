@@ -190,14 +190,15 @@ def windowed(tmp_path_factory):
 
 
 def test_blocks_that_nothing_sees_are_given_back(windowed):
-    engine = small_engine(windowed, 4)
+    engine = small_engine(windowed, 5)
     sequence = engine.sequence(256)
     ids = engines.draw_ids(sequence, 250)
     expected = logits_of_all(engines.open_sequence(windowed, context_size=256, kv="f32"), ids)
     for start in range(0, 250, 10):
         np.testing.assert_array_equal(sequence.step(ids[start : start + 10], outputs=10), expected[start : start + 10])
-    assert sequence.cache.table[:2] == [GONE] * 2
-    # Of four blocks two are seen: another sequence may have the others.
+    # One more than is seen is kept, for tokens that are taken back.
+    assert sequence.cache.table[:2] == [GONE, sequence.cache.table[1]] != [GONE] * 2
+    # Of five blocks three are kept: another sequence may have the others.
     other = engine.sequence(256)
     other.step(ids[100:190])
     np.testing.assert_array_equal(sequence.step(ids[:1])[-1], sequence_after(windowed, [*ids, ids[0]]))

@@ -105,6 +105,7 @@ def test_biases_and_norms_of_each_family():
         "LlamaForCausalLM": (True, True, True, None),
         "MistralForCausalLM": (False, False, False, None),
         "MixtralForCausalLM": (False, False, False, None),
+        "GptOssForCausalLM": (True, True, False, None),
         "OlmoeForCausalLM": (True, True, False, "width"),
         "Qwen2MoeForCausalLM": (True, False, False, None),
         "Qwen3MoeForCausalLM": (True, True, False, "head"),
