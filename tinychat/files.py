@@ -1,10 +1,12 @@
-"""Reading files that others wrote: regular files only, and no more of them than they may have."""
+"""Reading files that others wrote: regular files only, no more of them than they may have; and replacing our own."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +16,29 @@ from tinychat.errors import TextError
 MAX_TEXT_BYTES = 512 << 20
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write that takes the place of `path` in one step at the end, and is gone if anything goes wrong.
+
+    Only its owner may read it.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    # One name for each process: two must not write into each other's file.
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            yield file
+        os.replace(aside, path)
+    finally:
+        # Still there only if something went wrong, Ctrl-C included.
+        with suppress(OSError):
+            aside.unlink()
 
 
 def open_regular(path: Path) -> BinaryIO:

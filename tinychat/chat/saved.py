@@ -16,7 +16,7 @@ from textwrap import shorten
 from tinychat.chat.messages import Change, History, Message
 from tinychat.chat.settings import check_settings
 from tinychat.errors import SessionError, SettingError
-from tinychat.files import read_small
+from tinychat.files import read_small, replacing
 from tinychat.text.guard import well_formed
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -119,18 +119,14 @@ class SessionStore:
             If the name could not be that of a file, or the file cannot be written.
         """
         path = self._path(name)
-        # One name for each process: two that save the same conversation must not write into each other's file.
-        aside = path.with_name(f".{name}.{os.getpid()}.tmp")
         try:
             make_folder(self.folder)
-            _write_whole(aside, well_formed(to_json(session)).encode())
-            os.replace(aside, path)
+            with replacing(path) as file:
+                file.write(well_formed(to_json(session)).encode())
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise SessionError(f"{path} cannot be written: {error.strerror or error}") from None
-        finally:
-            # Still there only if something went wrong, Ctrl-C included.
-            with suppress(OSError):
-                aside.unlink()
 
     def rename(self, name: str, new: str) -> None:
         """Give a conversation a new name.
@@ -209,18 +205,6 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, and wait until it is on the disk."""
-    with open(path, "wb", opener=_open_private) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @dataclass

@@ -10,10 +10,8 @@ is of anything else, or damaged, is as good as none: what it would have held is 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import zlib
-from contextlib import suppress
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +19,7 @@ from typing import Any, cast
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.cache import KVCache
 from tinychat.errors import CacheFullError
-from tinychat.files import open_regular
+from tinychat.files import open_regular, replacing
 from tinychat.models.rope import angle_set
 
 _MAGIC = b"tinychat keys and values\n"
@@ -54,17 +52,10 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
         "blocks": [_checksum(cache.pool, block) for block in table],
     }
     text = json.dumps(header, separators=(",", ":")).encode()
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
-            for block in table:
-                file.writelines(_parts(cache.pool, block))
-        os.replace(aside, path)
-    finally:
-        # Still there only if something went wrong, Ctrl-C included.
-        with suppress(OSError):
-            aside.unlink()
+    with replacing(path) as file:
+        file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
+        for block in table:
+            file.writelines(_parts(cache.pool, block))
     return True
 
 
