@@ -66,6 +66,7 @@ def test_the_one_used_longest_ago_goes_first(caches, model, tmp_path):
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(model, tmp_path):
     SavedCaches(tmp_path / "missing", 2500).keep("talk", model)
+    assert names(tmp_path) == []
 
 
 def test_a_conversation_that_goes_on_brings_back_what_was_read(caches, model, tmp_path):

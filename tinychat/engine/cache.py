@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.blocks import BlockPool, blocks_for
+from tinychat.engine.ids import common_length
 from tinychat.errors import SettingError
 from tinychat.kernels.kv import BLOCK
 from tinychat.kernels.rewrite import rewrite
@@ -118,13 +119,16 @@ class KVCache:
     @property
     def lasting(self) -> int:
         """How many leading positions hold what a fresh run would compute, in memory that was not given back."""
-        whole = self.length if self._altered_from is None else self._altered_from // BLOCK * BLOCK
-        return whole if self.is_whole else 0
+        return self._unaltered if self.is_whole else 0
+
+    @property
+    def _unaltered(self) -> int:
+        return self.length if self._altered_from is None else self._altered_from // BLOCK * BLOCK
 
     def remember(self, length: int) -> None:
         """Keep the blocks of the first ids for later sequences that begin alike."""
         angles = angle_set(self.config, self.angles_of)
-        length = length if self._altered_from is None else min(length, self._altered_from // BLOCK * BLOCK)
+        length = min(length, self._unaltered)
         if angles is not None and length:
             self.pool.remember(angles, self.ids[:length], self.table)
 
@@ -227,8 +231,3 @@ class KVCache:
         if max(self.config.angle_sets):
             frequencies.append(inverse_frequencies(sliding_rope(self.config)))
         return np.stack([np.concatenate(cos_sin(moves * each), axis=1) for each in frequencies]).astype(np.float32)
-
-
-def common_length(ids: Sequence[int], others: Sequence[int]) -> int:
-    """Return how many leading ids are the same."""
-    return next((i for i, (a, b) in enumerate(zip(ids, others)) if a != b), min(len(ids), len(others)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
+from tinychat.engine.ids import common_length
 from tinychat.kernels.kv import BLOCK
 
 Ids = Sequence[int]
@@ -30,7 +31,7 @@ class Node:
         """Return how many leading ids are this block's."""
         if tuple(ids[: len(self.ids)]) == self.ids:
             return len(self.ids)
-        return next(i for i, (ours, theirs) in enumerate(zip((*self.ids, None), (*ids, None))) if ours != theirs)
+        return common_length(self.ids, ids)
 
 
 class PrefixIndex:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.ids import common_length
+
 # Most ids of a draft.
 LONGEST = 31
 # How many earlier places are looked at, the latest first, and how many ids of them are compared.
@@ -154,7 +156,7 @@ class Drafts:
         self._costs.note(self._count + 1, seconds)
         self._learn(chosen)
         self.proposed += self._count
-        self.accepted += agreeing(self._suggestion[: self._count], chosen)
+        self.accepted += common_length(self._suggestion[: self._count], chosen)
         self._text.extend(chosen)
 
     def _worthwhile(self, most: int) -> int:
@@ -178,11 +180,6 @@ class Drafts:
             fading = 1.0 - 1.0 / MEMORY
             self._tries[kind] = fading * self._tries[kind] + 1.0
             self._goes_on[kind] = fading * self._goes_on[kind] + (suggested == token_id)
-
-
-def agreeing(draft: Sequence[int], chosen: Sequence[int]) -> int:
-    """Return how many ids of a draft were chosen, up to the first that was not."""
-    return next((i for i, (a, b) in enumerate(zip(draft, chosen)) if a != b), min(len(draft), len(chosen)))
 
 
 def _kind(matched: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
 
-from tinychat.generate.drafts import Drafts, agreeing
+from tinychat.engine.ids import common_length
+from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.reply import Piece, Reply, Summary
 from tinychat.generate.sequence import Ids, Logits, Sequence
 
@@ -112,7 +113,7 @@ class Generation(Iterator[Piece]):
         seconds = perf_counter() - started
         piece = reply.accept_draft(rows, draft, seconds)
         if draft:
-            sequence.rewind(length + 1 + agreeing(draft, piece.ids))
+            sequence.rewind(length + 1 + common_length(draft, piece.ids))
         if self._drafts is not None:
             self._drafts.note(piece.ids, seconds)
         return piece
@@ -121,7 +122,7 @@ class Generation(Iterator[Piece]):
         if self._drafts is None:
             return []
         limit = self.reply.request.max_tokens
-        most = len(self._sequence.ids) if limit is None else limit - len(self.reply.token_ids) - 1
+        most = LONGEST if limit is None else limit - len(self.reply.token_ids) - 1
         return self._drafts.propose(self._sequence.rows_at_once(most + 1) - 1)
 
     def _read_prompt(self) -> Logits | None:

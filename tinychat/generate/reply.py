@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tinychat.generate.drafts import agreeing
+from tinychat.engine.ids import common_length
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
@@ -236,7 +236,7 @@ class Reply:
             pieces.append(self.accept(row))
         self._drafted_tokens += len(draft)
         piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
-        self._accepted_tokens += agreeing(draft, piece.ids)
+        self._accepted_tokens += common_length(draft, piece.ids)
         return piece
 
     def finish(self, reason: FinishReason) -> str:
