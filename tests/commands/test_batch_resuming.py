@@ -1,0 +1,237 @@
+"""A batch that is stopped goes on where it was, and takes no results of another one for its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import engines
+import families
+import pytest
+from batches import STORY, TASKS, results_of
+from fake_model import BOS, fake_model
+
+from tinychat.commands import batch_results
+from tinychat.commands.batch_results import BatchResults
+from tinychat.commands.batch_tasks import read_tasks
+from tinychat.commands.loading import load_model
+from tinychat.errors import ModelFolderError, SettingError
+from tinychat.generate.request import Request
+from tinychat.models.folder import model_stamp
+
+
+def nothing_left(target):
+    return f"nothing is left to answer: {target} has {len(results_of(target))} results\n"
+
+
+def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_files):
+    def interrupt(count):
+        if count == 15:
+            signal.raise_signal(signal.SIGINT)
+
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target, "--seed", "5")
+    whole = [r["token_ids"] for r in results_of(target)]
+    target.unlink()
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
+    assert (code, err.splitlines()[-1]) == (
+        130,
+        "stopped after 1 of 3 lines: the same command goes on with the others",
+    )
+    assert [r["id"] for r in results_of(target)] == [1]
+    console.model = fake_model(STORY, has_template=False)
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
+    assert [r["token_ids"] for r in results_of(target)] == whole
+    assert console.model.sequence.steps[0] == [BOS, *b"Twice"]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_a_result_that_was_cut_is_computed_again(console, batch_files, cut):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target, "--seed", "5")
+    whole = results_of(target)
+    target.write_bytes(target.read_bytes()[:-cut])
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
+    assert [(r["id"], r["token_ids"]) for r in results_of(target)] == [(r["id"], r["token_ids"]) for r in whole]
+
+
+def test_a_batch_that_is_killed_answers_every_line_once(batch_files, tmp_path):
+    """Killed three times, at any moment, and started again: the results are those of a run that nobody disturbed."""
+    folder = engines.convert_variant("qwen2-tied", "int4", tmp_path / "model")
+    source, target = batch_files([{"prompt": f"line {i % 7} {i}", "temperature": 0.8, "seed": i} for i in range(60)])
+    flags = ["--max-tokens", "20", "--raw", "--context", "96"]
+
+    def run(path, *more):
+        command = [sys.executable, "-m", "tinychat", "batch", str(source), str(folder), "-o", str(path), *flags, *more]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    for wanted in (1, 15, 40):
+        process = run(target)
+        while process.poll() is None and (not target.exists() or target.read_bytes().count(b"\n") < wanted):
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+    assert run(target).wait() == 0
+    undisturbed = tmp_path / "undisturbed.jsonl"
+    assert run(undisturbed, "--parallel", "1").wait() == 0
+    found = [(result["id"], result["token_ids"]) for result in results_of(target)]
+    assert found == [(result["id"], result["token_ids"]) for result in results_of(undisturbed)]
+    assert [name for name, _ in found] == list(range(1, 61))
+
+
+def test_an_error_before_the_next_result_keeps_those_that_are_there(console, batch_files):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target)
+    first = target.read_bytes().splitlines(keepends=True)[0]
+    target.write_bytes(first)
+
+    def fail(name, options):
+        raise ModelFolderError("damaged")
+
+    console.load = fail
+    assert console.run("batch", source, "-o", target)[0] == 1
+    assert target.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda lines: b"precious", 1),
+        (lambda lines: b"precious\n", 1),
+        (lambda lines: lines[0].replace(b'"id": 1', b'"id": 2'), 1),
+        (lambda lines: b'{"id": 1}\n', 1),
+        (lambda lines: b'{"id": 1, "text": ""}\n', 1),
+        (lambda lines: lines[0] + b"precious", 2),
+        (lambda lines: b"".join([*lines, lines[0]]), 4),
+    ],
+    ids=range(7),
+)
+def test_a_file_of_something_else_is_left_alone(console, batch_files, change, line):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target)
+    content = change(target.read_bytes().splitlines(keepends=True))
+    target.write_bytes(content)
+    code, _, err = console.run("batch", source, "-o", target)
+    what = f"error: {target} line {line} is not a result of this batch with these settings"
+    assert (code, err) == (1, f"{what}: give another file with -o\n")
+    assert target.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "otherwise", [["--temperature", "0.5"], ["--raw"], ["another"], ["--kv", "int8"], ["--context", "64"]]
+)
+def test_results_of_other_settings_are_told_apart(console, batch_files, otherwise):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target)
+    before = target.read_bytes()
+    code, _, err = console.run("batch", source, *otherwise, "-o", target)
+    assert (code, target.read_bytes()) == (1, before)
+    assert "line 1 is not a result of this batch with these settings" in err
+
+
+def test_results_of_other_prompts_are_told_apart(console, batch_files):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target)
+    source, target = batch_files([TASKS[0], {"id": "b", "prompt": "Once"}, TASKS[2]])
+    code, _, err = console.run("batch", source, "-o", target)
+    assert code == 1
+    assert "line 2 is not a result of this batch" in err
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_line_that_no_result_can_have_is_refused_and_kept(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(batch_results, "_MAX_LINE_BYTES", 64)
+    target = tmp_path / "out.jsonl"
+    text = '{"id": "' + 100 * "x" + end
+    target.write_text(text)
+    with pytest.raises(SettingError, match="line 1 is not a result of this batch"):
+        BatchResults(target, read_tasks(b'{"prompt": "hi"}', Request()))
+    assert target.read_text() == text
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a model folder as far as a stamp looks at it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "tinychat.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_the_same_folder_under_another_path_is_the_same_model(console, batch_files, folder, monkeypatch):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, folder, "-o", target)
+    moved = folder.rename(folder.with_name("moved"))
+    assert console.run("batch", source, moved, "-o", target) == (0, "", nothing_left(target))
+    monkeypatch.chdir(moved.parent)
+    assert console.run("batch", source, "moved", "-o", target) == (0, "", nothing_left(target))
+    assert len(console.loaded) == 1
+
+
+@pytest.mark.parametrize("file", ["tinychat.json", "tokenizer.json", "model.safetensors"])
+def test_another_model_under_the_same_path_is_refused(console, batch_files, folder, file):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, folder, "-o", target)
+    (folder / file).write_bytes(b"[]")
+    code, _, err = console.run("batch", source, folder, "-o", target)
+    assert code == 1
+    assert "line 1 is not a result of this batch with these settings" in err
+
+
+def test_weights_of_the_same_size_are_told_apart_by_their_time(folder):
+    before = model_stamp(folder)
+    stat = (folder / "model.safetensors").stat()
+    os.utime(folder / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
+    assert model_stamp(folder) != before
+
+
+def test_the_demo_model_is_the_same_by_name(console, batch_files):
+    source, target = batch_files(TASKS)
+    console.run("batch", source, "-o", target)
+    assert console.run("batch", source, "demo", "-o", target) == (0, "", nothing_left(target))
+    assert len(console.loaded) == 1
+
+
+def test_a_checkpoint_is_known_again_once_it_is_converted(console, batch_files, tmp_path):
+    console.load = load_model
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen2-tied"], tmp_path / "checkpoint")
+    source, target = batch_files([{"prompt": "x", "max_tokens": 2}])
+    assert console.run("batch", source, checkpoint, "-o", target)[0] == 0
+    console.load = None
+    assert console.run("batch", source, checkpoint, "-o", target) == (0, "", nothing_left(target))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        model_stamp(tmp_path)
+
+
+def test_a_second_batch_into_the_same_file_is_told(console, batch_files):
+    source, target = batch_files(TASKS)
+    with BatchResults(target, []):
+        code, out, err = console.run("batch", source, "story", "-o", target)
+        assert (code, out) == (1, "")
+        assert err.splitlines()[-1] == (
+            f"error: another batch is writing to {target}: wait for it, or give another file with -o"
+        )
+        assert target.read_bytes() == b""
+    assert console.run("batch", source, "story", "-o", target)[0] == 0
+    assert len(results_of(target)) == 3
+
+
+def test_a_file_that_was_taken_back_is_not_written_to(batch_files, monkeypatch):
+    """Between opening and locking, whoever had it found an error and deleted it."""
+    target = batch_files(TASKS)[1]
+
+    def lock(file_number):
+        target.unlink()
+        return True
+
+    monkeypatch.setattr(batch_results, "try_lock", lock)
+    with pytest.raises(SettingError, match="another batch is writing"):
+        BatchResults(target, [])
