@@ -4,8 +4,9 @@ import stat
 
 import pytest
 
-from tinychat.chat.messages import Change, History, Message
+from tinychat.chat.messages import Message
 from tinychat.chat.saved import SavedSession, SessionStore
+from tinychat.chat.transcript import Change, History
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(

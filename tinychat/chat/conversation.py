@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Unpack
 
-from tinychat.chat.messages import Attachment, Change, History, Message
-from tinychat.chat.overflow import as_policy, begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.chat.messages import Attachment, Message
+from tinychat.chat.overflow import as_policy
+from tinychat.chat.reply_room import ReplyRoom
 from tinychat.chat.reply_settings import ReplySettings
-from tinychat.errors import PromptTooLongError, SettingError, TextError
-from tinychat.generate.loop import PrefillProgress, prefill
+from tinychat.chat.transcript import Transcript
+from tinychat.errors import SettingError, TextError
+from tinychat.generate.loop import PrefillProgress
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
@@ -32,7 +33,7 @@ class _Begun:
 _NOTHING = _Begun()
 
 
-class Chat(ReplySettings):
+class Chat(Transcript, ReplySettings):
     """A conversation that remembers.
 
     The whole conversation is rendered for every reply; what the model's cache already holds of it
@@ -53,25 +54,16 @@ class Chat(ReplySettings):
 
     Attributes
     ----------
+    messages, history, forgotten, reply_ids, on_change
+        See `Transcript`.
     request, origins, thinking
         See `ReplySettings`.
-    messages : list of Message
-        User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
-        a new list here, so an earlier one still shows the conversation as it was.
-    history : History
-        What the conversation was before each change: see `undo` and `redo`.
-    forgotten : int
-        How many of the oldest messages the model no longer sees.
     attachments : list of Attachment
         Texts that go with the next message.
-    reply_ids : list of int
-        Tokens of the last reply of this run of the program.
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
     writing : bool
         Whether a reply is being written just now.
-    on_change : callable
-        Called when the messages have changed, and with every piece of a reply.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
 
@@ -89,18 +81,14 @@ class Chat(ReplySettings):
         overflow: str = "stop",
         **fields: Unpack[RequestFields],
     ) -> None:
-        super().__init__(Request(**fields))
+        Transcript.__init__(self)
+        ReplySettings.__init__(self, Request(**fields))
         self.model = model
         self.system = system
-        self.messages: list[Message] = []
-        self.history = History()
-        self.forgotten = 0
         self.attachments: list[Attachment] = []
         self.overflow = as_policy(overflow)
-        self.reply_ids: list[int] = []
         self.summary: Summary | None = None
         self.writing = False
-        self.on_change: Callable[[], None] = lambda: None
         self.on_notice: Callable[[str], None] = lambda text: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
@@ -210,75 +198,6 @@ class Chat(ReplySettings):
             pass
         return sections.is_thinking
 
-    def message_of(self, turns: int) -> str:
-        """Return the message that the last `turns` turns begin with.
-
-        Raises
-        ------
-        SettingError
-            If there are not that many.
-        """
-        there = len(self.messages) // 2
-        if not there:
-            raise SettingError("there is no message yet: the conversation is empty")
-        if not 1 <= turns <= there:
-            raise SettingError(f"there are not {turns} turns: give a number from 1 to {there}")
-        return self.messages[-2 * turns].content
-
-    def undo(self, steps: int = 1) -> str:
-        """Take back the last changes, each a turn, a reply that was written again, or a message that replaced others.
-
-        Returns
-        -------
-        str
-            The first message that is gone, or whose reply is another.
-
-        Raises
-        ------
-        SettingError
-            If there are not that many to take back.
-        """
-        if not self.history.past:
-            raise SettingError("there is nothing to take back: the conversation is empty")
-        before = self.messages
-        first = self._walk(self.history.past, steps, History.undone, "taken")
-        return before[first].content
-
-    def redo(self, steps: int = 1) -> str:
-        """Make the changes again that `undo` took back, as long as nothing else was said since.
-
-        Returns
-        -------
-        str
-            The first message that is back, or whose reply is another.
-
-        Raises
-        ------
-        SettingError
-            If there are not that many.
-        """
-        if not self.history.future:
-            raise SettingError("there is nothing to bring back: only what was taken back last, before anything new")
-        first = self._walk(self.history.future, steps, History.redone, "brought")
-        return self.messages[first].content
-
-    def _walk(
-        self,
-        changes: Sequence[Change],
-        steps: int,
-        step: Callable[[History, list[Message]], tuple[list[Message], History]],
-        verb: str,
-    ) -> int:
-        """Go `steps` steps through the history; return the index of the first message whose turn has changed."""
-        if not 1 <= steps <= len(changes):
-            raise SettingError(f"{steps} steps cannot be {verb} back: give a number from 1 to {len(changes)}")
-        first = min(change.kept for change in changes[-steps:])
-        messages, history = self.messages, self.history
-        for _ in range(steps):
-            messages, history = step(history, messages)
-        self.replace_messages(messages, history, self.forgotten)
-        return first - first % 2
-
     def clear(self) -> None:
         """Forget all messages, their history and what was to go with the next one; keep the system prompt.
 
@@ -286,17 +205,6 @@ class Chat(ReplySettings):
         """
         self.attachments = []
         self.replace_messages([])
-
-    def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
-        """Continue from `messages`, of which the model does not see the first `forgotten`.
-
-        Their history is turn after turn unless given.
-        """
-        self.messages = messages
-        self.history = History.of_turns(messages) if history is None else history
-        self.forgotten = min(forgotten, len(messages))
-        self.reply_ids = []
-        self.on_change()
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return the prompt that asks the model to answer `messages`, the system prompt before them.
@@ -345,13 +253,13 @@ class Chat(ReplySettings):
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
-            prompt = self._fitting_prompt(messages, begun)
+            room = ReplyRoom(self, messages, begun.ids, cancelled)
             run = self.model.reply(
-                prompt,
+                self._fitting_prompt(messages, begun, room),
                 self.next_request(),
                 on_prefill=on_prefill,
                 cancelled=cancelled,
-                make_room=partial(self._make_room, messages, cancelled, begun),
+                make_room=room.make,
             )
         except BaseException:
             self.forgotten = forgotten_before
@@ -383,50 +291,13 @@ class Chat(ReplySettings):
                 self._counted = _Seen(self), min(used, self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: _Begun) -> Prompt:
+    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> Prompt:
         """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
         prompt = self.prompt(messages[self.forgotten :])
         if begun.ids:
             ids = [*prompt.ids, *begun.ids]
             prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
-        if self.overflow != "stop" and begins_full(len(prompt.ids), self.model.context_size):
-            return replace(prompt, ids=self._forget(messages, prompt.ids, begun.ids))
-        return prompt
-
-    def _make_room(
-        self,
-        messages: list[Message],
-        cancelled: Callable[[], bool] | None,
-        begun: _Begun,
-        reply_ids: Sequence[int],
-    ) -> bool:
-        """Make room in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
-        if self.overflow == "stop":
-            return False
-        written, forgotten = [*begun.ids, *reply_ids[:-1]], self.forgotten
-        ids = [*self.prompt(messages[forgotten:]).ids, *written]
-        ids = self._forget(messages, ids, written)
-        if self.forgotten == forgotten:
-            return False
-        logits, _ = prefill(self.model.sequence, ids, cancelled=cancelled)
-        return logits is not None
-
-    def _forget(self, messages: list[Message], ids: Sequence[int], written: Sequence[int]) -> list[int]:
-        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
-
-        def render(first: int) -> list[int]:
-            return [*self.prompt(messages[first:]).ids, *written]
-
-        size, first = self.model.context_size, self.forgotten
-        self.forgotten, shorter = forget_oldest(render, first, len(messages) - 1, size)
-        if len(shorter) > size:
-            # The last message alone is too long: nothing that could be forgotten makes room for it.
-            raise PromptTooLongError(len(shorter), size, self.model.trained_length)
-        if self.forgotten > first:
-            if self.overflow == "shift":
-                shift_cache(self.model.sequence, shorter, len(ids) - len(shorter))
-            self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
-        return shorter
+        return replace(prompt, ids=room.fit(prompt.ids))
 
 
 class _Seen:

@@ -13,8 +13,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 
-from tinychat.chat.messages import Change, History, Message
+from tinychat.chat.messages import Message
 from tinychat.chat.settings import check_settings
+from tinychat.chat.transcript import Change, History
 from tinychat.errors import SessionError, SettingError
 from tinychat.files import read_small, replacing
 from tinychat.text.guard import well_formed

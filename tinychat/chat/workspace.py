@@ -8,11 +8,12 @@ from dataclasses import replace
 from time import monotonic
 
 from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft, History, Message
+from tinychat.chat.messages import Draft, Message
 from tinychat.chat.reply_settings import SAVED
 from tinychat.chat.saved import SavedSession, SessionStore, is_automatic, session_store
 from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.settings import change_setting, settings_of
+from tinychat.chat.transcript import History
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.layers import Layered
 from tinychat.generate.model import Model

@@ -1,0 +1,83 @@
+"""Room for a reply in a context that is full, or becomes so while the reply is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tinychat.chat.messages import Message
+from tinychat.chat.overflow import begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.errors import PromptTooLongError
+from tinychat.generate.loop import prefill
+
+if TYPE_CHECKING:
+    from tinychat.chat.conversation import Chat
+    from tinychat.generate.sequence import Ids
+
+
+class ReplyRoom:
+    """Makes room in the context for one reply, as the policy of its conversation says.
+
+    Parameters
+    ----------
+    chat : Chat
+        The conversation; its `forgotten` grows with the turns that go.
+    messages : list of Message
+        What is answered.
+    begun : sequence of int
+        Tokens of the reply that is gone on with.
+    cancelled : callable, optional
+        Asked while the rest is read again; True ends the reply.
+    """
+
+    def __init__(
+        self, chat: Chat, messages: list[Message], begun: Ids, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        self._chat = chat
+        self._messages = messages
+        self._begun = begun
+        self._cancelled = cancelled
+
+    def fit(self, ids: Ids) -> Ids:
+        """Return a prompt, without the oldest turns if it leaves too little room for a reply.
+
+        Raises
+        ------
+        PromptTooLongError
+            If the last message alone is too long.
+        """
+        if self._chat.overflow != "stop" and begins_full(len(ids), self._chat.model.context_size):
+            return self._without_oldest(ids, self._begun)
+        return ids
+
+    def make(self, reply_ids: Ids) -> bool:
+        """Make room in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
+        chat = self._chat
+        if chat.overflow == "stop":
+            return False
+        written, forgotten = [*self._begun, *reply_ids[:-1]], chat.forgotten
+        ids = self._without_oldest(self._prompt(forgotten, written), written)
+        if chat.forgotten == forgotten:
+            return False
+        logits, _ = prefill(chat.model.sequence, ids, cancelled=self._cancelled)
+        return logits is not None
+
+    def _prompt(self, first: int, written: Ids) -> list[int]:
+        """Return the ids of the messages from `first` on and of what is `written` of the reply."""
+        return [*self._chat.prompt(self._messages[first:]).ids, *written]
+
+    def _without_oldest(self, ids: Ids, written: Ids) -> list[int]:
+        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
+        chat, messages = self._chat, self._messages
+        size, first = chat.model.context_size, chat.forgotten
+        chat.forgotten, shorter = forget_oldest(
+            lambda oldest: self._prompt(oldest, written), first, len(messages) - 1, size
+        )
+        if len(shorter) > size:
+            # The last message alone is too long: nothing that could be forgotten makes room for it.
+            raise PromptTooLongError(len(shorter), size, chat.model.trained_length)
+        if chat.forgotten > first:
+            if chat.overflow == "shift":
+                shift_cache(chat.model.sequence, shorter, len(ids) - len(shorter))
+            chat.on_notice(forgetting_notice(messages[first : chat.forgotten], len(shorter), size))
+        return shorter
