@@ -79,3 +79,20 @@ class SavedCaches:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{_ENDING}"
+
+
+class NoCaches:
+    """Keeps nothing, as where nothing may be written: what the model has read of a conversation is read again."""
+
+    def keep(self, name: str, model: Model) -> None:
+        """Do nothing."""
+
+    def recall(self, name: str, model: Model) -> int:
+        """Return 0: nothing was kept."""
+        return 0
+
+    def rename(self, name: str, new: str) -> None:
+        """Do nothing."""
+
+    def remove(self, name: str) -> None:
+        """Do nothing."""

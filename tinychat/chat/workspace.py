@@ -11,7 +11,7 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft, Message
 from tinychat.chat.reply_settings import SAVED
 from tinychat.chat.saved import SavedSession, SessionStore, is_automatic, session_store
-from tinychat.chat.saved_caches import SavedCaches
+from tinychat.chat.saved_caches import NoCaches, SavedCaches
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.chat.transcript import History
 from tinychat.errors import SessionError, SettingError
@@ -19,6 +19,7 @@ from tinychat.generate.layers import Layered
 from tinychat.generate.model import Model
 
 _SECONDS_BETWEEN_SAVES = 2.0
+_NO_CACHES = NoCaches()
 
 
 def _no_other_model(name: str) -> Model:
@@ -46,8 +47,8 @@ class Workspace:
         Seconds that only grow.
     private : bool
         Whether nothing is ever written.
-    caches : SavedCaches, optional
-        Keeps what the model has read of conversations that are saved; without one, all is read again.
+    caches : SavedCaches or NoCaches
+        Keeps what the model has read of conversations that are saved.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class Workspace:
         advised: Callable[[str, Model], Layered] | None = None,
         clock: Callable[[], float] = monotonic,
         private: bool = False,
-        caches: SavedCaches | None = None,
+        caches: SavedCaches | NoCaches = _NO_CACHES,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
@@ -95,7 +96,7 @@ class Workspace:
 
     def keep_cache(self) -> None:
         """Keep what the model has read of this conversation, for when it goes on."""
-        if self._caches is not None and self.name is not None and not (self._failed or self._private):
+        if self.name is not None and not (self._failed or self._private):
             self._caches.keep(self.name, self.chat.model)
 
     def save(self, name: str | None = None) -> str:
@@ -115,8 +116,7 @@ class Workspace:
         if replaced is not None and replaced != name:
             # It has a name of the user's own now: nobody would look for it under the other one.
             self.store.remove(replaced)
-            if self._caches is not None:
-                self._caches.rename(replaced, name)
+            self._caches.rename(replaced, name)
         self._enter(name)
         self._saved_at = self._clock()
         if self._failed:
@@ -155,8 +155,7 @@ class Workspace:
             return None
         self._refuse_if_private()
         self.store.rename(before, name)
-        if self._caches is not None:
-            self._caches.rename(before, name)
+        self._caches.rename(before, name)
         if before == self.name:
             self._enter(name)
         return before
@@ -171,8 +170,7 @@ class Workspace:
         """
         self._refuse_if_private()
         self.store.delete(name)
-        if self._caches is not None:
-            self._caches.remove(name)
+        self._caches.remove(name)
         if name != self.name:
             return False
         self.name = None
@@ -199,8 +197,7 @@ class Workspace:
         self.keep_cache()
         self._restore(saved)
         self._enter(name)
-        if self._caches is not None:
-            self._caches.recall(name, self.chat.model)
+        self._caches.recall(name, self.chat.model)
         return self._standing(saved)
 
     def take_pending(self) -> Draft:

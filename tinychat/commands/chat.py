@@ -26,7 +26,7 @@ from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
     from tinychat.chat.conversation import Chat
-    from tinychat.chat.saved_caches import SavedCaches
+    from tinychat.chat.saved_caches import NoCaches, SavedCaches
     from tinychat.chat.workspace import Workspace
     from tinychat.terminal.rendering import Renderer
 
@@ -92,7 +92,7 @@ def chat(
         from tinychat.chat.conversation import Chat
         from tinychat.chat.repl import Repl
         from tinychat.chat.saved import session_store
-        from tinychat.chat.saved_caches import SavedCaches
+        from tinychat.chat.saved_caches import NoCaches, SavedCaches
         from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, bool(preferences.get("plain")))
@@ -106,7 +106,7 @@ def chat(
         conversation = Chat(loaded, preferences.get("system", *names), overflow=overflow)
         conversation.adopt(preferences.request(loaded, *names))
         conversation.thinking = preferences.thinking(*names)
-        caches = None if private else SavedCaches(session_store().folder, cache_disk)
+        caches = NoCaches() if private else SavedCaches(session_store().folder, cache_disk)
         workspace = _workspace(conversation, model, load, preferences, caches, private)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
@@ -145,7 +145,7 @@ def _workspace(
     model: str | None,
     load: Loader,
     preferences: Preferences,
-    caches: SavedCaches | None,
+    caches: SavedCaches | NoCaches,
     private: bool,
 ) -> Workspace:
     from tinychat.chat.workspace import Workspace
