@@ -15,7 +15,7 @@ from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
 from tinychat.errors import SettingError
 from tinychat.kernels.kv import BLOCK
-from tinychat.kernels.rewrite import rewrite
+from tinychat.kernels.rope import Moves, rewrite
 from tinychat.models.portable_math import cos_sin
 from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 
@@ -208,12 +208,15 @@ class KVCache:
         new = pool.take(blocks_for(len(moved)), beyond_limit=True)
         tables = np.zeros((2, max(len(self.table), len(kept) + len(new))), np.int64)
         tables[0, : len(self.table)], tables[1, len(kept) : len(kept) + len(new)] = self.table, new
-        rows = np.empty((1, self.config.head_dim), np.float32)
-        rotary_dims = np.array(self.config.rotary_dims, np.int64)
-        angle_sets = np.array(self.config.angle_sets, np.int64)
-        turns = self._turns(sources)[:, first:].copy()
-        buffers = self.pool.buffers, pool.buffers
-        rewrite(0, 1, *buffers, tables, first, moved, turns, angle_sets, rotary_dims, rows)
+        moves = Moves(
+            first,
+            moved,
+            self._turns(sources)[:, first:].copy(),
+            np.array(self.config.angle_sets, np.int64),
+            np.array(self.config.rotary_dims, np.int64),
+        )
+        row = np.empty(self.config.head_dim, np.float32)
+        rewrite(self.pool.buffers, pool.buffers, tables, moves, row)
         ids = [self.ids[source] for source in sources]
         # Ctrl-C may come between any two of these: an empty cache is valid with any blocks.
         self.ids = []

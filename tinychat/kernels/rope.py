@@ -1,4 +1,4 @@
-"""Rotary position embedding and the append to the KV cache.
+"""Rotary position embedding, the append to the KV cache, and the rewrite of what is there.
 
 Half-split convention (Hugging Face): channel i pairs with i + d/2,
 
@@ -10,10 +10,12 @@ Queries are rotated where they stand and take the softmax's factor along, ``log2
 attention works in powers of two. Keys and values go to the blocks of the cache (`kernels.kv`).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from tinychat.kernels.jit import inlined
-from tinychat.kernels.kv import BLOCK, head_of, store_key, store_value
+from tinychat.kernels.jit import inlined, kernel
+from tinychat.kernels.kv import BLOCK, head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
 from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
@@ -76,3 +78,45 @@ def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, ca
             head, i = head_of(cache, job.tables[sequence, position // BLOCK], h - heads), position % BLOCK
             store_key(cache, head, i, qkv, place, d)
             store_value(cache, head, i, qkv, place + G * d, d, t == T - 1 or job.sequences[t + 1] != sequence)
+
+
+class Moves(NamedTuple):
+    """Which positions of a cache take what others had, and the angles that keys turn by on the way.
+
+    first : int, the first position that is written, a multiple of 64; sources : int64 [n], whose key and value each
+    position from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
+    angle_sets : int64 [L], which of the sets a layer has; rotary_dims : int64 [L].
+    """
+
+    first: int
+    sources: np.ndarray
+    turns: np.ndarray
+    angle_sets: np.ndarray
+    rotary_dims: np.ndarray
+
+
+@kernel
+def rewrite(front, back, tables, moves, row):
+    """Fill positions with keys and values of others: what drops a turn, shifts the context or changes the type.
+
+    A key that does not move stays as it is, to the bit.
+
+    front, back : CacheBuffers, of any type each, or the same one; tables : int64 [2, blocks], which blocks of the front
+    hold the old positions, and which of the back, none of them the same, take the new ones; moves : Moves; row :
+    float32 [d], scratch.
+    """
+    L, G, n, d = front.keys.shape[1], front.keys.shape[2], moves.sources.shape[0], row.shape[0]
+    for item in range(L * G):
+        layer, g = item // G, item % G
+        old, new = layer_cache(front, layer), layer_cache(back, layer)
+        for i in range(n):
+            source, j = moves.sources[i], moves.first + i
+            there = head_of(old, tables[0, source // BLOCK], g)
+            here = head_of(new, tables[1, j // BLOCK], g)
+            load_key(old, there, source % BLOCK, row, d)
+            if source != j:
+                angles = moves.turns[moves.angle_sets[layer], i]
+                rotate(row, 0, angles, moves.rotary_dims[layer], d, np.float32(1))
+            store_key(new, here, j % BLOCK, row, 0, d)
+            load_value(old, there, source % BLOCK, row, d)
+            store_value(new, here, j % BLOCK, row, 0, d, i == n - 1)
