@@ -188,7 +188,6 @@ def test_a_reply_that_repeats_the_prompt_takes_fewer_passes():
     assert run.to_end().text == STORY._table[TEXT]
     assert len(sequence.steps) < 0.5 * len(run.token_ids)
     assert run.summary.accepted_tokens == run.summary.decode_steps - (len(sequence.steps) - 1)
-    assert (drafts.proposed, drafts.accepted) == (run.summary.drafted_tokens, run.summary.accepted_tokens)
 
 
 def test_the_summary_counts_what_was_proposed_and_what_was_right():

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.ids import common_length
-
 # Most ids of a draft.
 LONGEST = 31
 # How many earlier places are looked at, the latest first, and how many ids of them are compared.
@@ -119,16 +117,9 @@ class RowCosts:
 
 
 class Drafts:
-    """Proposes what may come next, as far as it pays; what it has learnt stays from reply to reply.
-
-    Attributes
-    ----------
-    proposed, accepted : int
-        Ids so far.
-    """
+    """Proposes what may come next, as far as it pays; what it has learnt stays from reply to reply."""
 
     def __init__(self) -> None:
-        self.proposed = self.accepted = 0
         self._text = Occurrences()
         self._costs = RowCosts()
         self._goes_on = np.array(USUAL_CHANCES) * WEIGHT
@@ -155,8 +146,6 @@ class Drafts:
         """Take in what the pass with the ids proposed has brought, and how long it took."""
         self._costs.note(self._count + 1, seconds)
         self._learn(chosen)
-        self.proposed += self._count
-        self.accepted += common_length(self._suggestion[: self._count], chosen)
         self._text.extend(chosen)
 
     def _worthwhile(self, most: int) -> int:
