@@ -194,6 +194,25 @@ def test_bits_decide_what_stays_in_int8():
     assert stored(untied, Recipe()).frequent == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "has_gates"),
+    [
+        ("gpt2", {"n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12}, False),
+        ("qwen3-tied", {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}, True),
+    ],
+)
+def test_only_linears_that_a_model_has_stay_in_int8(name, sizes, has_gates):
+    config = parse_config(families.BY_NAME[name].config | sizes, name)
+    up = "gate_up_proj" if has_gates else "up_proj"
+    assert set(stored(config, Recipe(group_size=128, bits="8.25")).int8) == {
+        "embed_tokens",
+        "o_proj",
+        "qkv_proj",
+        "down_proj",
+        up,
+    }
+
+
 def test_parts_make_one_progress():
     seen = []
     phases = Phases(lambda done, total: seen.append((done, total)))

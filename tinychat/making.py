@@ -28,8 +28,8 @@ METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Of the weights, how many must be codes that can be kept: the others take eight bits then.
 LEAST_KEPT = 0.5
-# Linears that are kept in int8 where there is room, in this order, after the output matrix.
-WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj")
+# Linears that are kept in int8 where there is room, in this order, after the output matrix; a model has some of them.
+WORTH_INT8 = ("o_proj", "qkv_proj", "down_proj", "gate_up_proj", "up_proj")
 # Calibration texts that a small model writes, and a larger one; one more is written for the certificate.
 TEXTS, FEWER_TEXTS = 12, 6
 # Texts, and tokens of each, by which int8 activations are smoothed: those of a file, else the certificate's text.
@@ -277,6 +277,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     in int8 if it fits, and then the other linears that fit, in the order of what a byte of them gains; of a tied one
     that does not fit, as many rows as do, those of the most frequent tokens.
     """
+    from tinychat.models.architectures import linears
     from tinychat.models.layout import LANES, Quantization, tensor_specs
 
     plain = Quantization(recipe.quant, recipe.group_size)
@@ -291,7 +292,8 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     int8: tuple[str, ...] = ()
     output = "embed_tokens" if config.tie_word_embeddings else "lm_head"
     if fits(Quantization("int4", recipe.group_size, (output,))):
-        for name in (output, *WORTH_INT8):
+        there = {linear.name for linear in linears(config)}
+        for name in (output, *(name for name in WORTH_INT8 if name in there)):
             if fits(Quantization("int4", recipe.group_size, (*int8, name))):
                 int8 = (*int8, name)
         return Quantization("int4", recipe.group_size, int8)
