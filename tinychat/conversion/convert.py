@@ -45,32 +45,11 @@ def convert(
     progress: Progress | None = None,
     source: str | None = None,
 ) -> Path:
-    """Convert a Hugging Face checkpoint folder into a model folder.
+    """Convert a Hugging Face checkpoint folder into a model folder, each weight by itself.
 
-    Parameters
-    ----------
-    src, dst : path
-        `dst` must not exist yet. It is written aside and renamed: an interrupted conversion leaves nothing, and what a
-        killed one leaves is gone on from.
-    quant : {"int4", "int8", "f32"}
-    group_size : {32, 64, 128}
-        Columns that share one scale.
-    progress : callable, optional
-        Called with (bytes done, bytes in all).
-    source : str, optional
-        What to record as the model's origin; the checkpoint folder's name when omitted.
-
-    Returns
-    -------
-    Path
-        `dst`.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If the checkpoint is damaged or not supported.
-    ConversionError
-        If a weight is not finite, or `dst` exists or cannot be written.
+    Arguments and errors are those of `tinychat.convert`, but `progress` is called with (bytes done, bytes in all), and
+    `source` is recorded as the model's origin, else the name of the checkpoint's folder. What a conversion that was
+    killed has left is gone on from.
     """
     return write_model_folder(src, dst, Quantization(quant, group_size), progress, source)
 
@@ -91,7 +70,10 @@ def write_model_folder(
 
     Parameters
     ----------
-    src, dst, quantization, progress, source
+    src, dst : path
+        A checkpoint folder, and the model folder; `dst` must not exist yet.
+    quantization : Quantization
+    progress, source : optional
         See `convert`.
     method : {"plain", "importance", "gptq"}
         How four-bit codes are chosen: each weight by itself; weighted by the mean square of each column's inputs; with
