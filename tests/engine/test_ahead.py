@@ -73,7 +73,15 @@ def runs(number):
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_one_core_compiles_nothing_ahead(monkeypatch):
-    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: 1)
-    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("it is started"))
+@pytest.mark.parametrize(("cores", "count"), [(1, 0), (2, 1)])
+def test_only_a_second_core_compiles_ahead_and_a_failed_start_does_no_harm(cores, count, monkeypatch):
+    started = []
+
+    def start(command, **options):
+        started.append(command)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: cores)
+    monkeypatch.setattr(subprocess, "Popen", start)
     begin("config", "quantization")
+    assert len(started) == count

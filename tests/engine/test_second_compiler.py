@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -59,23 +60,29 @@ def test_it_ends_when_it_is_told_nonsense():
     second.close()
 
 
-def test_none_is_started_for_one_core(monkeypatch):
-    monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
-    with second_compilers(0):
+@pytest.mark.parametrize(
+    ("wanted", "kept_in", "count"),
+    [(1, "somewhere", 1), (5, "somewhere", 1), (0, "somewhere", 0), (1, "", 0)],
+    ids=["one", "no more than pay", "no second core", "nothing is kept"],
+)
+def test_as_many_are_started_and_told_as_are_of_use(wanted, kept_in, count, monkeypatch):
+    told, closed = [], []
+    fake = SimpleNamespace(tell=told.append, close=lambda: closed.append(True))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", kept_in)
+    monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: fake)
+    with second_compilers(wanted):
         announce()
-
-
-def test_none_is_started_where_nothing_is_kept(monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
-    monkeypatch.setattr("tinychat.engine.second_compiler.SecondCompiler", lambda: pytest.fail("it is started"))
-    with second_compilers(1):
-        announce()
+    announce()
+    assert (told, closed) == ([JOB] * count, [True] * count)
 
 
 def test_one_that_cannot_be_started_is_done_without(monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "somewhere")
     monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        SecondCompiler()
     with second_compilers(1):
-        announce()
+        assert AGENDA.listeners == []
 
 
 FIRST = """
