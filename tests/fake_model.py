@@ -165,7 +165,7 @@ class FakeSequence:
             raise SettingError(f"context {context_size} is less than the {len(self.ids)} tokens in use")
         self.context_size = context_size
 
-    def step(self, ids, sequence_length=None, *, outputs=1):
+    def step(self, ids, sequence_length=None, *, outputs=1, out=None):
         assert sequence_length is None or sequence_length >= len(self.ids) + len(ids)
         assert 1 <= len(ids) <= self.chunk_size
         assert len(self.ids) + len(ids) <= self.context_size
@@ -173,7 +173,7 @@ class FakeSequence:
         self.steps.append(list(ids))
         self.ids.extend(ids)
         ends = range(len(self.ids) - outputs + 1, len(self.ids) + 1)
-        return np.stack([self._row(self.ids[:end]) for end in ends])
+        return np.stack([self._row(self.ids[:end]) for end in ends], out=None if out is None else out[:outputs])
 
     def _row(self, ids):
         favourite = self._next_id(ids)
@@ -208,7 +208,7 @@ class FakeEngine:
         other.steps = first.steps
         return other
 
-    def run(self, spans):
+    def run(self, spans, out=None):
         rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]
         return [found[len(found) - span.outputs :] for found, span in zip(rows, spans)]
 

@@ -284,6 +284,19 @@ def test_a_step_leaves_the_logits_of_other_steps_alone(sequence):
     np.testing.assert_array_equal(first, kept)
 
 
+def test_a_step_writes_its_logits_where_it_is_told_to(sequence):
+    ids = engines.draw_ids(sequence.engine, 12)
+    expected = logits_of_all(sequence, ids)
+    out = np.full((5, sequence.vocab_size), np.nan, np.float32)
+    sequence.rewind(8)
+    rows = sequence.step(ids[8:10], outputs=2, out=out)
+    np.testing.assert_array_equal(rows, expected[8:10])
+    assert np.shares_memory(rows, out)
+    assert np.isnan(out[2:]).all()
+    sequence.step(ids[10:], out=out)
+    np.testing.assert_array_equal(out[:2], expected[[11, 9]])
+
+
 @pytest.mark.parametrize("kv", KVS)
 def test_a_fork_goes_on_as_a_fresh_run(kv, folders):
     engine = engines.open_engine(folders("llama-wide", engines.METHOD_OF[kv]), 2, kv)

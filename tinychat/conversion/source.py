@@ -274,7 +274,7 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     if config.qk_norm == "head":
         q, k = source.normed("q_norm", layer, q), source.normed("k_norm", layer, k)
     table = _angles(sliding_rope(config) if config.angle_sets[layer] else config, T)[:, : config.rotary_dims[layer]]
-    factors = (config.attention_scale * temperatures(config, 0, T)).astype(np.float32)
+    factors = (config.attention_scale * temperatures(config, range(T))).astype(np.float32)
     q, k = _rotated(q, table) * factors[:, None], _rotated(k, table)
     mask = _mask(config.sliding_windows[layer], T)
 

@@ -131,8 +131,15 @@ class Engine:
             self.pool.reserve(context_size)
             return Sequence(self, KVCache(self.pool, context_size))
 
-    def run(self, spans: SequenceOf[Span]) -> list[Logits]:
+    def run(self, spans: SequenceOf[Span], out: Logits | None = None) -> list[Logits]:
         """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.
+
+        Parameters
+        ----------
+        spans : sequence of Span
+        out : float32 [>= outputs of all spans, vocab_size], optional
+            Memory for the logits. Fresh memory costs more time than the copy, so whoever runs step after step, and is
+            done with the logits of one when the next begins, gives the same each time.
 
         Returns
         -------
@@ -152,7 +159,8 @@ class Engine:
                 span.cache.make_room(len(span.ids))
             tokens, outputs = self._post(spans)
             self._workers.run(tokens)
-            rows = self._job.logits[:outputs, : self.vocab_size].copy()
+            rows = np.empty((outputs, self.vocab_size), np.float32) if out is None else out[:outputs]
+            rows[:] = self._job.logits[:outputs, : self.vocab_size]
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
         ends = itertools.accumulate(span.outputs for span in spans)
@@ -160,27 +168,30 @@ class Engine:
 
     def _post(self, spans: SequenceOf[Span]) -> tuple[int, int]:
         """Write what runs into the job; return how many ids there are, and how many logits are wanted."""
-        job, T, outputs, positions = self._job, 0, 0, 0
+        job, firsts = self._job, [0]
+        ids: list[int] = []
+        sequences: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
         for i, span in enumerate(spans):
-            count, start, table = len(span.ids), span.cache.length, span.cache.table
-            rows = slice(T, T + count)
-            job.firsts[i] = T
-            job.ids[rows] = span.ids
-            job.sequences[rows] = i
-            job.positions[rows] = np.arange(start, start + count)
-            job.cos_sin[0, rows] = self._cos_sin(start, start + count, span.sequence_length)
+            first, start, table = len(ids), span.cache.length, span.cache.table
+            stop = start + len(span.ids)
+            ids += span.ids
+            sequences += [i] * len(span.ids)
+            positions += range(start, stop)
+            firsts.append(len(ids))
+            wanted += range(len(ids) - span.outputs, len(ids))
+            job.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
             if len(job.cos_sin) > 1:
-                job.cos_sin[1, rows] = self._sliding_cos_sin[start : start + count]
-            job.query_factors[rows] = self._query_scale * temperatures(self.config, start, start + count)
+                job.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
             job.tables[i, : len(table)] = table
-            T += count
-            job.wanted[outputs : outputs + span.outputs] = np.arange(T - span.outputs, T)
-            outputs += span.outputs
-            positions = max(positions, span.cache.context_size)
-        job.firsts[len(spans)] = T
+        T, outputs = len(ids), len(wanted)
+        job.ids[:T], job.sequences[:T], job.positions[:T] = ids, sequences, positions
+        job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
+        job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
         job.counts[:] = T, outputs, len(spans)
         job.cache[:] = self.pool.places
-        job.attention[:] = self._attention_for(positions).places
+        job.attention[:] = self._attention_for(max(span.cache.context_size for span in spans)).places
         return T, outputs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:

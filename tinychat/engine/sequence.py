@@ -187,7 +187,9 @@ class Sequence:
         """Return ids of this sequence to run in a step beside others: see `Engine.run`."""
         return Span(self.cache, ids, sequence_length, outputs)
 
-    def step(self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1) -> Logits:
+    def step(
+        self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None
+    ) -> Logits:
         """Run up to `chunk_size` ids after those that have run.
 
         Parameters
@@ -198,6 +200,8 @@ class Sequence:
             depend on it.
         outputs : int
             After how many of the last ids to return logits.
+        out : float32 [>= outputs, vocab_size], optional
+            Memory for them: see `Engine.run`.
 
         Returns
         -------
@@ -222,10 +226,7 @@ class Sequence:
         sequence_length = max(stop, sequence_length or 0)
         if self._needs_other_angles(sequence_length):
             self._run_again(self.ids, sequence_length)
-        return self._run(ids, sequence_length, outputs)
-
-    def _run(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> Logits:
-        return self.engine.run([Span(self.cache, ids, sequence_length, outputs)])[0]
+        return self.engine.run([self.span(ids, sequence_length, outputs)], out)[0]
 
     def _angle_sets(self, sequence_length: int) -> tuple[int | None, int | None]:
         """Return the set of angles of a sequence of so many tokens, and that of the keys in the cache."""
@@ -242,4 +243,4 @@ class Sequence:
         ids = list(ids)
         self.cache.rewind(0)
         for start in range(0, len(ids), self.chunk_size):
-            self._run(ids[start : start + self.chunk_size], sequence_length)
+            self.engine.run([self.span(ids[start : start + self.chunk_size], sequence_length)])

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
 
+import numpy as np
+
 from tinychat.engine.ids import common_length
 from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.reply import Piece, Reply, Summary
@@ -69,6 +71,8 @@ class Generation(Iterator[Piece]):
         self._cancelled = cancelled or _never
         self._make_room = make_room or _no_room
         self._drafts = drafts
+        most = 1 if drafts is None else 1 + LONGEST
+        self._logits: Logits = np.empty((most, sequence.vocab_size), np.float32)
         self._pieces = self._run()
 
     def __next__(self) -> Piece:
@@ -109,7 +113,7 @@ class Generation(Iterator[Piece]):
         reply, sequence = self.reply, self._sequence
         draft = self._propose()
         length, started = len(sequence.ids), perf_counter()
-        rows = sequence.step([*reply.token_ids[-1:], *draft], outputs=1 + len(draft))
+        rows = sequence.step([*reply.token_ids[-1:], *draft], outputs=1 + len(draft), out=self._logits)
         seconds = perf_counter() - started
         piece = reply.accept_draft(rows, draft, seconds)
         if draft:

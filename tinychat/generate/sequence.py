@@ -38,8 +38,11 @@ class Engine(Protocol):
         """Return a new sequence."""
         ...
 
-    def run(self, spans: abc.Sequence[Any]) -> list[Logits]:
-        """Run what `Sequence.span` gave for several sequences; return the logits of each, float32 [outputs, vocab]."""
+    def run(self, spans: abc.Sequence[Any], out: Logits | None = None) -> list[Logits]:
+        """Run what `Sequence.span` gave for several sequences; return the logits of each, float32 [outputs, vocab].
+
+        `out` is memory for them, float32 [>= outputs of all, vocab], for callers who are soon done with them.
+        """
         ...
 
 
@@ -128,10 +131,12 @@ class Sequence(Protocol):
         """Give the cache another capacity; what it holds stays."""
         ...
 
-    def step(self, ids: Ids, sequence_length: int | None = None, *, outputs: int = 1) -> Logits:
+    def step(
+        self, ids: Ids, sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None
+    ) -> Logits:
         """Run `ids` after the cached ones and return the logits after the last `outputs` of them.
 
-        `sequence_length` is that of the whole prompt of which `ids` may be a part.
+        `sequence_length` is that of the whole prompt of which `ids` may be a part; `out` as in `Engine.run`.
 
         Returns
         -------

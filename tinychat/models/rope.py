@@ -6,6 +6,7 @@ The formulas are those of transformers, evaluated in float64, to the same bits o
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,15 +76,15 @@ class RopeTable:
         return self._table[positions]
 
 
-def temperatures(config: ModelConfig, start: int, stop: int) -> NDArray[np.float64]:
-    """Return what queries at positions ``start..stop-1`` are multiplied by, beside the attention's scale."""
+def temperatures(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
+    """Return what queries at these positions are multiplied by, beside the attention's scale."""
     if config.log_temperature_length:
         length = config.log_temperature_length
         whole = logarithm(length)
-        return np.array([logarithm(1.0 + p) / whole if p >= length else 1.0 for p in range(start, stop)])
+        return np.array([logarithm(1.0 + p) / whole if p >= length else 1.0 for p in positions])
     if not config.temperature_beta:
-        return np.ones(stop - start)
-    steps = np.arange(start, stop) // config.temperature_length
+        return np.ones(len(positions))
+    steps = np.array(positions) // config.temperature_length
     kinds, which = np.unique(steps, return_inverse=True)
     growth = np.array([1 + config.temperature_beta * logarithm(1.0 + step) for step in kinds.tolist()])
     return np.asarray(growth[which], np.float64)
