@@ -123,8 +123,8 @@ def test_ids_beyond_any_vocabulary(tmp_path):
     content = json.loads((folder / "tokenizer.json").read_text())
     content["model"]["vocab"]["<|eot_id|> far away"] = 2**32 - 1
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(TextError, match="vocabulary contradicts itself"):
-        load_tokenizer(folder).encode("x <|eot_id|>")
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.decode(tokenizer.encode("x <|eot_id|>")) == "x <|eot_id|>"
 
 
 @pytest.mark.parametrize(

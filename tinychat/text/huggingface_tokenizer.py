@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,6 @@ _SPACE = "\u2581"
 
 # Stands for an added token while its surroundings are encoded; no guarded text holds it.
 _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
-
-# Ids that a vocabulary may leave out.
-_MOST_GAPS = 1000
 
 # Model types for which transformers 5 leaves the pipeline of the file alone.
 _KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
@@ -140,26 +138,19 @@ class HuggingFaceTokenizer(NamedTokens):
 
     @cached_property
     def _plain_backend(self) -> tokenizers.Tokenizer:
-        """A copy that matches no added token but the placeholder; made when first needed."""
+        """The same model and pipeline, without the added tokens but with the placeholder; made when first needed."""
         from tokenizers import AddedToken as BackendToken
         from tokenizers import Tokenizer as Backend
 
         with library_calls(self._source):
-            # Of two tokens with one id the library keeps either, by chance, and may not notice; a copy counts
-            # through all ids up to the largest.
-            numbers = self._backend.get_vocab(with_added_tokens=False).values()
-            known = {*numbers, *self._added_pieces}
-            gaps = max(known, default=0) + 1 - len(known)
-            if len(set(numbers)) < len(numbers) or gaps > _MOST_GAPS:
-                raise TextError(f"{self._source}: its vocabulary contradicts itself; fetch the file again")
-            plain = Backend.from_str(self._backend.to_str())
-            plain.add_special_tokens(
-                [BackendToken(token.content, special=True, normalized=False) for token in self._tokens]
-            )
-            plain.encode_special_tokens = True
-            # The library numbers a new token by the size of the vocabulary, which another has where ids are left out.
-            fillers = [f"{_PLACEHOLDER}{gap}" for gap in range(gaps)]
-            plain.add_tokens([BackendToken(token, normalized=False) for token in [*fillers, _PLACEHOLDER]])
+            # The model is shared: a copy would read the whole vocabulary again.
+            plain = Backend(self._backend.model)
+            plain.normalizer, plain.pre_tokenizer = self._backend.normalizer, self._backend.pre_tokenizer
+            # The library numbers added tokens from the size of the vocabulary on, whatever has these numbers already
+            # where others are left out.
+            ids = count(plain.get_vocab_size())
+            taken = [f"\ufdd2{i}\ufdd3" for i in takewhile(lambda i: plain.model.id_to_token(i) is not None, ids)]
+            plain.add_tokens([BackendToken(token, normalized=False) for token in [*taken, _PLACEHOLDER]])
         return plain
 
     def _spell_out(self, content: str) -> list[int]:
