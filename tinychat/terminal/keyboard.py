@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -85,7 +86,7 @@ class Keyboard(Vt100Input):
         atexit.register(self._give_back)
         self._bell = os.pipe()
         self._before_continue = signal.signal(signal.SIGCONT, self._continue)
-        termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
+        _set_attributes(self.fileno(), _silent(self._before))
         self._output.mark_pastes()
         # Typed before this: Enter has become a line feed already.
         while text := self.stdin_reader.read():
@@ -107,7 +108,7 @@ class Keyboard(Vt100Input):
         with contextlib.suppress(OSError):
             self._output.stop_marking_pastes()
         with contextlib.suppress(termios.error):
-            termios.tcsetattr(self.fileno(), termios.TCSANOW, self._before)
+            _set_attributes(self.fileno(), self._before)
 
     @contextlib.contextmanager
     def at_prompt(self, unsent: bool) -> Iterator[None]:
@@ -154,7 +155,7 @@ class Keyboard(Vt100Input):
     def _continue(self, _signal_number: int, _frame: FrameType | None) -> None:
         """Take the terminal again after Ctrl-Z: the shell has used it meanwhile."""
         if self._thread is not None:
-            termios.tcsetattr(self.fileno(), termios.TCSANOW, _silent(self._before))
+            _set_attributes(self.fileno(), _silent(self._before))
             # Not by the output's own buffer, which may be half written.
             os.write(self._output.fileno(), b"\x1b[?2004h")
 
@@ -187,6 +188,16 @@ class Keyboard(Vt100Input):
             else:
                 # Escape means nothing without a prompt; kept, it would make another key of the next one.
                 self.flush_keys()
+
+
+def _set_attributes(terminal: int, attributes: list[int | list[bytes | int]]) -> None:
+    """Set a terminal's attributes. A program in the background is stopped by that, until it is in the foreground."""
+    while True:
+        try:
+            return termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        except termios.error as error:
+            if error.args[0] != errno.EINTR:
+                raise
 
 
 def _silent(attributes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
