@@ -43,7 +43,7 @@ class ModelFolderError(TinychatError):
 
 
 class HubError(TinychatError):
-    """The hub cannot be reached, or has no such repository or revision."""
+    """The hub cannot be reached, or has no such repository."""
 
 
 class StoreError(TinychatError):

@@ -72,7 +72,7 @@ class Hub(BaseHTTPRequestHandler):
             return self._send(404, X_Error_Code="RepoNotFound")
         if "gated" in repo_id and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._send(403, X_Error_Code="GatedRepo")
-        if revision not in ("main", COMMIT):
+        if revision not in ("main", COMMIT) or "other-branch" in repo_id:
             return self._send(404, X_Error_Code="RevisionNotFound")
         if kind == "tree":
             listing = [
@@ -152,8 +152,8 @@ def test_fetches_what_is_needed_and_nothing_else(hub):
 def test_a_second_fetch_downloads_nothing(hub):
     first = fetch("owner/model")
     hub.asked.clear()
-    assert fetch("owner/model", revision=COMMIT) == first
-    assert [line for line in hub.asked if "/resolve/" in line] == []
+    assert fetch("owner/model") == first
+    assert [line for line in hub.asked if line.startswith("GET") and "/resolve/" in line] == []
 
 
 def test_what_was_fetched_once_needs_no_network(hub, monkeypatch):
@@ -280,18 +280,18 @@ def test_token_is_sent(hub, monkeypatch):
     assert (fetch("owner/gated") / "model.safetensors").exists()
 
 
-def check_one_line(repo_id, reason, revision=None):
+def check_one_line(repo_id, reason):
     with pytest.raises(HubError, match=reason) as caught:
-        fetch(repo_id, revision)
+        fetch(repo_id)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
 
 
 def test_what_the_hub_refuses(hub):
-    hub.repositories["owner/gated"] = {}
+    hub.repositories |= {"owner/gated": {}, "owner/other-branch": {}}
     check_one_line("owner/gated", "owner/gated is gated: accept its terms.*HF_TOKEN")
     check_one_line("owner/nothing", "owner/nothing does not exist on the hub, or is private")
-    check_one_line("owner/model", "owner/model has no revision 'v9'", revision="v9")
+    check_one_line("owner/other-branch", "owner/other-branch has no branch main")
     check_one_line("no//id", "'no//id' is not a repo id")
     check_one_line("a/b/c\n", "is not a repo id")
 

@@ -150,7 +150,7 @@ def configuration_path(environment: Mapping[str, str] = os.environ) -> Path | No
         return None
 
 
-def read_configuration(environment: Mapping[str, str] = os.environ) -> Configuration:
+def read_configuration() -> Configuration:
     """Read the file, if there is one.
 
     Raises
@@ -158,7 +158,7 @@ def read_configuration(environment: Mapping[str, str] = os.environ) -> Configura
     ConfigurationError
         If it cannot be read, is not TOML, or has a key or value that means nothing: with the line.
     """
-    path = configuration_path(environment)
+    path = configuration_path()
     if path is None:
         return Configuration()
     try:

@@ -61,12 +61,11 @@ class Coder:
         Columns that share one scale.
     """
 
-    def __init__(self, group_size: int = 32, table: NDArray[np.int8] = TABLE, places: Floats = PLACES) -> None:
+    def __init__(self, group_size: int = 32) -> None:
         self.group_size = group_size
-        self.table = table
-        self._values = table.astype(np.float32)
+        self._values = TABLE.astype(np.float32)
         self._borders = (self._values[1:] + self._values[:-1]) / 2
-        self._places = np.concatenate([self._values[0] * places, self._values[-1] * places])
+        self._places = np.concatenate([self._values[0] * PLACES, self._values[-1] * PLACES])
 
     def code(self, weights: Floats, importance: Floats) -> Coded:
         """Code transposed weights [K, N] so that the sum of squared errors is small, weighted by importance [K]."""
@@ -136,7 +135,7 @@ class Coder:
             np.empty((K, N), np.uint8),
             np.empty((K // self.group_size, N), np.int8),
             np.empty(N, np.float32),
-            self.table,
+            TABLE,
         )
 
 

@@ -36,11 +36,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 # The client takes the first of these that is there for the name of the file.
 _ENTITY_TAGS = ("X-Linked-Etag", "ETag")
 _COMMIT = "X-Repo-Commit"
+_BRANCH = "main"
 
 
-def fetch(repo_id: str, revision: str | None = None) -> Path:
+def fetch(repo_id: str) -> Path:
     """Download a checkpoint as `fetching` does, and return its folder once all of it is there."""
-    with fetching(repo_id, revision) as (folder, wait):
+    with fetching(repo_id) as (folder, wait):
         for path in wait.paths:
             wait(path)
         return folder
@@ -48,7 +49,7 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
 
 @contextmanager
 def fetching(
-    repo_id: str, revision: str | None = None, before_weights: BeforeWeights = lambda folder, size, cache: None
+    repo_id: str, before_weights: BeforeWeights = lambda folder, size, cache: None
 ) -> Iterator[tuple[Path, Arrivals]]:
     """Download a checkpoint into the hub's own cache, only the files that are needed.
 
@@ -58,9 +59,7 @@ def fetching(
     Parameters
     ----------
     repo_id : str
-        As in "owner/name".
-    revision : str, optional
-        Branch, tag or commit; the main branch by default.
+        As in "owner/name", of which the main branch is read.
     before_weights : callable, optional
         See `BeforeWeights`.
 
@@ -74,14 +73,14 @@ def fetching(
     Raises
     ------
     HubError
-        If the hub cannot be reached, or has no such repository, revision or weights, or refuses access; if it
+        If the hub cannot be reached, or has no such repository or weights, or refuses access; if it
         answers what no hub does, or plain http leads to another machine.
     UnsupportedModelError, CheckpointError
         As `read_config` does.
     """
     with checked_answers():
-        with _explained(repo_id, revision):
-            folder, missing = _begin(repo_id, revision or "main", before_weights)
+        with _explained(repo_id):
+            folder, missing = _begin(repo_id, before_weights)
         arrivals = Arrivals(repo_id, folder, missing)
         try:
             yield folder, arrivals
@@ -90,25 +89,25 @@ def fetching(
 
 
 @contextmanager
-def _explained(repo_id: str, revision: str | None) -> Iterator[None]:
+def _explained(repo_id: str) -> Iterator[None]:
     try:
         yield
     except TinychatError:
         raise
     # The library lets through whatever its HTTP client raises, and that client has changed twice.
     except Exception as error:
-        raise HubError(_explain(repo_id, revision, error)) from error
+        raise HubError(_explain(repo_id, error)) from error
 
 
-def _begin(repo_id: str, revision: str, before_weights: BeforeWeights) -> tuple[Path, list[str]]:
+def _begin(repo_id: str, before_weights: BeforeWeights) -> tuple[Path, list[str]]:
     """Download all up to the first shard; return the folder, and the names of the other shards."""
     from huggingface_hub import constants, try_to_load_from_cache
 
-    names = _list_files(repo_id, revision)
+    names = _list_files(repo_id)
     if "config.json" not in names:
         advice = _advice(repo_id)
         raise HubError(f"{repo_id} has no config.json, so it is not a checkpoint in the Hugging Face layout; {advice}")
-    folder = _download(repo_id, revision, ["config.json"])
+    folder = _download(repo_id, _BRANCH, ["config.json"])
     read_config(folder / "config.json")
     patterns = next((patterns for patterns in _WEIGHTS if names.keys() & set(patterns[:2])), None)
     if patterns is None:
@@ -174,7 +173,7 @@ class Arrivals:
 
     def _run(self) -> None:
         try:
-            with _explained(self._repo_id, self._folder.name):
+            with _explained(self._repo_id):
                 for path in self.paths:
                     _download(self._repo_id, self._folder.name, [path.name], tqdm_class=self._silent_bar())
         except HubError as error:
@@ -200,31 +199,31 @@ class Arrivals:
         return SilentBar
 
 
-def _list_files(repo_id: str, revision: str) -> dict[str, int]:
+def _list_files(repo_id: str) -> dict[str, int]:
     """Return the names of a repository's files, with sizes: of those in the cache where the hub does not answer."""
     from huggingface_hub import HfApi, errors
 
     try:
         api = HfApi(endpoint=_endpoint())
         listing = api.model_info(
-            repo_id, revision=revision, timeout=_SECONDS_FOR_A_LISTING, files_metadata=True
+            repo_id, revision=_BRANCH, timeout=_SECONDS_FOR_A_LISTING, files_metadata=True
         ).siblings
     except (TinychatError, errors.RevisionNotFoundError):
         raise
     except Exception as error:
-        return dict.fromkeys(_list_cached_files(repo_id, revision, error), 0)
+        return dict.fromkeys(_list_cached_files(repo_id, error), 0)
     sizes = {file.rfilename: file.size or 0 for file in listing or ()}
     for name in sizes:
         check_file_name(name)
     return sizes
 
 
-def _list_cached_files(repo_id: str, revision: str, reason: Exception) -> set[str]:
+def _list_cached_files(repo_id: str, reason: Exception) -> set[str]:
     """Return the names of a repository's files in the cache, if its weights, which come last, are there."""
     from huggingface_hub import errors, snapshot_download
 
     with suppress(errors.LocalEntryNotFoundError):
-        names = set(os.listdir(snapshot_download(repo_id, revision=revision, local_files_only=True)))
+        names = set(os.listdir(snapshot_download(repo_id, revision=_BRANCH, local_files_only=True)))
         if names & set(WEIGHT_FILES):
             return names
     if isinstance(reason, errors.HfHubHTTPError):
@@ -253,7 +252,7 @@ def _advice(repo_id: str) -> str:
     return "give the repository that it was made from"
 
 
-def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
+def _explain(repo_id: str, error: Exception) -> str:
     from huggingface_hub import errors
 
     name = one_line(repo_id)
@@ -263,7 +262,7 @@ def _explain(repo_id: str, revision: str | None, error: Exception) -> str:
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return f"{name} is gated: accept its terms on its page, then set HF_TOKEN to a token of your account"
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"{name} has no revision {one_line(str(revision))!r}"
+        return f"{name} has no branch {_BRANCH}, or it was replaced just now; run the command again"
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
         return f"{name} lists a file that it does not have; try again later"
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):

@@ -91,9 +91,9 @@ def found_models(environment: Mapping[str, str] = os.environ) -> Iterator[FoundM
                 yield model
 
 
-def find_model(name: str, environment: Mapping[str, str] = os.environ) -> FoundModel | None:
+def find_model(name: str) -> FoundModel | None:
     """Return the model of this name; one of Ollama's library needs no ``:latest``, one file of a folder no name."""
-    for model in found_models(environment):
+    for model in found_models():
         if name == model.name or (model.program == OLLAMA and f"{name}:latest" == model.name and "/" not in name):
             return model
     return None

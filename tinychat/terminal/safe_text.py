@@ -10,6 +10,7 @@ _VISIBLE = {
     for code, shown in (_CONTROL_PICTURES | _C1_CONTROLS | _BIDIRECTIONAL).items()
     if chr(code) not in "\n\t"
 }
+_LONGEST_LINE = 1000
 
 
 def safe_text(text: str) -> str:
@@ -17,10 +18,10 @@ def safe_text(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-def one_safe_line(text: str, limit: int = 1000) -> str:
-    """Return `text` as a line of at most `limit` characters: words apart by one space, the middle left out."""
-    if len(text) > 2 * limit:
-        text = f"{text[:limit]} {text[-limit:]}"
+def one_safe_line(text: str) -> str:
+    """Return `text` as a line of at most 1000 characters: words apart by one space, the middle left out."""
+    if len(text) > 2 * _LONGEST_LINE:
+        text = f"{text[:_LONGEST_LINE]} {text[-_LONGEST_LINE:]}"
     line = safe_text(" ".join(text.split()))
-    half = (limit - 5) // 2
-    return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
+    half = (_LONGEST_LINE - 5) // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} ... {line[-half:]}"
