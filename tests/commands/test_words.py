@@ -71,6 +71,11 @@ def test_a_misspelt_command_is_no_question():
         implied_command(["modles"], command_line.commands)
 
 
+def test_an_unknown_flag_without_a_command_leads_to_the_help(console):
+    code, _, err = console.run("--nope")
+    assert (code, err.startswith("error: No such option"), err.endswith("(see 'tinychat --help')\n")) == (2, True, True)
+
+
 @pytest.mark.parametrize(
     ("words", "model", "prompt"),
     [

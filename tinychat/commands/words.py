@@ -57,7 +57,7 @@ def _words_and_flags(arguments: Sequence[str], commands: Sequence[click.Command]
         tuple(each.opts): each for command in commands for each in command.params if each.param_type_name == "option"
     }
     both = click.Command("tinychat", params=[*options.values()])
-    values, words, _ = both.make_parser(click.Context(both)).parse_args([*arguments])
+    values, words, _ = both.make_parser(click.Context(both, info_name="tinychat")).parse_args([*arguments])
     return words, set(values)
 
 
