@@ -82,7 +82,7 @@ class PromptTooLongError(ContextError):
         self.can_grow = tokens < trained_length
         advice = "shorten it, or use a larger context"
         if not self.can_grow:
-            advice = f"shorten it: the model was trained on {trained_length} tokens at most"
+            advice = f"shorten it (the model was trained on {trained_length} tokens at most)"
         super().__init__(f"the prompt has {tokens} tokens but the context holds {context_size}: {advice}")
 
 

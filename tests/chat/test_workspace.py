@@ -4,6 +4,7 @@ from fake_model import Replies, fake_model
 
 from tinychat.chat.messages import Draft, Message
 from tinychat.chat.saved import SavedSession
+from tinychat.chat.workspace import Workspace
 from tinychat.errors import SessionError, SettingError
 
 
@@ -18,7 +19,7 @@ class Clock:
         return self.now
 
 
-def saved_desk(*replies, clock=None, **settings):
+def saved_loop(*replies, clock=None, **settings):
     """Return a loop whose conversation is saved as it goes on, and a list of what each write saved."""
     loop = FakeLoop(*replies, clock=clock or Clock(), **settings)
     loop.workspace.autosave()
@@ -34,14 +35,14 @@ def saved_desk(*replies, clock=None, **settings):
 
 
 def test_nothing_is_saved_before_the_first_message():
-    loop, _ = saved_desk()
+    loop, _ = saved_loop()
     loop.chat.clear()
     assert loop.workspace.store.names() == []
     assert loop.workspace.name is None
 
 
 def test_a_turn_is_saved_when_it_begins_and_when_it_ends():
-    loop, writes = saved_desk("Hello", "Fine")
+    loop, writes = saved_loop("Hello", "Fine")
     loop.chat.say("hi")
     assert writes == [["hi", ""], ["hi", "Hello"]]
     loop.chat.say("how?")
@@ -50,27 +51,27 @@ def test_a_turn_is_saved_when_it_begins_and_when_it_ends():
 
 
 def test_a_conversation_whose_only_message_is_withdrawn_leaves_no_file():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     list(loop.chat.stream("hi", cancelled=lambda: True))
     assert loop.workspace.store.names() == []
     assert loop.chat.say("hi") == "Hello"
     loop.run("/undo")
     assert len(loop.workspace.store.names()) == 1
-    asked, _ = saved_desk()
+    asked, _ = saved_loop()
     asked.run("/save mine")
     list(asked.chat.stream("hi", cancelled=lambda: True))
     assert "mine" in asked.workspace.store.names()
 
 
 def test_a_long_reply_is_saved_on_the_way():
-    loop, writes = saved_desk("0123456789", clock=Clock(step=0.5))
+    loop, writes = saved_loop("0123456789", clock=Clock(step=0.5))
     loop.chat.say("hi")
     on_the_way = [contents[1] for contents in writes[1:-1]]
     assert on_the_way == ["0123", "01234567"]
 
 
 def test_a_reply_that_was_cut_off_is_kept_and_marked():
-    loop, _ = saved_desk("Hello there", clock=Clock(step=3.0))
+    loop, _ = saved_loop("Hello there", clock=Clock(step=3.0))
     pieces = loop.chat.stream("hi")
     for _ in range(4):
         next(pieces)
@@ -84,7 +85,7 @@ def test_a_reply_that_was_cut_off_is_kept_and_marked():
 
 
 def test_a_message_without_reply_returns_to_the_prompt():
-    loop, _ = saved_desk("Hello", "Never")
+    loop, _ = saved_loop("Hello", "Never")
     loop.chat.say("hi")
     pending = loop.chat.stream("a long question")
     loop.chat.model.sequence._before_step = lambda count: (_ for _ in ()).throw(KeyboardInterrupt)
@@ -102,7 +103,7 @@ def test_a_message_without_reply_returns_to_the_prompt():
     ("kind", "pending"), [("stream", Draft("a long question", replaced=1)), ("regenerate", Draft())]
 )
 def test_a_program_that_ends_while_a_prompt_is_read_leaves_the_message_and_the_old_turn(kind, pending):
-    loop, _ = saved_desk("Hello", "Never")
+    loop, _ = saved_loop("Hello", "Never")
     loop.chat.say("hi")
     loop.chat.model.sequence._before_step = lambda count: (_ for _ in ()).throw(SystemExit)
     with pytest.raises(SystemExit):
@@ -114,7 +115,7 @@ def test_a_program_that_ends_while_a_prompt_is_read_leaves_the_message_and_the_o
 
 
 def test_what_was_taken_back_can_be_brought_back_in_another_run():
-    loop, _ = saved_desk("1", "2", "3")
+    loop, _ = saved_loop("1", "2", "3")
     loop.chat.say("one")
     loop.chat.say("two")
     loop.regenerate()
@@ -140,7 +141,7 @@ def test_a_file_without_history_can_be_taken_back_turn_by_turn():
 
 
 def test_system_and_settings_come_back():
-    loop, _ = saved_desk("Hello", system="Be kind.")
+    loop, _ = saved_loop("Hello", system="Be kind.")
     loop.chat.say("hi")
     loop.run("/set temperature 0.25")
     loop.run("/set max_tokens 9")
@@ -153,9 +154,9 @@ def test_system_and_settings_come_back():
 
 
 def test_a_loaded_conversation_goes_on_in_its_file():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     loop.chat.say("hi")
-    again, _ = saved_desk("Fine")
+    again, _ = saved_loop("Fine")
     again.workspace.load(loop.workspace.name)
     again.chat.say("how?")
     assert again.workspace.store.names() == [loop.workspace.name]
@@ -164,7 +165,7 @@ def test_a_loaded_conversation_goes_on_in_its_file():
 
 
 def test_a_session_that_cannot_be_loaded_leaves_the_present_one():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     loop.chat.say("hi")
     name = loop.workspace.name
     loop.workspace.store.write("odd", SavedSession(system="x", settings={"temperature": -3.0}))
@@ -178,7 +179,7 @@ def test_a_session_that_cannot_be_loaded_leaves_the_present_one():
 
 
 def test_save_under_a_name_and_not_over_another():
-    loop, _ = saved_desk("Hello", "Fine")
+    loop, _ = saved_loop("Hello", "Fine")
     loop.chat.say("hi")
     loop.run("/save first")
     assert loop.run("/save talk") == "saved as talk"
@@ -195,7 +196,7 @@ def test_save_under_a_name_and_not_over_another():
 
 
 def test_fork_leaves_the_conversation_behind():
-    loop, _ = saved_desk("Hello", "Fine")
+    loop, _ = saved_loop("Hello", "Fine")
     loop.chat.say("hi")
     loop.run("/save talk")
     assert loop.run("/fork") == "talk stays as it is; you are now in talk-fork"
@@ -210,7 +211,7 @@ def test_there_is_nothing_to_fork_at_first():
 
 
 def test_sessions_lists_damaged_ones_too():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     assert loop.run("/sessions") == "no conversation is saved yet"
     loop.chat.say("what is a very long question that goes on and on?")
     loop.run("/save talk")
@@ -221,7 +222,7 @@ def test_sessions_lists_damaged_ones_too():
 
 
 def test_a_disk_that_is_full_is_said_once_and_the_chat_goes_on():
-    loop, _ = saved_desk("Hello", "Fine")
+    loop, _ = saved_loop("Hello", "Fine")
 
     def fail(name, session):
         raise SessionError("disk full")
@@ -233,13 +234,16 @@ def test_a_disk_that_is_full_is_said_once_and_the_chat_goes_on():
 
 
 def test_the_same_session_with_another_model_says_so():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     loop.workspace.store.write("talk", SavedSession(model="big"))
     assert "it was begun with the model big" in loop.workspace.load("talk")
+    loop.workspace = Workspace(loop.chat, loop.workspace.store, model="small")
+    loop.workspace.store.write("talk", SavedSession(model=None))
+    assert "it was begun with the usual model" in loop.workspace.load("talk")
 
 
 def test_what_one_context_forgot_another_may_hold():
-    loop, _ = saved_desk(*"abcdef", context_size=32, overflow="drop")
+    loop, _ = saved_loop(*"abcdef", context_size=32, overflow="drop")
     for message in ("one two", "three four", "five six"):
         loop.chat.say(message)
     assert loop.chat.forgotten > 0
@@ -250,7 +254,7 @@ def test_what_one_context_forgot_another_may_hold():
 
 
 def test_a_reply_that_was_stopped_is_saved_at_once():
-    loop, writes = saved_desk("Hello there")
+    loop, writes = saved_loop("Hello there")
     pieces = loop.chat.stream("hi", cancelled=lambda: len(loop.chat.messages[-1].content) >= 5)
     list(pieces)
     assert loop.chat.messages[-1].partial
@@ -259,7 +263,7 @@ def test_a_reply_that_was_stopped_is_saved_at_once():
 
 
 def test_clear_leaves_the_conversation_in_its_file():
-    loop, _ = saved_desk("Hello", "Fine")
+    loop, _ = saved_loop("Hello", "Fine")
     loop.chat.say("hi")
     kept = loop.workspace.name
     assert loop.run("/clear") == f"the conversation is forgotten; it stays saved as {kept}"
@@ -269,23 +273,23 @@ def test_clear_leaves_the_conversation_in_its_file():
 
 
 def test_a_name_takes_the_place_of_an_automatic_one():
-    loop, _ = saved_desk("Hello", "Fine")
+    loop, _ = saved_loop("Hello", "Fine")
     loop.chat.say("hi")
     loop.run("/save talk")
     assert loop.workspace.store.names() == ["talk"]
     loop.run("/save another")
     assert set(loop.workspace.store.names()) == {"talk", "another"}
-    again, _ = saved_desk("Again")
+    again, _ = saved_loop("Again")
     again.chat.say("hi")
     automatic = again.workspace.name
-    later, _ = saved_desk("Later")
+    later, _ = saved_loop("Later")
     later.workspace.load(automatic)
     later.run("/save mine")
     assert set(later.workspace.store.names()) == {"talk", "another", "mine"}
 
 
 def test_a_copy_leaves_an_automatic_name():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     loop.chat.say("hi")
     automatic = loop.workspace.name
     loop.run("/fork")
@@ -293,10 +297,10 @@ def test_a_copy_leaves_an_automatic_name():
 
 
 def test_a_conversation_that_another_chat_goes_on_with_keeps_its_name():
-    loop, _ = saved_desk("Hello")
+    loop, _ = saved_loop("Hello")
     loop.chat.say("hi")
     automatic = loop.workspace.name
-    other, _ = saved_desk("Theirs")
+    other, _ = saved_loop("Theirs")
     other.workspace.load(automatic)
     other.chat.say("and?")
     loop.run("/save mine")
@@ -307,7 +311,7 @@ def test_what_a_smaller_context_forgot_returns_in_a_larger_one():
     def small(_name):
         return fake_model(Replies("c", "d"), name="small", context_size=24)
 
-    loop, _ = saved_desk(*"ab", *"ef", overflow="drop", open_model=small)
+    loop, _ = saved_loop(*"ab", *"ef", overflow="drop", open_model=small)
     usual = loop.chat.model
     for message in ("one two", "three four"):
         loop.chat.say(message)
@@ -322,7 +326,7 @@ def test_what_a_smaller_context_forgot_returns_in_a_larger_one():
 
 
 def test_what_was_forgotten_for_lack_of_room_returns_with_the_room():
-    loop, _ = saved_desk(*"abc", context_size=24, chunk_size=256, overflow="drop")
+    loop, _ = saved_loop(*"abc", context_size=24, chunk_size=256, overflow="drop")
     for message in ("one two", "three four"):
         loop.chat.say(message)
     assert loop.chat.forgotten == 2
@@ -332,10 +336,10 @@ def test_what_was_forgotten_for_lack_of_room_returns_with_the_room():
 
 
 def test_two_chats_that_go_on_with_one_conversation_lose_nothing():
-    loop, _ = saved_desk("Hello", "Mine")
+    loop, _ = saved_loop("Hello", "Mine")
     loop.chat.say("hi")
     name = loop.workspace.name
-    other, _ = saved_desk("Theirs")
+    other, _ = saved_loop("Theirs")
     other.workspace.load(name)
     other.chat.say("and?")
     loop.chat.say("and now?")
@@ -347,7 +351,7 @@ def test_two_chats_that_go_on_with_one_conversation_lose_nothing():
 
 
 def test_stop_texts_and_the_size_of_the_context_come_back():
-    loop, _ = saved_desk("Hello", stop=["END", "\n\n"], context_size=64)
+    loop, _ = saved_loop("Hello", stop=["END", "\n\n"], context_size=64)
     loop.chat.say("hi")
     loop.run("/set context 100")
     again = FakeLoop("Fine", context_size=64)
@@ -359,14 +363,14 @@ def test_stop_texts_and_the_size_of_the_context_come_back():
 def test_a_saved_model_folder_is_found_from_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "m").mkdir()
     monkeypatch.chdir(tmp_path)
-    loop, _ = saved_desk("Hello", open_model=lambda name: loop.chat.model)
+    loop, _ = saved_loop("Hello", open_model=lambda name: loop.chat.model)
     loop.chat.say("hi")
     loop.run("/model ./m")
     assert loop.workspace.store.read(loop.workspace.name).model == str(tmp_path / "m")
 
 
 def test_saving_by_hand_takes_up_the_saving_that_failed(tmp_path):
-    loop, writes = saved_desk("Hello", "Fine")
+    loop, writes = saved_loop("Hello", "Fine")
     loop.workspace.store.folder = tmp_path / "file"
     (tmp_path / "file").touch()
     loop.chat.say("hi")

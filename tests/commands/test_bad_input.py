@@ -161,7 +161,7 @@ def test_a_bad_model_folder(damage, message, model, tmp_path, capsys):
         (
             ["-p", "x" * 300, "--context", "256"],
             1,
-            "holds 256: shorten it: the model was trained on 256 tokens at most",
+            "holds 256: shorten it (the model was trained on 256 tokens at most)",
         ),
         (["-p", "x", "--context", "0"], 2, "'--context'"),
         (["-p", "x", "--context", "99999999"], 1, "context 99999999 is out of range"),

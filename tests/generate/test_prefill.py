@@ -78,7 +78,7 @@ def test_a_prompt_may_fill_the_context():
 def test_a_larger_context_is_advised_only_as_far_as_the_model_was_trained():
     with pytest.raises(PromptTooLongError, match=r"shorten it, or use a larger context$"):
         check_prompt([1] * 11, ENGINE, context_size=8)
-    with pytest.raises(PromptTooLongError, match=r"shorten it: the model was trained on 12 tokens at most$"):
+    with pytest.raises(PromptTooLongError, match=r"shorten it \(the model was trained on 12 tokens at most\)$"):
         check_prompt([1] * 12, ENGINE, context_size=8)
 
 

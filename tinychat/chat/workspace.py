@@ -279,7 +279,7 @@ class Workspace:
         if self._pending.text:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:
-            lines.append(f"it was begun with the model {saved.model or 'demo'}")
+            lines.append(f"it was begun with {f'the model {saved.model}' if saved.model else 'the usual model'}")
         return lines
 
 
