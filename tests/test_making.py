@@ -187,8 +187,10 @@ def test_bits_decide_what_stays_in_int8():
             sizes[bits] = quantization
         assert stored(config, Recipe(bits="4.25")) == Quantization()
     assert sizes["4.5"].frequent > 10000
-    assert sizes["5.5"].int8 == ("embed_tokens", "o_proj")
-    assert set(sizes["8.25"].int8) > {"embed_tokens", "down_proj"}
+    assert sizes["5.0"].int8 == () and sizes["5.0"].frequent > 40_000
+    assert sizes["5.5"].int8 == ("down_proj",) and sizes["5.5"].frequent > small.vocab_size / 4
+    assert set(sizes["8.25"].int8) > {"embed_tokens", "down_proj", "gate_up_proj"}
+    assert stored(untied, Recipe(bits="5.5")).int8 == ("lm_head", "down_proj")
     assert stored(small, Recipe(method="plain")) == Quantization()
     assert stored(small, Recipe()).frequent > stored(small, Recipe(bits="4.5")).frequent
     assert stored(untied, Recipe()).frequent == 0

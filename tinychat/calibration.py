@@ -97,7 +97,8 @@ class _Writer:
     def write(self, asked: Sequence[tuple[list[int], Request]]) -> list[list[int]]:
         """Return what follows each prompt."""
         replies: dict[int, list[int]] = {}
-        for number, reply, piece, error in self._model.write_many((Prompt(ids), request) for ids, request in asked):
+        prompts = ((Prompt(ids), request) for ids, request in asked)
+        for number, reply, piece, error in self._model.write_many(prompts, parallel=len(asked)):
             if error is not None or reply is None or piece is None:
                 raise error or SettingError("a calibration text cannot be written")
             replies[number] = reply.token_ids
