@@ -10,6 +10,7 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.conversion.keep import kept_quantization
+from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.engine import Engine
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.architectures import read_config
@@ -50,11 +51,13 @@ def kept_file(name, path):
     return gguf_files.write_variant(families.BY_NAME[name], path, gguf_files.mixture)
 
 
-def open_engine(folder, threads=1, kv=None):
+def open_engine(folder, threads=1, kv=None, positions=None):
+    """Return an engine; `positions` is how many its cache has room for, of all sequences, where a test wants few."""
     opened = open_model_folder(folder)
     stored = opened.quantization
-    method = "mixed" if stored.int8 or stored.frequent else stored.method
-    return Engine(opened, threads, kv or KV_OF[method])
+    kv = kv or KV_OF["mixed" if stored.int8 or stored.frequent else stored.method]
+    memory = None if positions is None else positions * bytes_per_position(opened.config, kv)
+    return Engine(opened, threads, kv, cache_memory=memory)
 
 
 def open_sequence(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):

@@ -14,7 +14,7 @@ import instruction_sets
 import numpy as np
 import pytest
 from covering import covering
-from engines import LENGTH, STORIES
+from engines import CONTEXT_SIZE, LENGTH, STORIES
 
 from tinychat.engine.thread_count import Pace
 from tinychat.generate.sequence import logits_of_all
@@ -97,7 +97,8 @@ def test_kept_codes(size, threads, folders, expected):
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 
 
-@models
+# Which thread leaves where hangs on stages and their number, not on what they compute: each model, each quantization.
+@pytest.mark.parametrize(("name", "method"), covering(NAMES, METHODS, strength=1))
 def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
     ids, logits = expected(name, method)
     patience = itertools.cycle([-1e-9, 20e-6, 1.0, 100e-6, -1e-9, 300e-6, 1.0])
@@ -138,7 +139,7 @@ def test_cached_prefix_and_rewind(name, method, folders, expected):
 @models
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
-    sequence = engines.open_sequence(folders(name, method))
+    sequence = engines.open_engine(folders(name, method), positions=CONTEXT_SIZE).sequence(CONTEXT_SIZE)
     for buffer in sequence.engine.pool.buffers:
         buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
     assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")

@@ -13,12 +13,10 @@ from engine.test_engine import assert_close, held_weights
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.cache import GONE
-from tinychat.engine.engine import Engine
 from tinychat.errors import CacheFullError
 from tinychat.generate.sequence import logits_of_all
-from tinychat.models.folder import open_model_folder
+from tinychat.kernels.kv import BLOCK
 
 CONTEXT = 300
 BLOCKS = 12  # of the pool: too few for all sequences at once
@@ -31,8 +29,7 @@ def folder(tmp_path_factory):
 
 
 def small_engine(folder, blocks):
-    opened = open_model_folder(folder)
-    return Engine(opened, 2, "f32", cache_memory=blocks * 64 * bytes_per_position(opened.config, "f32"))
+    return engines.open_engine(folder, threads=2, positions=blocks * BLOCK)
 
 
 class Sequences(RuleBasedStateMachine):
@@ -193,7 +190,7 @@ def test_blocks_that_nothing_sees_are_given_back(windowed):
     engine = small_engine(windowed, 5)
     sequence = engine.sequence(256)
     ids = engines.draw_ids(sequence, 250)
-    expected = logits_of_all(engines.open_sequence(windowed, context_size=256, kv="f32"), ids)
+    expected = logits_of_all(engines.open_sequence(windowed, context_size=256), ids)
     for start in range(0, 250, 10):
         np.testing.assert_array_equal(sequence.step(ids[start : start + 10], outputs=10), expected[start : start + 10])
     # One more than is seen is kept, for tokens that are taken back.
@@ -205,7 +202,7 @@ def test_blocks_that_nothing_sees_are_given_back(windowed):
 
 
 def sequence_after(folder, ids):
-    return logits_of_all(engines.open_sequence(folder, context_size=256, kv="f32"), ids)[-1]
+    return logits_of_all(engines.open_sequence(folder, context_size=256), ids)[-1]
 
 
 def test_what_was_given_back_is_computed_again(windowed):
