@@ -102,7 +102,7 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
 @pytest.fixture
 def bar(monkeypatch):
     """Return a progress bar for three procedures, one of which takes as long as the others together."""
-    monkeypatch.setattr(compiling, "SECONDS", {"large": 2.0, "small": 1.0})
+    monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"large": 2.0, "small": 1.0})
     monkeypatch.setattr(compiling, "REST_SECONDS", 1.0)
     names = ["module.large", "module.small", "module.small"]
     jobs = [Job(name, (number,)) for number, name in enumerate(names)]

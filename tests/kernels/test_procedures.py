@@ -9,7 +9,7 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, lock_path, procedure
+from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, lock_path, procedure, procedure_by_type
 
 
 @procedure
@@ -74,6 +74,33 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
         new_caller()(out)
     assert list(out) == [6, 6, 6]
     assert order == [0, 1, 1]
+
+
+def test_what_takes_longest_is_compiled_first(monkeypatch):
+    begun, claimed = [], AGENDA.claimed
+    monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"scale": 2.0})
+    monkeypatch.setattr(AGENDA, "claimed", lambda function, types: begun.append(function) or claimed(function, types))
+    new_caller()(np.zeros(3))
+    assert begun == [scale, fill]
+
+
+def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
+    announced = []
+    monkeypatch.setattr(AGENDA, "listeners", [announced.append])
+
+    @procedure_by_type
+    def set_first(out):
+        return (lambda out: fill(out, 1.0)) if out.dtype == float64 else (lambda out: None)
+
+    try:
+        out, other = np.zeros(3), np.zeros(3, np.int64)
+        compiled(lambda out, other: set_first(out) or set_first(other))(out, other)
+    finally:
+        del PROCEDURES[set_first.full_name]
+    assert list(out) == [1, 1, 1]
+    assert list(other) == [0, 0, 0]
+    jobs = [Job(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
+    assert announced[:2] == jobs
 
 
 def test_nobody_waits_for_ever(monkeypatch):

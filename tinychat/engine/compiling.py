@@ -1,5 +1,6 @@
 """Compiles the forward pass for the types of one engine, or loads it from the kernel cache."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
 from tinychat.engine.forward import take_part
-from tinychat.engine.second_compiler import second_compilers
+from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
 from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
 
 TRIED_NUMBA = ["0", "68"]
-# What a procedure takes to compile, in seconds of some processor, and what the rest takes: for the progress bar alone.
-SECONDS = {"attend": 5.0, "multiply_rows": 2.6, "rope_append": 1.0, "embed": 0.8, "quantize_normed": 0.7}
-OTHER_SECONDS = 0.4
+# What is left when all procedures are compiled, as `Job.seconds`.
 REST_SECONDS = 5.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
@@ -70,8 +69,8 @@ class CompilationProgress:
     def share(self, now: float) -> float:
         """Return how much is done, from 0 to 1; never less than before."""
         jobs = list(self._jobs)
-        done = sum(seconds_of(job) for job in jobs if job.types in PROCEDURES[job.name].overloads)
-        counted = done / (sum(map(seconds_of, jobs)) + REST_SECONDS)
+        done = sum(job.seconds for job in jobs if job.types in PROCEDURES[job.name].overloads)
+        counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
         if counted > self._counted:
             self._counted, self._counted_at = counted, now
         spent = self._counted_at - self._began
@@ -85,11 +84,6 @@ class CompilationProgress:
     def _report_often(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN_REPORTS):
             self._progress(int(STEPS * self.share(time.monotonic())), STEPS)
-
-
-def seconds_of(job: Job) -> float:
-    """Return about what a procedure takes to compile."""
-    return SECONDS.get(job.name.rpartition(".")[2], OTHER_SECONDS)
 
 
 class BetweenFunctions(Listener):  # type: ignore[misc]
@@ -120,6 +114,8 @@ def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | Non
 
             stack.enter_context(install_listener("numba:compile", BetweenFunctions(between)))
             AGENDA.pause = between
+            stack.callback(gc.set_threshold, *gc.get_threshold())
+            gc.set_threshold(*RARELY)
             types = tuple(take_part.typeof_pyval(argument) for argument in arguments)
             # Another process that compiles the same does so on as many cores.
             stack.enter_context(AGENDA.claimed(take_part, types))

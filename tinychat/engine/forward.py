@@ -31,6 +31,7 @@ from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import arrays_at
 from tinychat.kernels.norms import NoNorm, NoPositions, add_normed, norm_rows, norm_width
+from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.scores import Unchanged, cap_rows
 from tinychat.kernels.team import Team, begin, note_time, release
@@ -180,7 +181,7 @@ def forward(team, p, sizes, cache, s, attention, job):
     cap_logits(team, outputs, job.logits, p.cap)
 
 
-@by_type
+@procedure_by_type
 def finish_embedding(team, T, p, positions, sizes, hidden):
     """Add the vectors of positions to the embeddings, or norm them, where the model does so."""
 
@@ -198,7 +199,7 @@ def finish_embedding(team, T, p, positions, sizes, hidden):
     return lambda team, T, p, positions, sizes, hidden: None
 
 
-@by_type
+@procedure_by_type
 def add_branch(team, T, weight, norm, sizes, s):
     """Apply the last linear of attention or MLP, and add what it gives to the residual stream, normed or not."""
 
@@ -212,7 +213,7 @@ def add_branch(team, T, weight, norm, sizes, s):
     return plain if is_kind(norm, NoNorm) else normed
 
 
-@by_type
+@procedure_by_type
 def begin_mlp(team, T, mlp, sizes, s):
     """Run an MLP's norm and first linear."""
 
@@ -227,7 +228,7 @@ def begin_mlp(team, T, mlp, sizes, s):
     return gated if is_kind(mlp, GatedMlp) else plain
 
 
-@by_type
+@procedure_by_type
 def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
 
@@ -242,7 +243,7 @@ def end_mlp(team, T, mlp, sizes, s):
     return gated if is_kind(mlp, GatedMlp) else plain
 
 
-@by_type
+@procedure_by_type
 def begin_parallel(team, T, mlp, sizes, s):
     """Begin an MLP that stands beside attention, before attention changes the residual stream."""
     if is_kind(mlp, ParallelMlp):
@@ -250,7 +251,7 @@ def begin_parallel(team, T, mlp, sizes, s):
     return lambda team, T, mlp, sizes, s: None
 
 
-@by_type
+@procedure_by_type
 def run_mlp(team, T, mlp, sizes, s):
     """Run an MLP, or what remains of it."""
 
@@ -296,7 +297,7 @@ def has_shared(shared):
     return (lambda shared: False) if is_kind(shared, NoShared) else (lambda shared: True)
 
 
-@by_type
+@procedure_by_type
 def run_shared(team, T, mlp, sizes, s):
     """Run the expert that all tokens pass, where the model has one; leave what it gives in `s.branch`."""
 
@@ -311,7 +312,7 @@ def run_shared(team, T, mlp, sizes, s):
     return (lambda team, T, mlp, sizes, s: None) if is_kind(kinds["shared"], NoShared) else run
 
 
-@by_type
+@procedure_by_type
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads, where the model does so."""
     if is_kind(norm, NoNorm):
@@ -319,7 +320,7 @@ def norm_queries_keys(team, T, qkv, norm, sizes):
     return lambda team, T, qkv, norm, sizes: norm_width(team, T, qkv, norm, sizes)
 
 
-@by_type
+@procedure_by_type
 def cap_logits(team, rows, logits, cap):
     """Cap the logits, where the model does so."""
     if is_kind(cap, Unchanged):

@@ -1,12 +1,13 @@
 """A process that compiles beside this one.
 
 Numba compiles one function at a time in a process, so a second core needs a second process. It gets the procedures that
-the first has found it needs (`kernels.procedures`), begins with the newest, and leaves what it compiles in the kernel
+the first has found it needs (`kernels.procedures`), begins with the longest, and leaves what it compiles in the kernel
 cache. It says nothing and may fail: then the first process compiles everything.
 
 The compiler's imports stand in functions: a process that has just been started reads what it is told at once.
 """
 
+import gc
 import os
 import pickle
 import struct
@@ -20,9 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# More have nothing to do: half of the work is one function, and the rest is that of a few. To tell of what functions
-# chosen by type call, too, before any is compiled, evened out the work of two processes and took as long.
+# More have nothing to do: half of the work is three functions, and the last, which puts all together, is one's alone.
 MOST = 2
+# Thresholds of Python's garbage collector: a compilation makes millions of objects, nearly all of which stay until it
+# ends. With the usual ones it takes 15 % longer; without any collection 460 MB instead of 300.
+RARELY = (50_000, 20, 100)
 _LENGTH = struct.Struct("<q")
 _START = """
 import sys
@@ -98,10 +101,11 @@ def serve(cache: str) -> None:
     import_module("tinychat.engine.forward")
     if os.environ["NUMBA_CACHE_DIR"] != cache:
         return
+    gc.set_threshold(*RARELY)
     while True:
         while told:
             AGENDA.add(Job(*pickle.loads(told.pop(0))))
-        if not AGENDA.compile_next(newest=True):
+        if not AGENDA.compile_next():
             time.sleep(_PAUSE)
 
 

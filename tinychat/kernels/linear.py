@@ -32,7 +32,7 @@ from tinychat.kernels.dot import (
 )
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, written_in
 from tinychat.kernels.memory import load_f32, prefetch, store_f32
-from tinychat.kernels.procedures import procedure
+from tinychat.kernels.procedures import procedure, procedure_by_type
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
 from tinychat.kernels.team import THREADS, barrier, settle, stage, take
@@ -323,7 +323,7 @@ def head(team, T, weight, s, out):
     multiply_parts(team, T, weight, s.x, out, s.tiles)
 
 
-@by_type
+@procedure_by_type
 def multiply_parts(team, T, weight, x, out, buffers):
     """Apply a weight of any kind; units of a second part are handed out when all of the first have been."""
 

@@ -14,10 +14,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from numba.core import sigutils, types, typing
+from numba.core.dispatcher import _GeneratedFunctionCompiler
 
 from tinychat.file_lock import locked_within
 from tinychat.kernels.jit import InnerDispatcher, inner, keep
+from tinychat.kernels.linked import LinkedCompiler
 
+# What a procedure takes to compile, with those that only it calls, in seconds of some processor.
+SECONDS = {
+    "attend": 6.5,
+    "multiply_parts": 5.0,
+    "multiply_rows": 4.5,
+    "run_mlp": 3.0,
+    "rope_append": 1.3,
+    "quantize_normed": 0.9,
+    "embed": 0.8,
+}
+OTHER_SECONDS = 0.4
 # Nobody waits longer for what another process compiles: it may have been stopped. Then two compile the same.
 MOST_SECONDS = 30
 _PAUSE = 0.01
@@ -28,6 +41,11 @@ class Job(NamedTuple):
 
     name: str
     types: tuple[Any, ...]
+
+    @property
+    def seconds(self) -> float:
+        """About what it takes."""
+        return SECONDS.get(self.name.rpartition(".")[2], OTHER_SECONDS)
 
 
 class Agenda:
@@ -80,10 +98,16 @@ class Agenda:
             finally:
                 self._held -= isinstance(function, Procedure)
 
-    def compile_next(self, newest: bool = False) -> bool:
-        """Compile one that no other process compiles now; return whether there was one."""
+    def compile_before(self, own: Job) -> None:
+        """Compile what takes longer than a procedure that is needed now: what is long must not be begun last."""
+        while not self._held and any(job.seconds > own.seconds for job in self.waiting):
+            self.compile_next()
+
+    def compile_next(self) -> bool:
+        """Compile the longest of those that no other process compiles now; return whether there was one."""
         while self.waiting:
-            job = self.waiting.pop(-1 if newest else 0)
+            job = max(self.waiting, key=lambda job: job.seconds)
+            self.waiting.remove(job)
             procedure = PROCEDURES.get(job.name)
             if procedure is None or job.types in procedure.overloads or is_claimed(procedure, job.types):
                 continue
@@ -118,10 +142,13 @@ class Procedure(InnerDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for a signature, or load what this or another process has compiled; return the function."""
         arguments = tuple(sigutils.normalize_signature(sig)[0])
+        job = Job(self.full_name, arguments)
+        if arguments not in self.overloads:
+            AGENDA.compile_before(job)
         if arguments not in self.overloads:
             with AGENDA.claimed(self, arguments):
                 super().compile(arguments)
-            AGENDA.remove(Job(self.full_name, arguments))
+            AGENDA.remove(job)
             if self.overloads[arguments].signature.return_type != types.none:
                 raise TypeError(f"{self.full_name}: a procedure returns nothing; make it a subroutine")
         return self.overloads[arguments].entry_point
@@ -153,4 +180,13 @@ def procedure(function: Callable[..., Any]) -> Procedure:
     """Compile a function of its own for compiled code, which returns nothing, and keep it on disk."""
     dispatcher: Procedure = keep(inner(dispatcher=Procedure)(function))
     PROCEDURES[dispatcher.full_name] = dispatcher
+    return dispatcher
+
+
+def procedure_by_type(choose: Callable[..., Any]) -> Procedure:
+    """Make a procedure of a function that returns what is compiled for arguments of some types: see `jit.by_type`."""
+    dispatcher = procedure(choose)
+    dispatcher._compiler = _GeneratedFunctionCompiler(
+        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedCompiler
+    )
     return dispatcher
