@@ -398,3 +398,12 @@ def test_a_folder_with_several_models_asks_for_one(small):
     assert is_gguf(small.parent)
     with pytest.raises(CheckpointError, match=r"several GGUF files \(other\.gguf, small\.gguf\)"):
         api.locate(str(small.parent))
+
+
+def test_a_file_that_somebody_has_is_not_read_again(tmp_path):
+    path = gguf_files.write_variant(gguf_files.BY_NAME["llama2-gqa"], tmp_path / "model.gguf")
+    (first,) = open_gguf(path)
+    (tmp_path / "other.gguf").symlink_to(path)
+    assert open_gguf(tmp_path / "other.gguf")[0] is first
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert open_gguf(path)[0] is not first

@@ -8,12 +8,14 @@ is left of the file before it is used.
 
 import math
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,6 +234,9 @@ def _decoded(data: bytes) -> str | bytes:
         return data
 
 
+_OPENED: WeakValueDictionary[tuple[int, ...], GgufFile] = WeakValueDictionary()
+
+
 @contextmanager
 def _reader_of(path: Path) -> Iterator[_Reader]:
     try:
@@ -286,11 +291,24 @@ def open_gguf(path: Path) -> list[GgufFile]:
     CheckpointError
         If one is missing or damaged.
     """
-    first = GgufFile(path)
+    first = _opened(path)
     count = first.metadata.get("split.count", 1)
     if type(count) is not int or count <= 1:
         return [first]
-    return [GgufFile(part) for part in _parts(path, count)]
+    return [_opened(part) for part in _parts(path, count)]
+
+
+def _opened(path: Path) -> GgufFile:
+    """Return a file; the same as before if somebody has it still, for to read a vocabulary takes a while."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return GgufFile(path)
+    key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    file = _OPENED.get(key)
+    if file is None:
+        file = _OPENED[key] = GgufFile(path)
+    return file
 
 
 def _parts(path: Path, count: int) -> Iterator[Path]:
