@@ -1,11 +1,12 @@
 """Compile what runs SmolLM2-135M-Instruct, beside its download: see `scripts/chat`.
 
-It ends with the process that started it. Python compiles modules when they are first imported, so those that a first
-chat needs are imported here too.
+It ends with the process that started it. Only Numba has to be installed when it begins. Python compiles modules when
+they are first imported, so those that a first chat needs are imported here too, as far as they are there by then.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 
 from tinychat.engine.ahead import compile_for, end_with_parent
@@ -60,6 +61,8 @@ def usual() -> tuple[ModelConfig, Quantization]:
 
 if __name__ == "__main__":
     end_with_parent()
-    for name in IMPORTED:
-        import_module(name)
     compile_for(*usual())
+    for name in IMPORTED:
+        # Of a package that is being installed, anything may be missing.
+        with suppress(Exception):
+            import_module(name)
