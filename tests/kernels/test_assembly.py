@@ -26,7 +26,7 @@ if sys.argv[1] == "int4":
     weight, _ = random_weight(rng, "int4", 64, 256)
 else:
     weight, _ = random_affine(rng, 4, 4, 256, 32, 8, np.int8)
-x, out = empty_activations("int4", 12, 256), np.zeros((12, 64), np.float32)
+x, out = empty_activations("int4", 16, 256), np.zeros((16, 64), np.float32)
 arguments = team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE
 multiply_rows.compile(tuple(typeof(argument) for argument in arguments))
 sys.stdout.write("".join(multiply_rows.inspect_asm().values()))
@@ -70,8 +70,8 @@ def test_one_token_and_many_have_loops_of_their_own(loops):
     # A line holds 8 columns: two dot products for each row block and token; loops may be unrolled.
     assert per_loop, "no loop with dot products"
     assert per_loop[0] % 2 == 0
-    assert any(count % 24 == 0 for count in per_loop), f"no tile of twelve among loops of {per_loop} dot products"
-    assert any(count % 24 for count in per_loop), f"no loop for one token among loops of {per_loop} dot products"
+    assert any(count % 32 == 0 for count in per_loop), f"no tile of sixteen among loops of {per_loop} dot products"
+    assert any(count % 32 for count in per_loop), f"no loop for one token among loops of {per_loop} dot products"
 
 
 def test_dot_products_use_the_widest_registers(loops):

@@ -149,14 +149,14 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
 
 
 @inlined
-def share_groups(team, T, count):
-    """Return the tokens and groups (first, last, first, last) that are this thread's.
+def share_groups(team, T, tokens, count):
+    """Return the tokens and groups (first, last, first, last) that are this thread's; tokens : of a tile.
 
-    Tokens are shared, or the groups of a single token, so that it keeps every thread busy.
+    Of a single tile the groups are shared: two threads that write tokens of one tile write the same cache lines.
     """
-    if T == 1:
+    if T <= tokens:
         first, last = share_of(team, count)
-        return 0, 1, first, last
+        return 0, T, first, last
     first, last = share_of(team, T)
     return first, last, 0, count
 
@@ -169,7 +169,7 @@ def quantize_normed(team, T, hidden, norm, sizes, weight, s):
     `hidden_size`; s : scratch, whose `rows` are float32 [threads, >= K].
     """
     row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
-    first, last, first_group, last_group = share_groups(team, T, groups.count)
+    first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
         start = t * hidden.shape[1]
         moments = moments_of(norm, hidden, start, sizes)
@@ -183,7 +183,7 @@ def quantize_normed(team, T, hidden, norm, sizes, weight, s):
 def quantize_plain(team, T, values, weight, s):
     """Write each row of `values` float32 [>= T, >= K] for `weight`, as it is."""
     groups, tokens = groups_of(weight), tokens_per_tile(T)
-    first, last, first_group, last_group = share_groups(team, T, groups.count)
+    first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
         for g in range(first_group, last_group):
             write_group(weight, s.x, values[t], groups, g, t // tokens, t % tokens, tokens)
@@ -205,7 +205,7 @@ def write_gated(row, gate_up, t, activation, size, first, last):
 def quantize_gated(team, T, gate_up, activation, size, weight, s):
     """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]; size : F."""
     row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
-    first, last, first_group, last_group = share_groups(team, T, groups.count)
+    first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
         write_gated(row, gate_up, t, activation, size, first_group * groups.size, last_group * groups.size)
         for g in range(first_group, last_group):
@@ -216,7 +216,7 @@ def quantize_gated(team, T, gate_up, activation, size, weight, s):
 def quantize_activated(team, T, up, activation, sizes, weight, s):
     """Write ``activation(up)`` for `weight`, of an MLP that has no gate; up : float32 [>= T, >= F + 16]."""
     row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
-    first, last, first_group, last_group = share_groups(team, T, groups.count)
+    first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
         start = t * up.shape[1]
         for k in range(first_group * groups.size, last_group * groups.size, LANES):

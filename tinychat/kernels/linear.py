@@ -51,12 +51,13 @@ from tinychat.kernels.weights import (
     is_weight,
 )
 
-# Tile shapes: tuples whose lengths count. Twelve sums and twelve totals fit into the 32 registers of AVX-512, four of
-# each into the 16 of AVX2; fewer tokens than that would be computed for nothing. A tile is one row block high: two are
-# two streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
+# Tile shapes: tuples whose lengths count. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
+# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed, which costs less than looking codes up for
+# fewer tokens would; of tiles of fewer tokens less is computed for nothing. A tile is one row block high: two are two
+# streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
-TOKENS = (0,) * (12 if ISA == "avx512vnni" else 4)
+TOKENS = (0,) * (16 if ISA == "avx512vnni" else 4)
 FEW_TOKENS = (0,) * (6 if ISA == "avx512vnni" else 4)
 SOME_TOKENS = (0,) * (8 if ISA == "avx512vnni" else 4)
 TILE_FLOATS = len(TOKENS) * LANES
@@ -77,7 +78,9 @@ def tokens_per_tile(T):
         return 1
     if T <= len(FEW_TOKENS):
         return len(FEW_TOKENS)
-    return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or len(TOKENS) < T <= 2 * len(SOME_TOKENS) else len(TOKENS)
+    # A second tile of many for a few tokens would take longer than three of some.
+    some_more = len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
+    return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
 
 
 @inlined_by_type
