@@ -3,7 +3,7 @@ import pytest
 
 from tinychat.errors import ModelFolderError
 from tinychat.generate.request import Request
-from tinychat.generate.sampling import Sampler
+from tinychat.generate.sampling import Sampler, most_likely
 
 OPEN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
@@ -26,6 +26,16 @@ def softmax(values):
 def test_temperature_zero_takes_the_best_and_the_lowest_id_on_ties():
     sampler = Sampler(Request(temperature=0.0))
     assert sampler.sample(np.array([1.0, 3.0, 2.0, 3.0], dtype=np.float32), []) == 1
+
+
+@pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 127, 1000, 5003])
+@pytest.mark.parametrize(("reach", "count"), [(1.0, 0), (100.0, 0), (0.0, 3), (1.5, 1), (3.0, 7), (100.0, 40)])
+def test_the_most_likely_ids_are_those_of_a_full_sort(size, reach, count, rng):
+    # Of few different values, so that many are equal.
+    logits = rng.integers(-12, 12, size).astype(np.float32) / 4
+    order = sorted(range(size), key=lambda i: (-logits[i], i))
+    within = [i for i in order if logits[i] >= logits.max() - reach]
+    assert most_likely(logits, reach, count).tolist() == within[: count or None]
 
 
 def test_draws_follow_the_softmax(rng):

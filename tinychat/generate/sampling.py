@@ -15,6 +15,8 @@ from tinychat.generate.sequence import Logits
 # A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
 # its probability; leaving those out first makes sorting cheap for large vocabularies.
 _NEGLIGIBLE = 20.0
+# How many logits are looked at or passed over together.
+_COLUMN = 64
 
 _Scores = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
@@ -50,15 +52,19 @@ class Sampler:
             If the logits hold no finite maximum, which only damaged weights produce.
         """
         logits = self._penalized(logits, previous_ids)
-        best = int(np.argmax(logits))
-        if not np.isfinite(logits[best]):
+        temperature = self.request.temperature
+        if temperature == 0.0:
+            ids = np.argmax(logits, keepdims=True)
+        else:
+            ids = most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k)
+        if not len(ids) or not np.isfinite(logits[ids[0]]):
             raise ModelFolderError(
                 "the model's output is not a number: its weights are damaged, convert the model again"
             )
-        if self.request.temperature == 0.0:
-            return best
-        ids, scores = self._candidates(logits, best)
-        return self._draw(ids, self._kept_weights(scores))
+        if temperature == 0.0:
+            return int(ids[0])
+        peak = float(logits[ids[0]])
+        return self._draw(ids, self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature))
 
     def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
         penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
@@ -70,21 +76,11 @@ class Sampler:
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
         return penalized
 
-    def _candidates(self, logits: Logits, best: int) -> tuple[_Ids, _Scores]:
-        """Return the top-k ids, most likely first, lower id first on ties, and their scores (<= 0)."""
-        temperature, top_k = self.request.temperature, self.request.top_k
-        peak = float(logits[best])
-        ids = np.flatnonzero(logits >= peak - _NEGLIGIBLE * temperature)
-        if 0 < top_k < len(ids):
-            values = logits[ids]
-            weakest = np.partition(values, len(ids) - top_k)[len(ids) - top_k]
-            ids = ids[values >= weakest]
-        scores = (logits[ids].astype(np.float64) - peak) / temperature
-        order = np.argsort(-scores, kind="stable")[: top_k or None]
-        return ids[order], scores[order]
-
     def _kept_weights(self, scores: _Scores) -> _Scores:
-        """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep."""
+        """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep.
+
+        scores : descending from 0.
+        """
         weights = np.exp(scores)
         cumulative = np.cumsum(weights)
         before = cumulative - weights
@@ -96,3 +92,33 @@ class Sampler:
         cumulative = np.cumsum(weights)
         position = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
         return int(ids[min(int(position), len(weights) - 1)])
+
+
+def most_likely(logits: Logits, reach: float, count: int) -> _Ids:
+    """Return the ids of the largest logits, the largest first, of equal ones the lower id first.
+
+    Parameters
+    ----------
+    logits : float32 [vocab_size]
+    reach : float
+        How far below the largest they may be.
+    count : int
+        Most ids; 0 for no limit.
+
+    Returns
+    -------
+    int64 [<= count]
+        Empty where the largest is no number.
+    """
+    # The ids are dealt to columns. Only columns whose largest logit counts are looked into: of a large vocabulary, few.
+    width = len(logits) // _COLUMN
+    columns, rest = logits[: width * _COLUMN].reshape(_COLUMN, width), logits[width * _COLUMN :]
+    largest = np.append(columns.max(axis=0), rest)
+    least = largest.max() - reach
+    if 0 < count < len(largest):
+        least = max(least, np.partition(largest, len(largest) - count)[len(largest) - count])
+    found = np.flatnonzero(largest >= least)
+    within = found[found < width]
+    rows, places = np.nonzero(columns[:, within] >= least)
+    ids = np.append(rows * width + within[places], found[len(within) :] + (_COLUMN - 1) * width)
+    return ids[np.lexsort((ids, -logits[ids]))[: count or None]]
