@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinychat.engine.forward import ExpertMlp, GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
 from tinychat.engine.kept_parameters import kept_weight
@@ -13,7 +14,7 @@ from tinychat.kernels.norms import LayerNorm, NoNorm, NoPositions, RmsNorm, Widt
 from tinychat.kernels.scores import Capped, Sloped, Sunk, Unchanged
 from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER
+from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
 
@@ -31,113 +32,134 @@ KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32W
 
 def bind_parameters(folder: ModelFolder) -> Parameters:
     """Return the parameters as views of the mapped file; a tied `lm_head` is the embedding itself."""
-    tensors, L = folder.tensors, folder.config.num_hidden_layers
+    parts, tensors, config = _Parts(folder), folder.tensors, folder.config
+    return Parameters(
+        embed_tokens=parts.embedding(),
+        embed_positions=tensors.get("embed_positions", NoPositions()),
+        embed_norm=_without_layers(parts.norm("embed_norm")),
+        layers=Layer(
+            input_layernorm=parts.norm("input_layernorm"),
+            qkv_proj=parts.weight("qkv_proj"),
+            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
+            q_norm=parts.gains_of_heads("q_norm"),
+            k_norm=parts.gains_of_heads("k_norm"),
+            angles=np.array(config.angle_sets, np.int64),
+            rotary_dim=np.array(config.rotary_dims, np.int64),
+            window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
+            scoring=parts.scoring(),
+            o_proj=parts.weight("o_proj"),
+            post_self_attn_layernorm=parts.norm("post_self_attn_layernorm"),
+            mlp=parts.mlp(),
+        ),
+        norm=_without_layers(parts.norm("norm")),
+        lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
+        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+    )
 
-    stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
 
-    def weight(name: str) -> Any:
-        method = folder.quantization.method_of(name)
+class _Parts:
+    """What the parameters of a model folder are made of, each as views of its tensors."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
+        self._layers = range(folder.config.num_hidden_layers)
+        self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+
+    def weight(self, name: str) -> Any:
+        """Return a linear, stacked over the layers that have it."""
+        method = self._folder.quantization.method_of(name)
         if method == "kept":
-            return kept_weight(folder, name)
+            return kept_weight(self._folder, name)
         kind = KINDS[method]
         *parts, _ = kind._fields
-        bias = tensors.get(f"{name}.bias", np.zeros((*stacks[name], 0), np.float32))
-        return kind(*(tensors[f"{name}.{part}"] for part in parts), bias)
+        bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
+        return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
 
-    def embedding() -> Any:
-        rest = weight("embed_tokens")
-        return SplitWeight(weight(FREQUENT), rest) if folder.quantization.frequent else rest
+    def embedding(self) -> Any:
+        """Return the embedding, whose first rows may be stored apart."""
+        rest = self.weight("embed_tokens")
+        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
 
-    def norm(name: str) -> Any:
-        if name not in tensors:
+    def norm(self, name: str) -> Any:
+        """Return the norms of all layers."""
+        if name not in self._tensors:
             return NoNorm()
-        gain = tensors[name]
-        return LayerNorm(gain, tensors.get(f"{name}.bias", np.zeros_like(gain))) if config.layer_norm else RmsNorm(gain)
+        gain = self._tensors[name]
+        if not self._config.layer_norm:
+            return RmsNorm(gain)
+        return LayerNorm(gain, self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
 
-    def gains_of_heads(name: str) -> Any:
-        return tensors[name] if config.qk_norm == "head" else np.zeros((L, 0), np.float32)
+    def norm_of(self, name: str, layers: Sequence[int]) -> Any:
+        """Return the norms of some layers."""
+        found = self.norm(name)
+        if len(layers) in (0, len(self._layers)):
+            return found
+        return type(found)(*(part[list(layers)] for part in found))
 
-    def outside(found: Any) -> Any:
-        """Take away the axis of layers."""
-        return type(found)(*(part.reshape(-1) for part in found))
+    def gains_of_heads(self, name: str) -> NDArray[Any]:
+        """Return the gains [L, d] of queries' or keys' norms, [L, 0] where heads are not normed."""
+        if self._config.qk_norm == "head":
+            return self._tensors[name]
+        return np.zeros((len(self._layers), 0), np.float32)
 
-    def scoring() -> Any:
-        # Scores are in powers of two.
+    def scoring(self) -> Any:
+        """Return what is done to scores, which are in powers of two."""
+        config, L = self._config, len(self._layers)
         if config.alibi_slopes:
             return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
         if config.sinks:
-            return Sunk(np.asarray(tensors["sinks"], np.float32) * np.float32(LOG2_E))
+            return Sunk(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
         if config.attention_softcap is not None:
             return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
 
-    def activation(layers: Sequence[int]) -> Any:
-        if config.swiglu_limit is None:
-            return ACTIVATIONS[config.hidden_act]
-        numbers = (config.swiglu_alpha, config.swiglu_limit)
+    def mlp(self) -> Any:
+        """Return the MLPs of all layers, of which some or all may have experts."""
+        experts = self._config.experts
+        if experts is None:
+            return self._dense_mlp(self._layers)
+        dense = experts.dense_layers(len(self._layers))
+        if not dense:
+            return self._expert_mlp(experts)
+        places = np.empty(len(self._layers), np.int64)
+        places[list(experts.layers)] = np.arange(len(experts.layers))
+        places[list(dense)] = -1 - np.arange(len(dense))
+        return Either(places, self._expert_mlp(experts), self._dense_mlp(dense))
+
+    def _dense_mlp(self, layers: Sequence[int]) -> Any:
+        parts = (
+            self.norm_of("post_attention_layernorm", layers),
+            self.weight("gate_up_proj" if self._config.gated else "up_proj"),
+            self._activation(layers),
+            self.weight("down_proj"),
+            self.norm_of("post_mlp_layernorm", layers),
+        )
+        found = GatedMlp(*parts) if self._config.gated else PlainMlp(*parts)
+        return ParallelMlp(found) if self._config.parallel else found
+
+    def _expert_mlp(self, experts: Experts) -> ExpertMlp:
+        shared: Shared | NoShared = NoShared()
+        if experts.shared_intermediate_size > 0:
+            shared = Shared(self.weight("shared_gate_up_proj"), self.weight("shared_down_proj"))
+        return ExpertMlp(
+            self.norm_of("post_attention_layernorm", experts.layers),
+            self.weight(ROUTER),
+            self.weight("expert_gate_up_proj"),
+            self._activation(experts.layers),
+            self.weight("expert_down_proj"),
+            shared,
+        )
+
+    def _activation(self, layers: Sequence[int]) -> Any:
+        if self._config.swiglu_limit is None:
+            return ACTIVATIONS[self._config.hidden_act]
+        numbers = (self._config.swiglu_alpha, self._config.swiglu_limit)
         return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
 
-    def norm_of(name: str, layers: Sequence[int]) -> Any:
-        """Return a norm of some layers."""
-        found = norm(name)
-        return found if len(layers) in (0, L) else type(found)(*(part[list(layers)] for part in found))
 
-    def mlp() -> Any:
-        dense = range(L) if config.experts is None else config.experts.dense_layers(L)
-        if config.experts is None:
-            return dense_mlp(dense)
-        if not dense:
-            return expert_mlp(config.experts.layers)
-        places = np.empty(L, np.int64)
-        places[list(config.experts.layers)] = np.arange(len(config.experts.layers))
-        places[list(dense)] = -1 - np.arange(len(dense))
-        return Either(places, expert_mlp(config.experts.layers), dense_mlp(dense))
-
-    def expert_mlp(layers: Sequence[int]) -> Any:
-        has_shared = config.experts is not None and config.experts.shared_intermediate_size > 0
-        return ExpertMlp(
-            norm_of("post_attention_layernorm", layers),
-            weight(ROUTER),
-            weight("expert_gate_up_proj"),
-            activation(layers),
-            weight("expert_down_proj"),
-            Shared(weight("shared_gate_up_proj"), weight("shared_down_proj")) if has_shared else NoShared(),
-        )
-
-    def dense_mlp(layers: Sequence[int]) -> Any:
-        parts = (
-            norm_of("post_attention_layernorm", layers),
-            weight("gate_up_proj" if config.gated else "up_proj"),
-            activation(layers),
-            weight("down_proj"),
-            norm_of("post_mlp_layernorm", layers),
-        )
-        found = GatedMlp(*parts) if config.gated else PlainMlp(*parts)
-        return ParallelMlp(found) if config.parallel else found
-
-    config = folder.config
-    return Parameters(
-        embed_tokens=embedding(),
-        embed_positions=tensors.get("embed_positions", NoPositions()),
-        embed_norm=outside(norm("embed_norm")),
-        layers=Layer(
-            input_layernorm=norm("input_layernorm"),
-            qkv_proj=weight("qkv_proj"),
-            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
-            q_norm=gains_of_heads("q_norm"),
-            k_norm=gains_of_heads("k_norm"),
-            angles=np.array(config.angle_sets, np.int64),
-            rotary_dim=np.array(config.rotary_dims, np.int64),
-            window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
-            scoring=scoring(),
-            o_proj=weight("o_proj"),
-            post_self_attn_layernorm=norm("post_self_attn_layernorm"),
-            mlp=mlp(),
-        ),
-        norm=outside(norm("norm")),
-        lm_head=embedding() if config.tie_word_embeddings else weight("lm_head"),
-        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
-    )
+def _without_layers(norm: Any) -> Any:
+    """Return a norm that stands outside of the layers: its arrays lose their first axis."""
+    return type(norm)(*(part.reshape(-1) for part in norm))
 
 
 def sizes_of(config: ModelConfig) -> Sizes:
