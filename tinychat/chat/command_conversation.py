@@ -14,6 +14,7 @@ from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
 from tinychat.chat.overflow import POLICIES
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
+from tinychat.engine.context import KV_TYPES
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
@@ -133,7 +134,7 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     if argument.startswith("overflow "):
         return [f"overflow {policy}" for policy in POLICIES]
     if argument.startswith("kv "):
-        return [f"kv {kv}" for kv in ("bf16", "f16", "int8", "f32")]
+        return [f"kv {kv}" for kv in KV_TYPES]
     if argument.startswith("think "):
         return [f"think {choice}" for choice in (*CHOICES, *_THINKING)]
     if argument.startswith("stats "):

@@ -14,6 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tinychat.chat.overflow import POLICIES
+from tinychat.engine.context import KV_TYPES
 from tinychat.errors import ConfigurationError, FieldError
 from tinychat.files import read_small
 from tinychat.generate.request import Request
@@ -70,8 +72,9 @@ def _text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _one_of(*words: str) -> Callable[[object], bool]:
-    return lambda value: value in words
+def _one_of(*words: str) -> tuple[Callable[[object], bool], str]:
+    *others, last = (f'"{word}"' for word in words)
+    return lambda value: value in words, f"{', '.join(others)} or {last}"
 
 
 def _is_think(value: object) -> bool:
@@ -86,11 +89,11 @@ def _is_think(value: object) -> bool:
 _OTHERS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "context": (_positive, "a number of tokens"),
     "threads": (_positive, "a number of threads"),
-    "kv": (_one_of("bf16", "f16", "int8", "f32"), '"bf16", "f16", "int8" or "f32"'),
+    "kv": _one_of(*KV_TYPES),
     "cache_memory": (_positive, "a number of bytes"),
     "system": (_text, "a text"),
     "think": (_is_think, '"on", "off", "auto" or a number of tokens'),
-    "overflow": (_one_of("drop", "shift", "stop"), '"drop", "shift" or "stop"'),
+    "overflow": _one_of(*POLICIES),
     "plain": (lambda value: isinstance(value, bool), "true or false"),
     "stats": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tinychat.commands.options import KV_TYPES, model_argument
+from tinychat.commands.options import model_argument
+from tinychat.engine.context import KV_TYPES
 from tinychat.errors import TinychatError
 from tinychat.terminal.safe_text import safe_text
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import click
 
+from tinychat.engine.context import KV_TYPES
 from tinychat.errors import FieldError
 from tinychat.generate.request import Request
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-KV_TYPES = ("bf16", "f16", "int8", "f32")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options", bound="DataclassInstance")

@@ -1,10 +1,12 @@
-"""How many positions a cache may have."""
+"""What a cache may be: of which type, and of how many positions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tinychat.errors import SettingError
 
+KV_TYPES = ("bf16", "f16", "int8", "f32")
+"""Types of keys and values: see `tinychat.kernels.kv`."""
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 20
 
