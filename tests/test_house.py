@@ -325,6 +325,14 @@ def test_relative_links_lead_somewhere(file):
     assert [link for link in relative if not (REPO / link).exists()] == []
 
 
+def test_tests_that_the_table_of_faults_names_are_there():
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", (REPO / "tests/README.md").read_text(encoding="utf-8"))
+    assert named
+    for file, test in named:
+        text = (REPO / "tests" / file).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in text, f"{file} has no {test}"
+
+
 def test_readme_python_uses_public_names():
     import tinychat
 

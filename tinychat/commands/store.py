@@ -15,7 +15,7 @@ from tinychat.store.local import StoredModel, certificate_lines, code_lines, sum
 def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     from tinychat.store.catalog import CATALOG
 
-    return [name for name, entry in CATALOG.items() if entry.is_supported and name.startswith(incomplete)]
+    return [name for name in CATALOG if name.startswith(incomplete)]
 
 
 def _complete_stored(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -108,8 +108,6 @@ def _list_available() -> None:
     free = available_memory_bytes() or memory_bytes()
 
     def outlook(entry: CatalogEntry) -> str:
-        if not entry.is_supported:
-            return f"not supported yet: {entry.architecture}"
         if free is not None and memory_bytes_needed(entry) > free:
             return "needs more memory than is free"
         stored = ", stored" if catalogued(entry.name).kind == "stored" else ""

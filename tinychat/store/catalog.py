@@ -6,8 +6,6 @@ Nothing here says which of them tinychat can run: `tinychat.models.architectures
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tinychat.models.architectures import FAMILIES
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -82,11 +80,6 @@ class CatalogEntry:
     architecture: str
     context: int
     shape: Shape
-
-    @property
-    def is_supported(self) -> bool:
-        """Whether tinychat knows the architecture."""
-        return self.architecture in FAMILIES
 
 
 _LLAMA, _MISTRAL, _QWEN2, _QWEN3 = (f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3"))

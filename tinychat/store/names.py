@@ -86,10 +86,9 @@ def catalogued(name: str) -> ModelReference:
 
 
 def known_names() -> list[str]:
-    """List what can be named without a path: models of the store, of other programs, and of the catalog's supported."""
+    """List what can be named without a path: models of the store, of other programs, and of the catalog."""
     names = [model.name for model in list_models()] + [model.name for model in found_models()]
-    names += [name for name, entry in CATALOG.items() if entry.is_supported]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys([*names, *CATALOG]))
 
 
 def resolve(model: str) -> ModelReference:
