@@ -20,14 +20,13 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from comparison import measuring, models
-from comparison.processes import EngineError, EngineProcess, clean_environment
+from comparison.processes import EngineError, EngineProcess, clean_environment, running, versions_of, work_folder
 from comparison.report import OURS, processor, rounded
 
 LLAMA = "llama.cpp"
@@ -54,8 +53,8 @@ def spinning(count: int) -> Iterator[None]:
             process.wait()
 
 
-def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, EngineProcess]:
-    """Convert the checkpoint for both programs where that has not been done, and start every engine."""
+def engine_commands(arguments: argparse.Namespace, work: Path) -> dict[str, list[str]]:
+    """Convert the checkpoint for both programs where that has not been done; return what starts every engine."""
     ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
     start = [sys.executable, "-m", "comparison.tinychat_engine", str(ours), "--threads"]
     commands = {OURS: [*start, str(arguments.threads)]}
@@ -63,7 +62,7 @@ def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, Engine
         commands[fixed(threads)] = [*start, str(threads), "--fixed"]
     llama = [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs)]
     commands[LLAMA] = [*llama, "--threads", str(arguments.threads), "--flash-attention", "on"]
-    return {name: EngineProcess(name, command) for name, command in commands.items()}
+    return commands
 
 
 def fixed(threads: int) -> str:
@@ -123,21 +122,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    engines: dict[str, EngineProcess] = {}
     try:
-        with contextlib.ExitStack() as stack:
-            work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            work.mkdir(parents=True, exist_ok=True)
-            engines = start_engines(arguments, work.resolve())
+        with work_folder(arguments.work) as work, running(engine_commands(arguments, work)) as engines:
             found = measure(engines, arguments)
             check_same_bits(engines)
+            versions = ", ".join(versions_of(engines))
     except (EngineError, OSError) as error:
         sys.exit(f"error: {error}")
-    finally:
-        for engine in engines.values():
-            engine.close()
     command = ["scripts/compare_busy_cores.py", arguments.checkpoint.name, "--runs", str(arguments.runs)]
-    versions = ", ".join(dict.fromkeys(engine.version for engine in engines.values()))
     titles = ["", *engines, f"{OURS} / best fixed", f"{OURS} / {LLAMA}"]
     lines = [
         f"{processor()}; {versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",

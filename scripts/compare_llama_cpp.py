@@ -13,18 +13,16 @@ going on. ``scripts/make_random_checkpoint.py`` writes a checkpoint of random we
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
 import shlex
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from comparison import measuring, models
-from comparison.processes import EngineError, EngineProcess, Finished
+from comparison.processes import EngineError, EngineProcess, Finished, running, versions_of, work_folder
 from comparison.report import OURS, Row, as_json, processor, table
 from comparison.serving import ONCE_CONTEXT
 
@@ -64,21 +62,16 @@ class Comparison:
     def measure(self) -> Results:
         """Convert, measure rates, then starts."""
         converted = models.convert_in_turns(self.conversions, CONVERSIONS)
-        engines: dict[str, EngineProcess] = {}
-        try:
-            for name, command in self.engine_commands().items():
-                engines[name] = EngineProcess(name, command)
+        with running(self.engine_commands()) as engines:
             agreement = checked_agreement(engines)
             rates = measuring.planned_rates(self.arguments.prompts, self.arguments.depths)
             found = measuring.measure_rates(engines, rates, self.arguments.runs)
-        finally:
-            for engine in engines.values():
-                engine.close()
+            versions = versions_of(engines)
         rows = [Row(rate.label, values) for rate, values in found.items()]
         rows += process_rows(measuring.measure_starts(self.start_commands(), self.arguments.runs), "start")
         rows += process_rows(converted, "conversion")
         rows.append(Row("model on disk, MiB", {name: [made.size_mib] for name, made in self.conversions.items()}))
-        return Results(rows, list(dict.fromkeys(engine.version for engine in engines.values())), agreement)
+        return Results(rows, versions, agreement)
 
     def engine_commands(self) -> dict[str, list[str]]:
         """Return what starts each engine that stays."""
@@ -172,10 +165,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     try:
-        with contextlib.ExitStack() as stack:
-            work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            work.mkdir(parents=True, exist_ok=True)
-            comparison = Comparison(arguments, work.resolve())
+        with work_folder(arguments.work) as work:
+            comparison = Comparison(arguments, work)
             results = comparison.measure()
     except (EngineError, OSError) as error:
         sys.exit(f"error: {error}")

@@ -13,18 +13,16 @@ its share of the prefill rate, what a pass takes as a multiple of a pass over on
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 
 from comparison import measuring, models
 from comparison.measuring import Rate
-from comparison.processes import EngineError, EngineProcess
+from comparison.processes import EngineError, running, versions_of, work_folder
 from comparison.report import OURS, processor, rounded
 
 LLAMA = "llama.cpp"
@@ -32,8 +30,8 @@ PROMPT = 512
 PASSES = 16
 
 
-def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, EngineProcess]:
-    """Convert the checkpoint for both programs where that has not been done, and start both."""
+def engine_commands(arguments: argparse.Namespace, work: Path) -> dict[str, list[str]]:
+    """Convert the checkpoint for both programs where that has not been done; return what starts both."""
     ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
     threads = ["--threads", str(arguments.threads)]
     commands = {
@@ -41,7 +39,7 @@ def start_engines(arguments: argparse.Namespace, work: Path) -> dict[str, Engine
         LLAMA: [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs), *threads],
     }
     commands[LLAMA] += ["--flash-attention", "on"]
-    return {name: EngineProcess(name, command) for name, command in commands.items()}
+    return commands
 
 
 def rows(found: dict[Rate, dict[str, list[float]]]) -> list[str]:
@@ -79,22 +77,15 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    engines: dict[str, EngineProcess] = {}
     rates = [Rate("prefill", PROMPT)]
     rates += [Rate("many", PASSES, sequences=count) for count in sorted({1, *arguments.sequences})]
     try:
-        with contextlib.ExitStack() as stack:
-            work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            work.mkdir(parents=True, exist_ok=True)
-            engines = start_engines(arguments, work.resolve())
+        with work_folder(arguments.work) as work, running(engine_commands(arguments, work)) as engines:
             found = measuring.measure_rates(engines, rates, arguments.runs)
+            versions = ", ".join(versions_of(engines))
     except (EngineError, OSError) as error:
         sys.exit(f"error: {error}")
-    finally:
-        for engine in engines.values():
-            engine.close()
     command = ["scripts/compare_many.py", arguments.checkpoint.name, "--runs", str(arguments.runs)]
-    versions = ", ".join(dict.fromkeys(engine.version for engine in engines.values()))
     titles = ["", OURS, LLAMA, f"{OURS} / {LLAMA}", f"{OURS}: share of prefill", f"{LLAMA}: share of prefill"]
     titles.append(f"{OURS}: a pass / a pass over one")
     lines = [

@@ -10,7 +10,9 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,37 @@ def run_measured(command: list[str]) -> Finished:
         raise EngineError(f"exit code {process.returncode} of {' '.join(command)}")
     seconds = time.perf_counter() - start
     return Finished(first_line.decode(), first_line_seconds, seconds, usage.ru_maxrss / 1024)
+
+
+@contextlib.contextmanager
+def work_folder(wanted: Path | None) -> Iterator[Path]:
+    """Give the folder for converted models: the wanted one, which stays, or a temporary one."""
+    with contextlib.ExitStack() as stack:
+        folder = wanted or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+
+
+@contextlib.contextmanager
+def running(commands: Mapping[str, list[str]]) -> Iterator[dict[str, EngineProcess]]:
+    """Start an engine by each command; they end with the block, and where one cannot be started.
+
+    Raises
+    ------
+    EngineError
+        If one ends at once.
+    """
+    with contextlib.ExitStack() as stack:
+        engines: dict[str, EngineProcess] = {}
+        for name, command in commands.items():
+            engines[name] = EngineProcess(name, command)
+            stack.callback(engines[name].close)
+        yield engines
+
+
+def versions_of(engines: Mapping[str, EngineProcess]) -> list[str]:
+    """Return what the engines are, each version once."""
+    return list(dict.fromkeys(engine.version for engine in engines.values()))
 
 
 class EngineProcess:

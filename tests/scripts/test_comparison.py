@@ -13,6 +13,8 @@ from comparison.processes import (
     Finished,
     clean_environment,
     run_measured,
+    running,
+    work_folder,
 )
 from comparison.report import Row, as_json, table
 from comparison.serving import token_ids
@@ -74,9 +76,21 @@ def test_an_engine_answers_commands_until_it_ends():
         engine.close()
 
 
-def test_an_engine_that_dies_is_an_error():
-    with pytest.raises(EngineError, match="broken has ended with exit code 7"):
-        EngineProcess("broken", python("raise SystemExit(7)"))
+def test_an_engine_that_dies_is_an_error_and_ends_the_others(monkeypatch):
+    ended = []
+    close = EngineProcess.close
+    monkeypatch.setattr(EngineProcess, "close", lambda engine: ended.append(engine.name) or close(engine))
+    commands = {"fake": python(FAKE_ENGINE), "broken": python("raise SystemExit(7)")}
+    with pytest.raises(EngineError, match="broken has ended with exit code 7"), running(commands):
+        pytest.fail("it is started")
+    assert ended == ["broken", "fake"]
+
+
+def test_converted_models_stay_where_that_is_wanted(tmp_path):
+    with work_folder(tmp_path / "a" / "b") as kept, work_folder(None) as gone:
+        assert kept.is_dir() and gone.is_dir()
+    assert (tmp_path / "a" / "b").is_dir()
+    assert not gone.exists()
 
 
 def test_every_engine_gets_the_same_ids_within_its_vocabulary():
