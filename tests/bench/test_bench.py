@@ -104,7 +104,7 @@ def test_rates_leave_the_cache_as_they_say(model):
 class SlowSequence:
     """A sequence that takes a second for a token, by a clock of its own."""
 
-    chunk_size = 10
+    chunk_size, vocab_size = 10, 2
 
     def __init__(self):
         self.ids, self.seconds = [], 0
@@ -112,7 +112,7 @@ class SlowSequence:
     def rewind(self, length):
         del self.ids[length:]
 
-    def step(self, ids, sequence_length=None):
+    def step(self, ids, sequence_length=None, out=None):
         self.ids += ids
         self.seconds += len(ids)
 

@@ -17,7 +17,7 @@ import numpy as np
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.work import Work
 from tinychat.errors import FieldError
-from tinychat.generate.sequence import Ids, Sequence
+from tinychat.generate.sequence import Ids, Logits, Sequence
 
 Progress = Callable[[int, int], None]
 """Called with (measurements done, measurements in all)."""
@@ -142,10 +142,11 @@ def decode_rate(sequence: Sequence, ids: Ids, depth: int, new_tokens: int, limit
 
     starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
     pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
+    logits: Logits = np.empty((1, sequence.vocab_size), np.float32)
 
     def decode(piece: Ids) -> None:
         for token_id in piece:
-            sequence.step([token_id])
+            sequence.step([token_id], out=logits)
 
     return _rate(pieces, decode, limit_then_wake)
 
