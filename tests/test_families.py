@@ -18,9 +18,9 @@ from tinychat.generate.sequence import logits_of_all
 # one of them shared.
 KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe")
 INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi", "qwen3-moe-some")
-# With these, each norm, activation, way of scoring and form of MLP runs in int4 beside an int8 cache: slopes and a normed
-# embedding; learned positions and another activation; one more, side by side; a shared expert; sinks. What puts them
-# together, and does not know what they are quantized to, runs in f32 for every family.
+# With these, each norm, activation, way of scoring and form of MLP runs in int4 beside an int8 cache: slopes and a
+# normed embedding; learned positions and another activation; one more, side by side; a shared expert; sinks. What puts
+# them together, and does not know what they are quantized to, runs in f32 for every family.
 LIVE_INT4_KINDS = ("bloom", "opt", "gpt-neox", "qwen2-moe", "gpt-oss")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 

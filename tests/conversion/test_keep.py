@@ -223,10 +223,10 @@ def test_joined_forms_hold_what_each_does():
 
 def test_a_model_of_kept_codes_computes_what_its_file_says(tmp_path):
     """Against the same file in float32: what differs are activations of eight bits."""
-    kept = engines.open_sequence(engines.convert_variant("tinyllama", "kept", tmp_path / "kept"), kv="f32")
+    kept = engines.open_sequence(engines.convert_variant("tinyllama", "kept", tmp_path / "kept"))
     plain = tinychat.convert(tmp_path / "kept.gguf", tmp_path / "f32", quant="f32")
     ids = engines.draw_ids(kept, 40)
-    expected = logits_of_all(engines.open_sequence(plain), ids)
+    expected = logits_of_all(engines.open_sequence(plain, kv="f32"), ids)
     error = logits_of_all(kept, ids) - expected
     assert error.std() < 0.04 * expected.std()
     manifest = json.loads((tmp_path / "kept" / "tinychat.json").read_text())

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.engine import Engine
 from tinychat.errors import FieldError
-from tinychat.models.folder import open_model_folder
 
 CONTEXT = 500
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("models")
-    return {name: engines.convert_variant(name, "int4", place / name) for name in ("qwen3-window", "tinyllama")}
+    place, method = tmp_path_factory.mktemp("models"), engines.METHOD_OF["bf16"]
+    return {name: engines.convert_variant(name, method, place / name) for name in ("qwen3-window", "tinyllama")}
 
 
 @pytest.fixture
@@ -28,8 +25,7 @@ def path(tmp_path):
 
 
 def new_engine(folder, blocks=40, kv="bf16"):
-    opened = open_model_folder(folder)
-    return Engine(opened, 2, kv, cache_memory=blocks * 64 * bytes_per_position(opened.config, kv))
+    return engines.open_engine(folder, 2, kv, positions=blocks * 64)
 
 
 def run(sequence, ids):
