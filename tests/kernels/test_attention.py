@@ -185,9 +185,8 @@ def test_threads_give_the_same_bits(kv, start, T, window, rng):
         assert run(kv, q, cache, start, window or NO_WINDOW, threads).tobytes() == one.tobytes()
 
 
-@kvs
-@pytest.mark.parametrize("window", [0, 1, 50, 530])
-@pytest.mark.parametrize("start", [0, 480, 1000])
+# How queries are cut meets each type, each window and each place of the first.
+@pytest.mark.parametrize(("kv", "window", "start"), covering(KVS, [0, 1, 50, 530], [0, 480, 1000]))
 def test_chunks_of_queries_give_the_same_bits(kv, window, start, rng):
     T = 70
     q, cache, _, _ = draw(rng, start + T, T, 6, 2, 24, kv)
