@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import families
 import pytest
+from full_disk import FULL, full_disk
 
 from tinychat.chat.messages import Message
 from tinychat.chat.saved import SavedSession, SessionStore
@@ -23,20 +23,6 @@ from tinychat.errors import ConversionError, SessionError, TinychatError
 from tinychat.generate.request import Request
 from tinychat.store.local import list_models, store_folder
 from tinychat.terminal.line_editor import open_history
-
-resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
-FULL = 1000
-
-
-@contextmanager
-def full_disk():
-    """Let no file grow beyond some bytes, as on a disk that is full; pytest may write its own outside of it."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def tinychat(*arguments, **environment):

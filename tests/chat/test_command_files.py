@@ -85,14 +85,10 @@ def test_an_export_that_fails_leaves_no_file(tmp_path):
     loop = FakeLoop("a reply")
     loop.chat.say("hello")
     loop.chat.messages[0].content = "x" * 100_000
-    resource = pytest.importorskip("resource", reason="no limit stands for a full disk here")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(SettingError, match=r"talk\.md cannot be written: File too large"):
-            loop.run(f"/export {tmp_path / 'talk.md'}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    from full_disk import full_disk
+
+    with full_disk(), pytest.raises(SettingError, match=r"talk\.md cannot be written: File too large"):
+        loop.run(f"/export {tmp_path / 'talk.md'}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -41,6 +41,8 @@ def run(tmp_path, before=""):
     module = tmp_path / "kernels_of_a_test.py"
     module.write_text(KERNEL)
     environment = os.environ | {"TINYCHAT_CACHE": str(tmp_path / "cache"), "BEFORE": before}
+    # Where files cannot grow, Python would keep a part of its own bytecode, for others to stumble over.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [sys.executable, str(module)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
