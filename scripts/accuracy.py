@@ -40,6 +40,7 @@ KINDS: dict[str, dict[str, str]] = {
     "int4, gptq, 4.25 bits": {"quant": "int4", "method": "gptq", "bits": "4.25"},
     "int4, gptq, 4.5 bits": {"quant": "int4", "method": "gptq", "bits": "4.5"},
     DEFAULT: {"quant": "int4"},
+    "int4, gptq, 5.45 bits": {"quant": "int4", "method": "gptq", "bits": "5.45"},
 }
 
 

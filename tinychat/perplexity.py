@@ -19,7 +19,7 @@ from tinychat.generate.model import Model
 Progress = Callable[[int, int], None]
 """Called with (tokens scored, tokens in all)."""
 
-LogProbabilities = npt.NDArray[np.float64]
+LogProbabilities = npt.NDArray[np.floating]
 
 # Rows of logits that are widened to float64 at a time: 128 MB for the largest vocabularies.
 _ROWS = 64
@@ -138,8 +138,8 @@ def measure(
     return total.report(model.context_size, stride, len(text.encode()), compared=against is not None)
 
 
-def log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
-    """Return log-probabilities of rows of logits, float64 [T, V].
+def log_softmax(logits: npt.NDArray[np.float32], dtype: type[np.floating] = np.float64) -> LogProbabilities:
+    """Return log-probabilities of rows of logits, `dtype` [T, V].
 
     Raises
     ------
@@ -148,7 +148,7 @@ def log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
     """
     if not np.isfinite(logits).all():
         raise ModelFolderError("the model's logits are not finite: convert the model again from a sound checkpoint")
-    wide = logits.astype(np.float64)
+    wide = logits.astype(dtype)
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
     return wide

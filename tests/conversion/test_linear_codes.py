@@ -6,6 +6,7 @@ import reference
 
 from tinychat.conversion.calibrated import (
     CORRECTION_SHRINKAGE,
+    TrueLinear,
     corrected,
     importance_of,
     output_error,
@@ -131,11 +132,12 @@ def test_corrected_weights_give_what_the_checkpoint_would(rng):
     weights = rng.standard_normal((96, 64)).astype(np.float32)
     wanted = true_inputs @ weights + true_residual - residual
     moments = second_moments(inputs, 96)
-    fixed = corrected(weights, moments, inputs, residual, true_inputs, true_residual)
+    true = TrueLinear(true_inputs, true_residual, true_inputs @ weights)
+    fixed = corrected(weights, moments, inputs, residual, true)
     before, after = (np.square(inputs @ w - wanted).sum() for w in (weights, fixed))
     assert after < 0.35 * before
-    unchanged = corrected(weights, moments, inputs, residual, inputs, residual)
-    np.testing.assert_array_equal(unchanged, weights)
+    unchanged = corrected(weights, moments, inputs, residual, TrueLinear(inputs, residual, inputs @ weights))
+    np.testing.assert_allclose(unchanged, weights, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [64, 160])
@@ -154,6 +156,7 @@ def test_corrections_follow_the_formula(tokens, rows, has_residual, rng):
     wanted = y.T @ (x - y) / T @ W
     if has_residual:
         wanted += y.T @ (residuals[1].astype(np.float64) - residuals[0]) / T
-    found = corrected(weights, second_moments(inputs, K), inputs, residuals[0], true_inputs, residuals[1])
+    true = TrueLinear(true_inputs, residuals[1], true_inputs @ weights)
+    found = corrected(weights, second_moments(inputs, K), inputs, residuals[0], true)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, W + np.linalg.solve(H, wanted), atol=2e-4)

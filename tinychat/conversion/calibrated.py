@@ -8,6 +8,7 @@ whose outputs are added to the residual stream also correct its error so far.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from tinychat.models.tensors import Linear as LinearLayout
 # Rows of an embedding or an output matrix that are coded at a time.
 SLAB_ROWS = 8192
 # Tokens on which the error of a linear's outputs is measured.
-ERROR_TOKENS = 256
+ERROR_TOKENS = 128
 # Ridge of the least squares: added to the diagonal of the inputs' second moments, as a share of each entry and of their
 # mean. KL of SmolLM2-135M on a README and on words of its own, with 12 texts: 0.062 and 0.067 at 0.2, 0.055 and 0.062
 # at 0.5, 0.055 and 0.063 at 1; with 24 texts there is no difference between 0.5, 1 and 2.
@@ -36,6 +37,23 @@ and its errors."""
 Finished = Callable[[str, int], list[float] | None]
 """Called with a linear's name and piece; returns its errors if an earlier try has finished it, else None."""
 STATE = "hidden_states.npz"
+
+
+class TrueLinear(NamedTuple):
+    """What one of the checkpoint's own linears gets and gives on the texts.
+
+    Attributes
+    ----------
+    inputs : float32 [T, K]
+    residual : float32 [T, D] or None
+        The residual stream that its outputs are added to.
+    outputs : float32 [T, N] or None
+        Without bias; None where `corrected` follows from the inputs.
+    """
+
+    inputs: Floats
+    residual: Floats | None
+    outputs: Floats | None
 
 
 class Calibrated:
@@ -89,7 +107,7 @@ class Calibrated:
         config = self._source.config
         first, hidden, true_hidden = self._resumed(finished)
         for layer in range(first, config.num_hidden_layers):
-            true: dict[str, tuple[Floats, Floats | None]] = {}
+            true: dict[str, TrueLinear] = {}
             if self._feedback:
                 true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(true))
             made: list[Packed] = []
@@ -120,20 +138,25 @@ class Calibrated:
         hidden = self._source.embed(self._ids, self._cuts)
         return 0, hidden, hidden
 
-    def _recording(self, true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
-        """Return the checkpoint's own linears, which also store their inputs and residual stream in `true`.
+    def _recording(self, true: dict[str, TrueLinear]) -> Linear:
+        """Return the checkpoint's own linears, which also store in `true` what they get and give.
 
         But those of experts: in the quantized model, other tokens choose them.
         """
 
         def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+            outputs = self._source.linear(name, piece, inputs, residual)
             if not self._stored[name].experts:
-                true[name] = inputs, residual
-            return self._source.linear(name, piece, inputs, residual)
+                needed = not _follows_from_inputs(residual, inputs.shape[1], outputs.shape[1])
+                bias = self._source.bias(name, piece) if needed else None
+                true[name] = TrueLinear(
+                    inputs, residual, (outputs if bias is None else outputs - bias) if needed else None
+                )
+            return outputs
 
         return linear
 
-    def _quantizing(self, made: list[Packed], true: dict[str, tuple[Floats, Floats | None]]) -> Linear:
+    def _quantizing(self, made: list[Packed], true: dict[str, TrueLinear]) -> Linear:
         """Return linears that are quantized before they give their outputs; they append their arrays to `made`."""
 
         def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
@@ -143,7 +166,9 @@ class Calibrated:
                 moments = self._moments(name, inputs)
                 target = transposed(weight, len(moments))
                 if name in true:
-                    target = corrected(target, moments, inputs, residual, *true.pop(name))
+                    target[:, : len(weight)] = corrected(
+                        target[:, : len(weight)], moments, inputs, residual, true.pop(name)
+                    )
                 coded = self._code(target, moments)
                 values = coded.values()[: weight.shape[1], : len(weight)]
                 self.output_errors[name, piece] = output_error(weight.T, values, inputs)
@@ -210,35 +235,37 @@ def second_moments(inputs: Floats, columns: int) -> Floats:
     return moments
 
 
+def _follows_from_inputs(residual: Floats | None, K: int, N: int) -> bool:
+    """Say whether a correction is found from the inputs alone: where they are fewer than the outputs."""
+    return residual is None and N > K
+
+
 def corrected(
-    weights: Floats,
-    moments: Floats,
-    inputs: Floats,
-    residual: Floats | None,
-    true_inputs: Floats,
-    true_residual: Floats | None,
-) -> Floats:
+    weights: Floats, moments: Floats, inputs: Floats, residual: Floats | None, true: TrueLinear
+) -> NDArray[np.float32]:
     """Return the weights [K, N] whose outputs on `inputs` are nearest, in least squares, to the wanted ones.
 
-    Wanted are the outputs of `weights` on `true_inputs`, plus the error of the residual stream so far. A ridge
-    (`CORRECTION_SHRINKAGE`) keeps the result near `weights`: the texts give the moments between columns only roughly.
+    Wanted are the true outputs, plus the error of the residual stream so far. A ridge (`CORRECTION_SHRINKAGE`) keeps
+    the result near `weights`: the texts give the moments between columns only roughly.
     """
     K, N = inputs.shape[1], weights.shape[1]
-    difference = true_inputs - inputs
-    change = np.zeros_like(weights)
-    if residual is None and N > K:
-        # The correction follows from the inputs alone, which are fewer than the outputs.
-        change[:K] = fitted(moments, inputs, difference) @ weights[:K]
-    else:
-        missing: Floats = np.matmul(difference, weights[:K])
-        if residual is not None and true_residual is not None:
-            missing[:, : residual.shape[1]] += true_residual - residual
-        change[:K] = fitted(moments, inputs, missing)
-    return weights + change
+    result = weights.copy()
+    if _follows_from_inputs(residual, K, N):
+        result[:K] += fitted(moments, inputs, true.inputs - inputs) @ weights[:K]
+        return result
+    assert true.outputs is not None
+    wanted = true.outputs
+    if residual is not None and true.residual is not None:
+        wanted = wanted + (true.residual - residual)
+    result[:K] += fitted(moments, inputs, wanted, weights[:K])
+    return result
 
 
-def fitted(moments: Floats, inputs: Floats, wanted: Floats) -> Floats:
-    """Return the matrix [K, M] that takes inputs [T, K] nearest to `wanted` [T, M]: least squares with a ridge."""
+def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None = None) -> Floats:
+    """Return the matrix [K, M] that takes inputs [T, K] nearest to `wanted` [T, M]: least squares with a ridge.
+
+    With `found` [K, M], what is to be added to that: it takes the inputs to what ``inputs @ found`` lacks.
+    """
     tokens, K = inputs.shape
     squares = np.diag(moments)[:K]
     added = CORRECTION_SHRINKAGE * (squares + np.diag(moments).mean()) + np.float32(1e-12)
@@ -246,13 +273,17 @@ def fitted(moments: Floats, inputs: Floats, wanted: Floats) -> Floats:
         # (D + X'X/T)**-1 X' = D**-1 X' T (T + X D**-1 X')**-1: a system of T equations instead of K.
         matrix: Floats = np.matmul(inputs / added, inputs.T)
         matrix[np.diag_indices_from(matrix)] += np.float32(tokens)
-        result: Floats = np.matmul(inputs.T, solve(matrix, wanted))
+        lacking = wanted if found is None else wanted - inputs @ found
+        result: Floats = np.matmul(inputs.T, solve(matrix, lacking))
         result /= added[:, None]
         return result
     matrix = moments[:K, :K].copy()
-    matrix[np.diag_indices_from(matrix)] += added
     means: Floats = np.matmul(inputs.T, wanted)
     means /= np.float32(tokens)
+    if found is not None:
+        # The moments take the place of a product over all tokens.
+        means -= matrix @ found
+    matrix[np.diag_indices_from(matrix)] += added
     return solve(matrix, means)
 
 

@@ -30,6 +30,8 @@ residual stream [T, D] if its outputs are added to that, else None; returns the 
 SLAB_ROWS = 8192
 # Tokens whose activations are computed at a time: their intermediate results stay in the processor's cache.
 ACTIVATED_ROWS = 64
+# Queries whose attention is computed at a time.
+ATTENDING_ROWS = 128
 # An expert that fewer tokens chose is shown what all tokens would give it: it has to be quantized by something.
 FEWEST_ROWS = 16
 
@@ -277,25 +279,28 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     factors = (config.attention_scale * temperatures(config, range(T))).astype(np.float32)
     q, k = _rotated(q, table) * factors[:, None], _rotated(k, table)
     mask = _mask(config.sliding_windows[layer], T)
+    slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]
+    sinks = source.sinks(layer) if config.sinks else [None] * H
 
-    def softmax(head: tuple[Floats, Floats | None]) -> Floats:
+    def softmax(head: tuple[Floats, Floats | None], masked: Floats) -> None:
         scores, sink = head
         scores[:] = soft_capped(scores, config.attention_softcap)
-        scores += mask
+        scores += masked
         largest = scores.max(axis=-1, keepdims=True)
         scores -= largest
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True) + (0 if sink is None else np.exp(sink - largest))
-        return scores
 
-    # All queries of one key/value head go into one matrix product.
-    scores = (q.reshape(G, H // G * T, d) @ k.transpose(0, 2, 1)).reshape(H, T, T)
-    if config.alibi_slopes:
-        scores += np.array(config.alibi_slopes, np.float32)[:, None, None] * (np.arange(T) - np.arange(T)[:, None])
-    sinks = source.sinks(layer) if config.sinks else [None] * H
-    on_each(softmax, zip(scores, sinks))
-    mixed = scores.reshape(G, H // G * T, T) @ v
-    return np.asarray(mixed.reshape(H, T, d).transpose(1, 0, 2).reshape(T, H * d), np.float32)
+    mixed = np.empty((H, T, d), np.float32)
+    for start in range(0, T, ATTENDING_ROWS):
+        # No query sees keys after its own. All queries of one key/value head go into one matrix product.
+        stop = min(start + ATTENDING_ROWS, T)
+        scores = (q[:, start:stop].reshape(G, -1, d) @ k[:, :stop].transpose(0, 2, 1)).reshape(H, -1, stop)
+        if config.alibi_slopes:
+            scores += slopes * (np.arange(stop) - np.arange(start, stop)[:, None])
+        on_each(functools.partial(softmax, masked=mask[start:stop, :stop]), zip(scores, sinks))
+        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, -1, d)
+    return mixed.transpose(1, 0, 2).reshape(T, H * d)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:
