@@ -1,6 +1,5 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
-import gc
 import itertools
 import os
 import signal
@@ -13,9 +12,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import numpy as np
 import pytest
-
-# Numba makes many objects that stay: to look through them after each 700 new ones takes 5 % of what it compiles.
-gc.set_threshold(50_000)
 
 # The oracles beside this file (reference, families) are imported by tests in every subfolder.
 sys.path.insert(0, str(Path(__file__).parent))
