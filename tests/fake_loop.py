@@ -5,7 +5,7 @@ from fake_model import Replies, fake_model
 from tinychat.chat.commands import complete_command, run_command
 from tinychat.chat.conversation import Chat
 from tinychat.chat.messages import Draft
-from tinychat.chat.workspace import Workspace
+from tinychat.chat.workspace import Models, Workspace
 from tinychat.terminal.clipboard import offer_to_terminal
 
 
@@ -17,7 +17,7 @@ class FakeLoop:
             key: settings.pop(key) for key in ("context_size", "chunk_size", "trained_length") if key in settings
         }
         self.chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0, **settings)
-        extras = {"open_model": open_model} if open_model else {}
+        extras = {"models": Models(open_model)} if open_model else {}
         extras |= {"clock": clock} if clock else {}
         self.workspace = Workspace(self.chat, **extras)
         self.chat.on_notice = self.notice

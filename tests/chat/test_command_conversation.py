@@ -125,6 +125,7 @@ def test_a_bare_retry_of_nothing_is_an_error_alone():
     [
         ("temperature", "sets nothing: type KEY=VALUE"),
         ("temprature=1", "there is no setting temprature: did you mean temperature?"),
+        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed"),
         ("temperature=hot", "temperature must be a number, not 'hot'"),
         ("temperature=-1", "must be between 0 and 100"),
         ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),

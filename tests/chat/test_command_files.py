@@ -5,6 +5,7 @@ from fake_loop import FakeLoop, loop_after
 
 from tinychat.chat.commands import complete_command
 from tinychat.chat.messages import Attachment
+from tinychat.chat.workspace import Models
 from tinychat.errors import ContextError, SettingError
 
 
@@ -125,7 +126,7 @@ def test_paths_of_models_are_completed_beside_names(tmp_path, monkeypatch):
     for name in ("one.gguf", "only.txt"):
         (tmp_path / name).touch()
     loop = FakeLoop()
-    loop.workspace.model_names = lambda: ["opt-125m"]
+    loop.workspace.models = Models(names=lambda: ["opt-125m"])
     assert complete_command(loop, "/model o") == [
         ("opt-125m", ""),
         ("one.gguf", "GGUF file"),

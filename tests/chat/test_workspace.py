@@ -4,7 +4,7 @@ from fake_model import Replies, fake_model
 
 from tinychat.chat.messages import Draft, Message
 from tinychat.chat.saved import SavedSession
-from tinychat.chat.workspace import Workspace
+from tinychat.chat.workspace import Models, Workspace
 from tinychat.errors import SessionError, SettingError
 
 
@@ -318,7 +318,7 @@ def test_what_a_smaller_context_forgot_returns_in_a_larger_one():
     loop.run("/model small")
     loop.chat.say("five six")
     assert loop.chat.forgotten == 4
-    loop.workspace._open_model = lambda name: usual
+    loop.workspace.models = Models(lambda name: usual)
     loop.run("/model usual")
     assert loop.chat.forgotten == 0
     loop.chat.say("seven")

@@ -198,7 +198,7 @@ def complete_model(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     if "/" not in argument:
         # Beside names, of all folders only those that are models.
         paths = [path for path in paths if path.endswith(".gguf") or Path(path, "config.json").is_file()]
-    return [*loop.workspace.model_names(), *(Candidate(path, _kind_of(path)) for path in paths)]
+    return [*loop.workspace.models.names(), *(Candidate(path, _kind_of(path)) for path in paths)]
 
 
 def _kind_of(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -117,10 +117,11 @@ def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
     SettingError
         If a name is not a sampling setting, or its value is out of range.
     """
-    for name in map(known_name, values):
+    known = {known_name(name, SAMPLING_FIELDS): value for name, value in values.items()}
+    for name in known:
         if name not in SAMPLING_FIELDS:
             raise SettingError(f"{name} is not a setting of the sampler: use /set {name}")
-    return changed_request(request, {known_name(name): value for name, value in values.items()})
+    return changed_request(request, known)
 
 
 def changed_request(request: Request, values: Mapping[str, str]) -> Request:
@@ -167,19 +168,19 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def known_name(name: str) -> str:
+def known_name(name: str, offered: Sequence[str] = SETTABLE) -> str:
     """Return the name of a setting as we write it.
 
     Raises
     ------
     SettingError
-        If there is none of this name.
+        If there is none of this name: the message names the nearest of those offered, or all of them.
     """
     known = name.lstrip("-").replace("-", "_").lower()
     if known in NAMES or known in ("kv", "stop"):
         return known
-    nearest = get_close_matches(known, SETTABLE, n=1, cutoff=0.5)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(SETTABLE)}"
+    nearest = get_close_matches(known, offered, n=1, cutoff=0.5)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(offered)}"
     raise SettingError(f"there is no setting {name}: {advice}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from tinychat.chat.conversation import Chat
@@ -26,6 +26,28 @@ def _no_other_model(name: str) -> Model:
     raise SettingError(f"the model {name} cannot be opened from here: leave, and start the chat with it")
 
 
+@dataclass(frozen=True)
+class Models:
+    """The models that a conversation may go on with.
+
+    Attributes
+    ----------
+    open : callable
+        Loads the model of a name.
+    names : callable
+        Lists names that `open` takes, for completion.
+    advised : callable, optional
+        Says how a model's replies are written, by the name that it was opened by.
+    """
+
+    open: Callable[[str], Model] = _no_other_model
+    names: Callable[[], Iterable[str]] = tuple
+    advised: Callable[[str, Model], Layered] | None = None
+
+
+_THIS_MODEL_ALONE = Models()
+
+
 class Workspace:
     """A conversation that is saved at every change, and whose model can be changed.
 
@@ -37,12 +59,8 @@ class Workspace:
         Where conversations are saved; by default below the user's state folder.
     model : str, optional
         The MODEL that the conversation was begun with, None for the usual model.
-    open_model : callable, optional
-        Loads the model of a name.
-    model_names : callable, optional
-        Lists names that `open_model` takes, for completion.
-    advised : callable, optional
-        Says how a model's replies are written, by the name that it was opened by.
+    models : Models
+        Those that `change_model` knows.
     clock : callable, optional
         Seconds that only grow.
     private : bool
@@ -61,9 +79,7 @@ class Workspace:
         chat: Chat,
         store: SessionStore | None = None,
         model: str | None = None,
-        open_model: Callable[[str], Model] = _no_other_model,
-        model_names: Callable[[], Iterable[str]] = tuple,
-        advised: Callable[[str, Model], Layered] | None = None,
+        models: Models = _THIS_MODEL_ALONE,
         clock: Callable[[], float] = monotonic,
         private: bool = False,
         caches: SavedCaches | NoCaches = _NO_CACHES,
@@ -71,11 +87,9 @@ class Workspace:
         self.chat = chat
         self.store = store or session_store()
         self._private = private
-        self.model_names = model_names
+        self.models = models
         self.name: str | None = None
         self._model = _lasting(model)
-        self._open_model = open_model
-        self._advised = advised
         self._clock = clock
         self._caches = caches
         self._saved_at = 0.0
@@ -223,13 +237,13 @@ class Workspace:
         TinychatError
             If it cannot be loaded; the present one goes on.
         """
-        self.chat.model = self._open_model(name)
+        self.chat.model = self.models.open(name)
         self.chat.reply_ids, self.chat.summary = [], None
         # What the smaller context of one model forgot, that of another may hold.
         self.chat.forgotten = 0
         self._model = _lasting(name)
-        if self._advised is not None:
-            self.chat.adopt(self._advised(name, self.chat.model))
+        if self.models.advised is not None:
+            self.chat.adopt(self.models.advised(name, self.chat.model))
         self.chat.on_change()
 
     def _changed(self) -> None:

@@ -148,18 +148,15 @@ def _workspace(
     caches: SavedCaches | NoCaches,
     private: bool,
 ) -> Workspace:
-    from tinychat.chat.workspace import Workspace
+    from tinychat.chat.workspace import Models, Workspace
     from tinychat.store.names import known_names
 
-    return Workspace(
-        conversation,
-        model=model,
-        open_model=lambda name: load(preferences.model(name), preferences.loading(name, preferences.model(name))),
-        model_names=known_names,
-        private=private,
+    models = Models(
+        open=lambda name: load(preferences.model(name), preferences.loading(name, preferences.model(name))),
+        names=known_names,
         advised=lambda name, loaded: preferences.request(loaded, name, preferences.model(name)),
-        caches=caches,
     )
+    return Workspace(conversation, model=model, models=models, private=private, caches=caches)
 
 
 def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[str]:
