@@ -93,6 +93,20 @@ def test_the_summary_is_for_a_watching_person_only():
     assert watched.getvalue() == f"\x1b[2m{summary_line(SUMMARY, 80)}\x1b[0m\n"
 
 
+def test_lines_of_a_narrow_terminal_end_between_words(monkeypatch):
+    monkeypatch.setattr("tinychat.terminal.rendering.terminal_size", lambda stream: (24, 10))
+    err = Terminal()
+    drawn = renderer(io.StringIO(), err, NO_COLOR="1")
+    drawn.banner("small", "Ctrl-C stops a reply, Ctrl-D leaves")
+    drawn.summary(SUMMARY)
+    assert err.getvalue().splitlines() == [
+        "small Ctrl-C stops a",
+        "reply, Ctrl-D leaves",
+        "16 tokens, 20.0 tok/s,",
+        "first token after 0.51 s",
+    ]
+
+
 @pytest.mark.parametrize(
     ("reason", "line"),
     [

@@ -163,7 +163,7 @@ class Renderer:
         shown = self._err_is_terminal if self.show_stats is None else self.show_stats
         if shown:
             line = summary_line(summary, terminal_size(self._err)[0])
-            self._write_err(self._styled(_DIM, line) + "\n")
+            self._write_err(self._styled(_DIM, self._broken(line)) + "\n")
         elif summary.finish_reason in _CUTS:
             self._write_err(f"{_CUTS[summary.finish_reason]}\n")
 
@@ -191,8 +191,7 @@ class Renderer:
 
     def _write_notice(self, text: str) -> None:
         self.clear_status()
-        text = safe_text(text)
-        self._write_err((wrapped(text, terminal_size(self._err)[0]) if self._err_is_terminal else text) + "\n")
+        self._write_err(self._broken(safe_text(text)) + "\n")
 
     def offer_to_terminal(self, text: str) -> bool:
         """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""
@@ -200,7 +199,9 @@ class Renderer:
 
     def banner(self, name: str, hint: str) -> None:
         """Name the model, and say how to leave."""
-        self._write_err(f"{self._styled(_BOLD, safe_text(name))} {self._styled(_DIM, hint)}\n")
+        name = safe_text(name)
+        text = self._broken(f"{name} {hint}")
+        self._write_err(f"{self._styled(_BOLD, text[: len(name)])}{self._styled(_DIM, text[len(name) :])}\n")
 
     def exchange(self, message: str, reply: str) -> None:
         """Show a message and its reply as what was before: dim, the last lines of each."""
@@ -237,12 +238,16 @@ class Renderer:
         self.clear_status()
         if self._err_is_terminal:
             line = f"thought {characters} characters; /set think show unfolds the next"
-            self._write_err(self._styled(_DIM, line) + "\n")
+            self._write_err(self._styled(_DIM, self._broken(line)) + "\n")
 
     def _draw_status(self, text: str) -> None:
         if self._can_erase:
             self._write_err(_ERASE_LINE + self._styled(_DIM, text))
             self._status_shown = True
+
+    def _broken(self, text: str) -> str:
+        """Return a text for stderr, on a terminal broken between words."""
+        return wrapped(text, terminal_size(self._err)[0]) if self._err_is_terminal else text
 
     def _styled(self, style: str, text: str) -> str:
         return f"{style}{text}{_RESET}" if self._can_style else text
