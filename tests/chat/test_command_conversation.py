@@ -27,6 +27,12 @@ def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     assert loop.spoken == ["one", "1", "two", "2"]
 
 
+@pytest.mark.parametrize("command", ["/undo 3", "/edit 3"])
+def test_of_a_single_turn_no_range_is_offered(command):
+    with pytest.raises(SettingError, match="there is only one$"):
+        loop_after(TWO_TURNS[0]).run(command)
+
+
 def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
     loop = loop_after(*TWO_TURNS)
     loop.run("/edit")

@@ -103,7 +103,7 @@ class Transcript:
         if not there:
             raise SettingError("there is no message yet: the conversation is empty")
         if not 1 <= turns <= there:
-            raise SettingError(f"there are not {turns} turns: give a number from 1 to {there}")
+            raise SettingError(f"there are not {turns} turns: {_offer(there)}")
         return self.messages[-2 * turns].content
 
     def undo(self, steps: int = 1) -> str:
@@ -152,7 +152,7 @@ class Transcript:
     ) -> int:
         """Go `steps` steps through the history; return the index of the first message whose turn has changed."""
         if not 1 <= steps <= len(changes):
-            raise SettingError(f"{steps} steps cannot be {verb} back: give a number from 1 to {len(changes)}")
+            raise SettingError(f"{steps} steps cannot be {verb} back: {_offer(len(changes))}")
         first = min(change.kept for change in changes[-steps:])
         messages, history = self.messages, self.history
         for _ in range(steps):
@@ -170,6 +170,10 @@ class Transcript:
         self.forgotten = min(forgotten, len(messages))
         self.reply_ids = []
         self.on_change()
+
+
+def _offer(count: int) -> str:
+    return "there is only one" if count == 1 else f"give a number from 1 to {count}"
 
 
 def _apply(messages: Sequence[Message], change: Change) -> tuple[list[Message], Change]:
