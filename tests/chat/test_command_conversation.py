@@ -29,7 +29,7 @@ def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
 
 @pytest.mark.parametrize("command", ["/undo 3", "/edit 3"])
 def test_of_a_single_turn_no_range_is_offered(command):
-    with pytest.raises(SettingError, match="there is only one$"):
+    with pytest.raises(SettingError, match=r"there is only one$"):
         loop_after(TWO_TURNS[0]).run(command)
 
 

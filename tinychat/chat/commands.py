@@ -60,7 +60,7 @@ def is_command(line: str) -> bool:
 
 
 def as_text(line: str) -> str:
-    """Return the message that a line is, which is no command: its doubled slash stands for one."""
+    """Return the message that a line is, if it is not a command: its doubled slash stands for one."""
     return line[1:] if line.startswith("//") else line
 
 

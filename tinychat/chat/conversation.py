@@ -24,7 +24,7 @@ _UNFINISHED = ("interrupted", "length", "context")
 
 @dataclass(frozen=True)
 class _Begun:
-    """The text and the tokens of a reply that is gone on with."""
+    """The text and the tokens of a reply that is continued."""
 
     text: str = ""
     ids: tuple[int, ...] = ()

@@ -25,7 +25,7 @@ class ReplyRoom:
     messages : list of Message
         What is answered.
     begun : sequence of int
-        Tokens of the reply that is gone on with.
+        Tokens of the reply that is continued.
     cancelled : callable, optional
         Asked while the rest is read again; True ends the reply.
     """

@@ -19,7 +19,7 @@ _PATTERN = "*?["
 
 
 class Found(NamedTuple):
-    """Files by the names that they go by, and how many of a folder's or pattern's were left out as they are no text."""
+    """Files by the names that they go by, and how many of a folder's or pattern's files were left out as not text."""
 
     attachments: list[Attachment]
     left_out: int

@@ -48,8 +48,8 @@ def convert(
     """Convert a Hugging Face checkpoint folder into a model folder, each weight by itself.
 
     Arguments and errors are those of `tinychat.convert`, but `progress` is called with (bytes done, bytes in all), and
-    `source` is recorded as the model's origin, else the name of the checkpoint's folder. What a conversion that was
-    killed has left is gone on from.
+    `source` is recorded as the model's origin, else the name of the checkpoint's folder. A conversion that was killed
+    is continued.
     """
     return write_model_folder(src, dst, Quantization(quant, group_size), progress, source)
 

@@ -293,7 +293,7 @@ class Reply:
 
     def _held_back(self, reason: FinishReason) -> str:
         """Set the finish reason and return the text that was held back."""
-        # The first bytes of a character whose others were cut off are no text.
+        # The first bytes of a character whose others were cut off are not text.
         last = self._detokenizer.finish() if reason in ("stop", "stop_string") else ""
         text = self._stop_strings.add(last)
         text += self._stop_strings.finish()

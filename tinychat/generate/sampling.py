@@ -108,7 +108,7 @@ def most_likely(logits: Logits, reach: float, count: int) -> _Ids:
     Returns
     -------
     int64 [<= count]
-        Empty where the largest is no number.
+        Empty where the largest is not a number.
     """
     # The ids are dealt to columns. Only columns whose largest logit counts are looked into: of a large vocabulary, few.
     width = len(logits) // _COLUMN

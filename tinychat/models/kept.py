@@ -44,7 +44,7 @@ class Form:
     def __post_init__(self) -> None:
         span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0
         if self.bits not in (4, 8) or self.numbers not in NUMBERS or self.group not in GROUPS or not span_fits:
-            raise SettingError(f"{self} is no form that codes can be stored in")
+            raise SettingError(f"{self} is not a form that codes can be stored in")
         if type(self.offsets) is not bool:
             raise SettingError(f"{self} has no valid offsets")
 

@@ -13,7 +13,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
-# As pandoc has it, so that prices are no formulas: no space inside the dollar signs, no digit behind them.
+# As pandoc has it, so that prices are not taken for formulas: no space inside the dollar signs, no digit behind them.
 _DOLLARS = re.compile(r"\$(?![\s$])[^$`\n]*(?<![\s\\])\$(?!\d)")
 _MARK = re.compile(r"\\[()\[\]]")
 
