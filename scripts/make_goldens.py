@@ -20,8 +20,10 @@ import transformers_models  # noqa: E402
 def main():
     folder = REPO / "tests" / "goldens"
     folder.mkdir(exist_ok=True)
-    names = sys.argv[1:] or families.BY_NAME
-    for variant in map(families.BY_NAME.get, names):
+    names = sys.argv[1:] or [*families.BY_NAME]
+    if unknown := [name for name in names if name not in families.BY_NAME]:
+        sys.exit(f"error: there is no variant {unknown[0]}: tests/variants has them")
+    for variant in map(families.BY_NAME.__getitem__, names):
         model = transformers_models.build(variant)
         ids = families.make_ids(variant)
         greedy = transformers_models.greedy(model, ids[: families.SHORT], families.NEW_TOKENS)
