@@ -42,3 +42,16 @@ def test_a_terminal_that_is_not_ours_yet_is_asked_for_again(monkeypatch):
             assert not echoes()
         assert echoes()
     assert interrupted == [True, False] * 3
+
+
+def test_a_terminal_that_is_gone_when_the_program_goes_on_ends_nothing():
+    controller, device = os.openpty()
+    stdout = open(device, "w", closefd=False)
+    with open(device) as stdin, Keyboard(stdin, open_output(stdout)):
+        os.close(controller)
+        signal.raise_signal(signal.SIGCONT)
+        went_on = True
+    # What was still to be written has nowhere to go.
+    with contextlib.suppress(OSError):
+        stdout.close()
+    assert went_on

@@ -153,11 +153,12 @@ class Keyboard(Vt100Input):
         return self._lent()
 
     def _continue(self, _signal_number: int, _frame: FrameType | None) -> None:
-        """Take the terminal again after Ctrl-Z: the shell has used it meanwhile."""
+        """Take the terminal again after Ctrl-Z: the shell has used it meanwhile. It may be gone."""
         if self._thread is not None:
-            _set_attributes(self.fileno(), _silent(self._before))
-            # Not by the output's own buffer, which may be half written.
-            os.write(self._output.fileno(), b"\x1b[?2004h")
+            with contextlib.suppress(termios.error, OSError):
+                _set_attributes(self.fileno(), _silent(self._before))
+                # Not by the output's own buffer, which may be half written.
+                os.write(self._output.fileno(), b"\x1b[?2004h")
 
     def _collect(self) -> None:
         thread = Thread(target=self._take_keys, daemon=True)
