@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from tinychat.chat.messages import Attachment, Message
 from tinychat.chat.overflow import as_policy
@@ -20,6 +20,13 @@ from tinychat.generate.request import Request, RequestFields
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
+
+
+class ReplyHooks(TypedDict, total=False):
+    """What looks on while a reply is written, and may end it: see `tinychat.generate.loop.prefill`."""
+
+    on_prefill: PrefillProgress | None
+    cancelled: Callable[[], bool] | None
 
 
 @dataclass(frozen=True)
@@ -105,14 +112,7 @@ class Chat(Transcript, ReplySettings):
         """
         return "".join(piece.text for piece in self.stream(text))
 
-    def stream(
-        self,
-        text: str,
-        *,
-        replaced: int = 0,
-        on_prefill: PrefillProgress | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Iterator[Piece]:
+    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Send a message, attachments before it, and yield the reply piece by piece.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
@@ -125,8 +125,8 @@ class Chat(Transcript, ReplySettings):
             The message.
         replaced : int
             Turns at the end whose place it takes; they return if it is withdrawn.
-        on_prefill, cancelled : callable, optional
-            As for `tinychat.generate.loop.prefill`.
+        **hooks
+            `on_prefill` and `cancelled`, as for `tinychat.generate.loop.prefill`.
 
         Raises
         ------
@@ -141,17 +141,12 @@ class Chat(Transcript, ReplySettings):
         kept = len(before) - 2 * replaced
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer([*before[:kept], Message("user", content)], kept, on_prefill, cancelled)
+            yield from self._answer([*before[:kept], Message("user", content)], kept, hooks)
         finally:
             if self.messages is not before:
                 self.attachments = []
 
-    def regenerate(
-        self,
-        *,
-        on_prefill: PrefillProgress | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Iterator[Piece]:
+    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Answer the last message again; the old reply returns if the new one has no text.
 
         Raises
@@ -162,14 +157,9 @@ class Chat(Transcript, ReplySettings):
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         asked = self.messages[:-1]
-        yield from self._answer(asked, len(asked), on_prefill, cancelled)
+        yield from self._answer(asked, len(asked), hooks)
 
-    def go_on(
-        self,
-        *,
-        on_prefill: PrefillProgress | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Iterator[Piece]:
+    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
 
         Raises
@@ -181,7 +171,7 @@ class Chat(Transcript, ReplySettings):
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
         ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
-        yield from self._answer(asked, len(asked), on_prefill, cancelled, _Begun(reply.content, tuple(ids)))
+        yield from self._answer(asked, len(asked), hooks, _Begun(reply.content, tuple(ids)))
 
     @property
     def opens_thinking(self) -> bool:
@@ -242,25 +232,15 @@ class Chat(Transcript, ReplySettings):
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
-        self,
-        messages: list[Message],
-        kept: int,
-        on_prefill: PrefillProgress | None,
-        cancelled: Callable[[], bool] | None,
-        begun: _Begun = _NOTHING,
+        self, messages: list[Message], kept: int, hooks: ReplyHooks, begun: _Begun = _NOTHING
     ) -> Iterator[Piece]:
         """Write the reply to `messages`, whose first `kept` are those of the conversation, behind what has `begun`."""
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, len(messages) - 1)
         try:
-            room = ReplyRoom(self, messages, begun.ids, cancelled)
-            run = self.model.reply(
-                self._fitting_prompt(messages, begun, room),
-                self.next_request(),
-                on_prefill=on_prefill,
-                cancelled=cancelled,
-                make_room=room.make,
-            )
+            room = ReplyRoom(self, messages, begun.ids, hooks.get("cancelled"))
+            prompt = self._fitting_prompt(messages, begun, room)
+            run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
         except BaseException:
             self.forgotten = forgotten_before
             raise
