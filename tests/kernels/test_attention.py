@@ -12,6 +12,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from tinychat.engine.forward import Sizes
 from tinychat.kernels.attend import attend, parts_at_most
 from tinychat.kernels.attention import ITEM_ROWS, new_scratch
+from tinychat.kernels.bfloat16 import HAS_BF16, MULTIPLIES_PAIRS
 from tinychat.kernels.kv import BLOCK, CacheBuffers
 from tinychat.kernels.scores import Capped, Sunk, Unchanged
 
@@ -29,28 +30,30 @@ class Rows(NamedTuple):
     tables: np.ndarray
 
 
-def allocate(kv, d, context, threads):
+def allocate(kv, d, context, threads, multiplies_pairs=MULTIPLIES_PAIRS):
     """Return scratch full of rubbish."""
-    scratch = new_scratch(kv, d, threads, parts_at_most(context, threads))
+    scratch = new_scratch(kv, d, threads, parts_at_most(context, threads), multiplies_pairs)
     *arrays, totals, partials = scratch
     for array in (*arrays, *totals, *partials):
         array.view(np.uint8)[:] = 0xFF
     return scratch
 
 
-def run(kv, q, cache, start, window=NO_WINDOW, threads=1, scoring=UNCHANGED):
+def run(kv, q, cache, start, window=NO_WINDOW, threads=1, **options):
     """Run the kernel for queries [T, H, d] at positions from `start` on; return [T, H, d]."""
-    return run_together(kv, q, cache, [(start, len(q))], [cache.table], window, threads, scoring)
+    return run_together(kv, q, cache, [(start, len(q))], [cache.table], window, threads, **options)
 
 
-def run_together(kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED):
+def run_together(
+    kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED, multiplies_pairs=MULTIPLIES_PAIRS
+):
     """Do the same for several sequences: (start, count) of each, and its blocks of the cache."""
     T, H, d = q.shape
     context = max(map(len, tables)) * BLOCK
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
     qkv = np.concatenate([scaled, np.full((T, 48), np.nan, np.float32)], axis=1)
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
-    scratch = allocate(kv, d, context, threads)
+    scratch = allocate(kv, d, context, threads, multiplies_pairs)
     job = Rows(
         np.array([T, T, len(spans)]),
         np.cumsum([0] + [count for _, count in spans]),
@@ -172,6 +175,27 @@ def test_more_rows_than_one_item_of_work(kv, T, rng):
 def test_flat_and_spiked_scores(T, spread, rng):
     q, *buffers = draw(rng, 600, T, 4, 2, 24, "f32", spread)
     check("f32", q, *buffers)
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="this instruction set has no product of pairs")
+@pytest.mark.parametrize(("start", "T"), [(0, 1), (530, 2), (1000, 5), (500, 40)])
+@pytest.mark.parametrize("d", [6, 80])
+def test_products_of_pairs_give_the_bits_of_floats(start, T, d, rng):
+    """Processors that have both take the faster; the other compiles an attention of its own here."""
+    q, cache, _, _ = draw(rng, start + T, T, 6, 2, d, "bf16")
+    one, other = (run("bf16", q, cache, start, multiplies_pairs=pairs) for pairs in (False, True))
+    assert one.tobytes() == other.tobytes()
+
+
+# Rows of an item fill tiles of several heights: in all of them, and wherever in one it stands, a row has the same bits.
+@kvs
+@pytest.mark.parametrize("heads", [(3, 1), (8, 1), (5, 5)])
+def test_rows_have_the_same_bits_in_tiles_of_all_heights(kv, heads, rng):
+    T, (H, G) = 17, heads
+    q, cache, _, _ = draw(rng, 550 + T, T, H, G, 24, kv)
+    single = np.concatenate([run(kv, q[t : t + 1], cache, 550 + t) for t in range(T)])
+    for count in range(2, T + 1):
+        assert run(kv, q[:count], cache, 550).tobytes() == single[:count].tobytes()
 
 
 @kvs

@@ -1,15 +1,13 @@
 """bfloat16: rounding, storing, and products of pairs, which must be the same bits with and without the instruction."""
 
-import functools
-
 import numpy as np
 import pytest
 from kernels.cache_inputs import to_bf16
 from kernels.kernel_inputs import compiled
 
-from tinychat.kernels import bfloat16, tile
+from tinychat.kernels import bfloat16
 from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.tile import add_outer, load_rows, load_tile, store_tile
+from tinychat.kernels.tile import add_outer, add_outer_of_pairs, load_rows, load_tokens, store_tokens
 
 LANES, ONE, THREE = 16, (0,), (0, 0, 0)
 
@@ -31,22 +29,30 @@ def copy_one_by_one(x, pairs, back):
         back[i] = bfloat16.load_half(pairs, i)
 
 
-@functools.cache
-def step_by(dot2):
-    """Return a step of a product that multiplies in one way; it is compiled when it is called first."""
-
-    @compiled
-    def step(a, b, out):
-        store_tile(out, 0, add_outer(load_tile(out, 0, ONE, THREE), load_rows(a, 0, LANES, ONE), b, 0, 1))
-
-    return step
+@compiled
+def step_of_pairs(a, b, out):
+    tile = add_outer(load_tokens(out, 0, LANES, ONE, THREE), load_rows(a, 0, LANES, ONE), b, 0, 1)
+    store_tokens(out, 0, LANES, tile, THREE)
 
 
-def multiplied(a, b, sums, dot2, monkeypatch):
+@compiled
+def step_of_floats(a, b, out):
+    tile = load_tokens(out, 0, LANES, ONE, THREE)
+    store_tokens(out, 0, LANES, add_outer_of_pairs(tile, load_rows(a, 0, LANES, ONE), b, 0, 1, 2), THREE)
+
+
+def by_the_instruction(a, b, out):
+    step_of_pairs(as_pairs(a), as_pairs(b), out)
+
+
+def by_two_fmas(a, b, out):
+    step_of_floats(as_pairs(a), b, out)
+
+
+def multiplied(a, b, sums, multiply):
     """Return ``sums [3, 16] + a . b[t]`` over pairs a [16, 2], b [3, 2] of bfloat16, by one way of multiplying."""
-    monkeypatch.setattr(tile, "dot2", dot2)
-    step, out = step_by(dot2), sums.ravel().copy()
-    step(as_pairs(a), as_pairs(b), out)
+    out = sums.ravel().copy()
+    multiply(a, b.ravel(), out)
     return out.reshape(3, LANES)
 
 
@@ -54,13 +60,11 @@ def as_pairs(x):
     return (x.view(np.uint32) >> 16).astype(np.uint16).ravel().view(np.uint32)
 
 
-@pytest.fixture(params=["by the instruction", "by two fmas"])
-def dot2(request):
-    if request.param == "by two fmas":
-        return bfloat16.dot2_fma
-    if not bfloat16.HAS_BF16:
+@pytest.fixture(params=[by_the_instruction, by_two_fmas])
+def multiply(request):
+    if request.param is by_the_instruction and not bfloat16.HAS_BF16:
         pytest.skip("this instruction set has no product of pairs")
-    return bfloat16.dot2_instruction
+    return request.param
 
 
 def test_rounding_is_half_away_from_zero(rng):
@@ -81,7 +85,7 @@ def test_rounding_is_half_away_from_zero(rng):
     np.testing.assert_array_equal(back, rounded)
 
 
-def test_a_step_rounds_after_each_product_odd_first(dot2, rng, monkeypatch):
+def test_a_step_rounds_after_each_product_odd_first(multiply, rng):
     for _ in range(50):
         a, b = (to_bf16(np.exp2(rng.integers(-8, 9, n)) * rng.standard_normal(n)) for n in (2 * LANES, 6))
         a, b = a.reshape(LANES, 2), b.reshape(3, 2)
@@ -89,13 +93,13 @@ def test_a_step_rounds_after_each_product_odd_first(dot2, rng, monkeypatch):
         # A product of two bfloat16 has 16 significant bits: its sum with a float32 fits float64, nearly always exactly.
         odd = (b[:, None, 1].astype(np.float64) * a[:, 1] + sums).astype(np.float32)
         expected = (b[:, None, 0].astype(np.float64) * a[:, 0] + odd).astype(np.float32)
-        np.testing.assert_array_equal(multiplied(a, b, sums, dot2, monkeypatch), expected)
+        np.testing.assert_array_equal(multiplied(a, b, sums, multiply), expected)
 
 
-def test_a_product_with_what_is_no_number_is_none(dot2, monkeypatch):
+def test_a_product_with_what_is_no_number_is_none(multiply):
     a, b = np.ones((LANES, 2), np.float32), np.ones((3, 2), np.float32)
     a[3, 0], b[1, 1] = np.nan, np.inf
-    got = multiplied(a, b, np.zeros((3, LANES), np.float32), dot2, monkeypatch)
+    got = multiplied(a, b, np.zeros((3, LANES), np.float32), multiply)
     assert np.isnan(got[:, 3]).all()
     assert np.isposinf(np.delete(got[1], 3)).all()
     assert (np.delete(got, 3, axis=1)[[0, 2]] == 2).all()

@@ -14,8 +14,8 @@ from tinychat.kernels.attention import (
     finish,
     load_queries,
     merge,
+    rows_of,
     state_of,
-    tiles_of,
 )
 from tinychat.kernels.jit import inlined, written_in
 from tinychat.kernels.team import THREADS, barrier, settle, share, stage, take
@@ -32,7 +32,7 @@ def parts_at_most(context: int, threads: int) -> int:
 
 
 @inlined
-def rows_of(job, sequence, group):
+def sequence_rows(job, sequence, group):
     """Return how many rows a sequence has for each KV head in this step."""
     return (job.firsts[sequence + 1] - job.firsts[sequence]) * group
 
@@ -40,7 +40,7 @@ def rows_of(job, sequence, group):
 @inlined
 def items_of(job, sequence, G, group):
     """Return how many items of work a sequence has."""
-    return G * ((rows_of(job, sequence, group) + ITEM_ROWS - 1) // ITEM_ROWS)
+    return G * ((sequence_rows(job, sequence, group) + ITEM_ROWS - 1) // ITEM_ROWS)
 
 
 @inlined
@@ -60,7 +60,7 @@ def item_of(scratch, thread, job, sequence, number, G, group, window, scoring):
         number % G,
         group,
         number // G * ITEM_ROWS,
-        rows_of(job, sequence, group),
+        sequence_rows(job, sequence, group),
         window,
         scoring,
     )
@@ -96,7 +96,7 @@ def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scrat
         note_positions(item, job)
         first, last = chunks_seen_by(item)
         if first <= start + unit % count < last:
-            load_queries(item, qkv, d)
+            load_queries(item, cache, qkv, d)
             attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count)
         unit = take(team)
     settle(team, items * count)
@@ -106,7 +106,7 @@ def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scrat
         sequence, number = sequence_of(job, i, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
-        clear(total, tiles_of(item))
+        clear(total, rows_of(item))
         first, last = chunks_seen_by(item)
         for chunk in range(first, last):
             merge(item, total, state_of(scratch.partials, i * count + chunk - start))
@@ -122,8 +122,8 @@ def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scra
         sequence, number = sequence_of(job, items - 1 - unit, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
-        load_queries(item, qkv, d)
-        clear(total, tiles_of(item))
+        load_queries(item, cache, qkv, d)
+        clear(total, rows_of(item))
         first, last = chunks_seen_by(item)
         for chunk in range(first, last):
             attend_chunk(item, cache, part, chunk)

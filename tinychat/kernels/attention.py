@@ -12,21 +12,22 @@ Blocks and chunks stand at fixed positions, so few queries (chunks spread over t
 other sequences attend in the same step.
 
 A *row* is one query head of one token. The heads that share a KV head, of consecutive tokens of a sequence, are the
-rows of one *item* of work, up to 8 tiles of them, so each key and value is read once for all. Of a block, scores,
+rows of one *item* of work, up to 48 of them, so each key and value is read once for all. Of a block, scores,
 softmax and weighted values are each done for all rows before the next: rows do not wait for each other, so the
 processor finds work in one while another's chain of operations is under way. One source serves every type of cache:
-where keys and values are pairs, so are queries and weights, and a step of a product takes two channels or positions at
-once.
+where keys and values are pairs, a step of a product takes two channels or positions at once, and queries and weights
+are pairs too if the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
-from tinychat.kernels.bfloat16 import round_bf16, store_halves
+from tinychat.kernels.bfloat16 import MULTIPLIES_PAIRS, round_bf16, scatter_halves, store_halves
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
-from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, head_of, per_lane, scaled
-from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
+from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, element_of, head_of, per_lane, scaled
+from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
 from tinychat.kernels.scores import final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
@@ -36,6 +37,7 @@ from tinychat.kernels.simd import (
     exp2_up_to_127,
     fill_outside,
     fma,
+    i32x16,
     keep_lanes,
     like,
     max_lanes,
@@ -45,16 +47,24 @@ from tinychat.kernels.simd import (
     subtract,
     sum_lanes,
 )
-from tinychat.kernels.tile import add_outer, load_rows, load_tile, scale_by_token, store_tile, store_tokens, zero_tile
+from tinychat.kernels.tile import (
+    add_outer,
+    add_outer_of_pairs,
+    load_rows,
+    load_tokens,
+    scale_by_token,
+    store_tokens,
+    zero_tile,
+)
 
 CHUNK = 512
-# Tile shapes, as tuples whose lengths count: 4 x 4 vectors on AVX-512, 2 x 2 where there are 16 registers.
-QUERY_ROWS = (0,) * (4 if ISA == "avx512vnni" else 2)
-VECTORS = (0,) * (4 if ISA == "avx512vnni" else 2)
+# Tile shapes, rows by vectors of keys or channels, as tuples whose lengths count: as many sums as there are registers.
+# Vectors of pairs are widened once for all rows of a tile, so one of many is the faster. Where few of its rows would be
+# used, tiles of three do.
+FEW, MANY = (0,) * 3, (0,) * (12 if ISA == "avx512vnni" else 6)
+FEW_VECTORS, MANY_VECTORS = ((0,) * n for n in ((4, 2) if ISA == "avx512vnni" else (2, 1)))
 ONE_VECTOR = (0,)
-ROWS = len(QUERY_ROWS)
-TILES = 8
-ITEM_ROWS = TILES * ROWS
+ITEM_ROWS = 48  # whole tiles of any shape; a multiple of 16 too
 LOWEST = np.float32(-1e30)  # below any score
 
 
@@ -66,13 +76,13 @@ class State(NamedTuple):
 
     maxima: np.ndarray  # float32 [ITEM_ROWS + 16]: m, the largest score
     sums: np.ndarray  # float32 [ITEM_ROWS + 16]: of 2**(score - m)
-    acc: np.ndarray  # float32 [TILES, d/16, ROWS, 16]: of 2**(score - m) v
+    acc: np.ndarray  # float32 [ITEM_ROWS, d rounded up to 16]: of 2**(score - m) v
 
 
 class AttentionScratch(NamedTuple):
-    """Scratch of attention. What meets keys and values is pairs (uint32) where those are, else float32."""
+    """Scratch of attention. What meets pairs of keys and values is pairs (uint32) where that is fast, else float32."""
 
-    queries: np.ndarray  # [threads, ITEM_ROWS * d + 16]; half of it in pairs
+    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]; half of it in pairs
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
@@ -87,7 +97,7 @@ class AttentionScratch(NamedTuple):
 class Item(NamedTuple):
     """Rows that are attended together, and the working memory for it."""
 
-    queries: np.ndarray  # [ITEM_ROWS, d]
+    queries: np.ndarray  # [d, ITEM_ROWS]
     scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [ITEM_ROWS, BLOCK]: what values are multiplied by
     positions: np.ndarray  # int64 [ITEM_ROWS]
@@ -108,17 +118,22 @@ class Item(NamedTuple):
 def new_state(count: int, d: int) -> State:
     """Return the state of so many items."""
     rows = (count, ITEM_ROWS + LANES)
-    acc = (count, TILES, -(-d // LANES), ROWS, LANES)
+    acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
     return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
 
 
-def new_scratch(kv: str, d: int, threads: int, slots: int) -> AttentionScratch:
-    """Return scratch for a cache of that type, with room for that many parts that are merged later."""
-    shared = PER_LANE.get(kv, 1)
+def new_scratch(
+    kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
+) -> AttentionScratch:
+    """Return scratch for a cache of that type, with room for that many parts that are merged later.
+
+    multiplies_pairs : whether pairs of the cache are to meet pairs.
+    """
+    shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
     factors = np.uint32 if shared > 1 else np.float32
     maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
     return AttentionScratch(
-        queries=np.zeros((threads, (ITEM_ROWS * d + LANES) // shared), factors),
+        queries=np.zeros((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
         scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
         weights=np.zeros((threads, ITEM_ROWS, BLOCK // shared), factors),
         positions=np.zeros((threads, ITEM_ROWS), np.int64),
@@ -138,9 +153,15 @@ def state_of(states, number):
 
 
 @inlined
-def tiles_of(item):
-    """Return how many tiles the item has."""
-    return (min(ITEM_ROWS, item.rows - item.row0) + ROWS - 1) // ROWS
+def rows_of(item):
+    """Return how many rows the item has."""
+    return min(ITEM_ROWS, item.rows - item.row0)
+
+
+@inlined
+def rows_in_large_tiles(item):
+    """Return how many of an item's rows, the first ones, are computed in tiles of many; one may be half empty."""
+    return (rows_of(item) + len(MANY) // 2 - 1) // len(MANY) * len(MANY)
 
 
 @inlined
@@ -164,25 +185,17 @@ def span_of(item, first, last, block):
     return max(0, low), min(BLOCK, high)
 
 
-@inlined
-def span_of_tile(item, tile, block):
-    """Return which positions of a block a tile sees anything of."""
-    return span_of(item, tile * ROWS, tile * ROWS + ROWS - 1, block)
-
-
-@inlined
-def place_in(acc, tile, v):
-    """Return where vector `v` of the rows of a tile begins, as a flat element."""
-    return (tile * acc.shape[1] + v) * ROWS * LANES
+@inlined_by_type
+def as_factor(cache, x):
+    """Return numbers as rounded as what pairs of keys or values are multiplied by, where the cache has pairs."""
+    return (lambda cache, x: round_bf16(x)) if element_of(cache) == PAIRS else lambda cache, x: x
 
 
 @inlined_by_type
-def as_factor(factors, x):
-    """Return numbers as rounded as `factors`, which keys or values are multiplied by, can hold them.
-
-    Those are pairs where the cache has pairs, else float32.
-    """
-    return (lambda factors, x: round_bf16(x)) if factors.dtype == PAIRS else lambda factors, x: x
+def per_factor(factors):
+    """Return how many numbers share an element of `factors`."""
+    count = 2 if factors.dtype == PAIRS else 1
+    return lambda factors: count
 
 
 @inlined_by_type
@@ -192,39 +205,65 @@ def store_factors(factors, index, x):
     return lambda factors, index, x: store(factors, index, x)
 
 
-@inlined
-def block_ahead(item, block, cache, is_wanted):
-    """Return the number of the head whose memory to ask for beside that of a block: the next one's, or its own."""
-    return head_of(cache, item.table[block + 1 if is_wanted else block], item.g)
+@inlined_by_type
+def scatter_factors(factors, index, stride, x):
+    """Store 16 numbers that `as_factor` has rounded in elements `stride` apart, from element `index` on."""
+    store = scatter_halves if factors.dtype == PAIRS else scatter_f32
+    return lambda factors, index, stride, x: store(factors, index, stride, x)
+
+
+@inlined_by_type
+def add_step(sums, vectors, factors, index, apart, stride):
+    """Return a tile of sums plus vectors of keys or values times one factor for each row, `stride` apart.
+
+    Where vectors are pairs, both of their products are added, the odd one first; the odd factors are then `apart` from
+    the even ones, or share their elements.
+    """
+
+    def widened(sums, vectors, factors, index, apart, stride):
+        return add_outer_of_pairs(sums, vectors, factors, index, apart, stride)
+
+    def alike(sums, vectors, factors, index, apart, stride):
+        return add_outer(sums, vectors, factors, index, stride)
+
+    return widened if vectors.dtype == i32x16 and factors.dtype == types.float32 else alike
 
 
 @inlined
-def score_vectors(item, keys, tile, first, v, wanted, vectors):
-    """Write the products of a tile's queries with `vectors` x 16 keys from vector `v` of a block on.
+def block_ahead(item, block, cache, is_first):
+    """Return the number of the head whose memory a tile asks for beside a block's: the next one's if it is the first.
+
+    The others ask for the block's own, which is there.
+    """
+    return head_of(cache, item.table[block + 1 if is_first else block], item.g)
+
+
+@inlined
+def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
+    """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
 
     first : where the keys of the block begin; wanted : where those begin that will be wanted next.
     """
-    steps = keys.shape[4]
-    queries = tile * ROWS * steps
-    products = zero_tile(vectors, QUERY_ROWS)
+    keys, steps = cache.keys, cache.keys.shape[4]
+    step = per_lane(cache) // per_factor(item.queries) * ITEM_ROWS
+    products = zero_tile(vectors, rows)
     for i in range(steps):
         for w in range(len(vectors)):
             prefetch_far(keys, wanted + (v * steps + i * len(vectors) + w) * LANES)
         key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
-        products = add_outer(products, key, item.queries, queries + i, steps)
-    store_tokens(item.scores, tile * ROWS * BLOCK + v * LANES, BLOCK, products, QUERY_ROWS)
+        products = add_step(products, key, item.queries, i * step + row, ITEM_ROWS, 1)
+    store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
 @written_in
-def score_tile(item, keys, tile, head, high, head_ahead):
-    """Write the products of a tile's queries with the first `high` keys of a head's block, or up to 15 more."""
-    size = keys.shape[3] * keys.shape[4] * LANES
-    seen = (high + LANES - 1) // LANES
-    wide = seen - seen % len(VECTORS)
-    for v in range(0, wide, len(VECTORS)):
-        score_vectors(item, keys, tile, head * size, v, head_ahead * size, VECTORS)
-    for v in range(wide, seen):
-        score_vectors(item, keys, tile, head * size, v, head_ahead * size, ONE_VECTOR)
+def score_tile(item, cache, row, block, head, rows, vectors):
+    """Write the products of a tile's queries with the keys of a head's block that it sees, or some more."""
+    low, high = span_of(item, row, row + len(rows) - 1, block)
+    if low < high:
+        size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
+        head_ahead = block_ahead(item, block, cache, row == 0)
+        for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
+            score_vectors(item, cache, row, head * size, v, head_ahead * size, rows, vectors)
 
 
 @written_in
@@ -237,7 +276,7 @@ def softmax_row(item, cache, r, block, head, largest):
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))
-    weight = as_factor(item.weights, exp2_up_to_127(subtract(score, like(score, largest))))
+    weight = as_factor(cache, exp2_up_to_127(subtract(score, like(score, largest))))
     factor = scaled(cache, VALUE, head, weight)
     if partly:
         weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
@@ -246,16 +285,20 @@ def softmax_row(item, cache, r, block, head, largest):
 
 
 @written_in
-def softmax(item, cache, state, tiles, block, head):
+def softmax(item, cache, state, block, head):
     """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
-    for tile in range(tiles):
-        low, high = span_of_tile(item, tile, block)
-        for r in range(tile * ROWS, (tile + 1) * ROWS):
-            largest, total = state.maxima[r], np.float32(0)
-            if low < high:
-                largest, total = softmax_row(item, cache, r, block, head, largest)
-            item.maxima[r], item.sums[r] = largest, total
-    for r in range(0, tiles * ROWS, LANES):
+    rows = rows_of(item)
+    for r in range(rows):
+        low, high = span_of(item, r, r, block)
+        largest, total = state.maxima[r], np.float32(0)
+        if low < high:
+            largest, total = softmax_row(item, cache, r, block, head, largest)
+        else:
+            # Other rows of its tile may see something here.
+            for i in range(0, BLOCK, LANES):
+                store_factors(item.weights, r * BLOCK + i, splat_f32(0.0))
+        item.maxima[r], item.sums[r] = largest, total
+    for r in range(0, rows, LANES):
         largest = load_f32(item.maxima, r)
         kept = exp2(subtract(load_f32(state.maxima, r), largest))
         store_f32(state.maxima, r, largest)
@@ -264,87 +307,91 @@ def softmax(item, cache, state, tiles, block, head):
 
 
 @inlined
-def add_vectors(item, acc, tile, v, values, first, low, high, wanted, vectors):
-    """Add weighted rows low..high of a block's values to `vectors` x 16 channels of a tile, from vector `v` on.
+def add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vectors):
+    """Add weighted rows low..high of a block's values to a tile, from row `row` and vector `v` of channels on.
 
     first : where the values of the block begin; wanted : where those begin that will be wanted next.
     """
-    place, rows, padded = place_in(acc, tile, v), values.shape[3], values.shape[4]
-    sums = load_tile(acc, place, vectors, QUERY_ROWS)
-    sums = scale_by_token(sums, item.kept, tile * ROWS, QUERY_ROWS)
+    values, padded = cache.values, cache.values.shape[4]
+    stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
+    place = row * padded + v * LANES
+    sums = load_tokens(acc, place, padded, vectors, rows)
+    sums = scale_by_token(sums, item.kept, row, rows)
     for s in range(low, high):
         for w in range(len(vectors)):
             prefetch_far(values, wanted + s * padded + (v + w) * LANES)
         value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
-        sums = add_outer(sums, value, item.weights, tile * ROWS * rows + s, rows)
-    store_tile(acc, place, sums)
+        sums = add_step(sums, value, item.weights, row * stride + s * step, 1, stride)
+    store_tokens(acc, place, padded, sums, rows)
 
 
 @written_in
-def add_values(item, cache, acc, tile, head, low, high, head_ahead):
-    """Add the weighted values of positions low..high of a head's block to a tile's sums."""
-    values, shared = cache.values, per_lane(cache)
-    size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
-    wide = count - count % len(VECTORS)
-    low, high = low // shared, (high + shared - 1) // shared
-    for v in range(0, wide, len(VECTORS)):
-        add_vectors(item, acc, tile, v, values, head * size, low, high, head_ahead * size, VECTORS)
-    for v in range(wide, count):
-        add_vectors(item, acc, tile, v, values, head * size, low, high, head_ahead * size, ONE_VECTOR)
+def add_values(item, cache, acc, row, block, head, rows, vectors):
+    """Add the weighted values of a head's block to the sums of a tile's rows."""
+    low, high = span_of(item, row, row + len(rows) - 1, block)
+    if low < high:
+        values, shared = cache.values, per_lane(cache)
+        size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
+        first, ahead = head * size, block_ahead(item, block, cache, row == 0) * size
+        wide = count - count % len(vectors)
+        low, high = low // shared, (high + shared - 1) // shared
+        for v in range(0, wide, len(vectors)):
+            add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors)
+        for v in range(wide, count):
+            for r in range(row, row + len(rows), len(FEW)):
+                add_vectors(item, cache, acc, r, v, first, low, high, ahead, FEW, ONE_VECTOR)
 
 
 @written_in
 def attend_block(item, cache, state, block):
     """Add one block of positions to the state of an item's rows."""
-    tiles = tiles_of(item)
+    rows, many = rows_of(item), rows_in_large_tiles(item)
     head = head_of(cache, item.table[block], item.g)
-    # One token would wait for memory; of many tokens, the first tiles have fetched it for the rest.
-    is_one_token = item.rows == item.group
-    for tile in range(tiles):
-        low, high = span_of_tile(item, tile, block)
-        if low < high:
-            score_tile(item, cache.keys, tile, head, high, block_ahead(item, block, cache, is_one_token and tile == 0))
-    softmax(item, cache, state, tiles, block, head)
-    for tile in range(tiles):
-        low, high = span_of_tile(item, tile, block)
-        if low < high:
-            ahead = block_ahead(item, block, cache, is_one_token and tile == 0)
-            add_values(item, cache, state.acc, tile, head, low, high, ahead)
+    for row in range(0, many, len(MANY)):
+        score_tile(item, cache, row, block, head, MANY, MANY_VECTORS)
+    for row in range(many, rows, len(FEW)):
+        score_tile(item, cache, row, block, head, FEW, FEW_VECTORS)
+    softmax(item, cache, state, block, head)
+    for row in range(0, many, len(MANY)):
+        add_values(item, cache, state.acc, row, block, head, MANY, MANY_VECTORS)
+    for row in range(many, rows, len(FEW)):
+        add_values(item, cache, state.acc, row, block, head, FEW, FEW_VECTORS)
 
 
-@inlined
-def load_queries(item, qkv, d):
+@subroutine
+def load_queries(item, cache, qkv, d):
     """Copy the queries of an item's rows."""
-    for r in range(tiles_of(item) * ROWS):
-        row = min(item.row0 + r, item.rows - 1)
+    for r in range(rows_of(item)):
+        row = item.row0 + r
         token = item.token + row // item.group
         start = token * qkv.shape[1] + (item.g * item.group + row % item.group) * d
         # The last vector may reach beyond the query: into the next, or into keys or the array's slack.
         for i in range(0, d, LANES):
-            store_factors(item.queries, r * d + i, as_factor(item.queries, load_f32(qkv, start + i)))
+            index = i // per_factor(item.queries) * ITEM_ROWS + r
+            scatter_factors(item.queries, index, ITEM_ROWS, as_factor(cache, load_f32(qkv, start + i)))
 
 
 @inlined
-def clear(state, tiles):
+def clear(state, rows):
     """Set a state to that of no keys at all."""
     for r in range(0, ITEM_ROWS, LANES):
         store_f32(state.maxima, r, splat_f32(LOWEST))
         store_f32(state.sums, r, splat_f32(0.0))
-    for i in range(0, place_in(state.acc, tiles, 0), LANES):
+    for i in range(0, rows * state.acc.shape[1], LANES):
         store_f32(state.acc, i, splat_f32(0.0))
 
 
 @subroutine
 def attend_chunk(item, cache, state, chunk):
     """Fill the state of an item's rows with one chunk of positions."""
-    clear(state, tiles_of(item))
+    clear(state, rows_of(item))
     first, last = seen_by(item)
     first, last = max(chunk * CHUNK, first), min((chunk + 1) * CHUNK, last)
     for block in range(first // BLOCK, (last + BLOCK - 1) // BLOCK):
         attend_block(item, cache, state, block)
 
 
-@inlined
+@subroutine
 def merge(item, total, part):
     """Add the state of a later chunk to the total: both are brought to the larger maximum."""
     for r in range(0, ITEM_ROWS, LANES):
@@ -356,30 +403,28 @@ def merge(item, total, part):
         store_f32(total.maxima, r, largest)
         store_f32(item.kept, r, kept)
         store_f32(item.added, r, added)
-    for tile in range(tiles_of(item)):
-        for v in range(total.acc.shape[1]):
-            for r in range(ROWS):
-                place, row = place_in(total.acc, tile, v) + r * LANES, tile * ROWS + r
-                more = multiply(load_f32(part.acc, place), splat_f32(item.added[row]))
-                store_f32(total.acc, place, fma(load_f32(total.acc, place), splat_f32(item.kept[row]), more))
+    padded = total.acc.shape[1]
+    for row in range(rows_of(item)):
+        for place in range(row * padded, (row + 1) * padded, LANES):
+            more = multiply(load_f32(part.acc, place), splat_f32(item.added[row]))
+            store_f32(total.acc, place, fma(load_f32(total.acc, place), splat_f32(item.kept[row]), more))
 
 
-@inlined
+@subroutine
 def finish(item, total, out, d):
     """Divide by the softmax's sum and write the item's rows to out [T, H * d]."""
-    acc = total.acc
-    for r in range(min(ITEM_ROWS, item.rows - item.row0)):
+    acc, padded = total.acc, total.acc.shape[1]
+    for r in range(rows_of(item)):
         row = item.row0 + r
         weight_sum = softmax_sum(item.scoring, item, row, total.maxima[r], total.sums[r])
         token = item.token + row // item.group
         first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
-        for v in range(acc.shape[1]):
-            place = place_in(acc, r // ROWS, v) + r % ROWS * LANES
-            value = divide(load_f32(acc, place), weight_sum)
-            if (v + 1) * LANES <= d:
-                store_f32(out, first + v * LANES, value)
+        for i in range(0, d, LANES):
+            value = divide(load_f32(acc, r * padded + i), weight_sum)
+            if i + LANES <= d:
+                store_f32(out, first + i, value)
             else:
                 # A whole vector would reach into the next head, which may be another thread's.
-                store_f32(acc, place, value)
-                for i in range(d - v * LANES):
-                    store_one(out, first + v * LANES + i, load_one(acc, place + i))
+                store_f32(acc, r * padded + i, value)
+                for c in range(i, d):
+                    store_one(out, first + c, load_one(acc, r * padded + c))

@@ -1,9 +1,9 @@
 """bfloat16: the upper half of a float32, two to a 32-bit lane, and the product of two such pairs.
 
 A lane of *pairs*, carried as uint32, holds an even element in its low half and the odd one after it in its high half.
-`dot2` is AVX-512 BF16's ``vdpbf16ps`` where the processor has it, twice the multiply-adds of an fma, and elsewhere the
-two fused multiply-adds, odd element first, that Intel's reference defines it by: the same bits, save that the
-instruction takes factors, sums and results below 2**-126 for zero.
+A step of a product adds the products of both, each rounded once, odd element first: that is how Intel's reference
+defines AVX-512 BF16's ``vdpbf16ps``, and what two fused multiply-adds of the widened elements compute. The bits are the
+same, save that the instruction takes factors, sums and results below 2**-126 for zero.
 """
 
 import llvmlite.binding as llvm
@@ -13,9 +13,12 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, LANES, call, constant, fused, operation
+from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, LANES, call, constant, operation
 
 HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
+# AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
+# measured on Emerald Rapids, where two fma take one.
+MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")
 
 
 class BFloatType(ir.Type):
@@ -66,6 +69,24 @@ def store_halves(typingctx, pairs, index, vector):
 
 
 @intrinsic
+def scatter_halves(typingctx, pairs, index, stride, vector):
+    """Store 16 numbers that `round_bf16` has rounded as pairs, at elements `stride` apart, from `index` on."""
+
+    def codegen(context, builder, signature, arguments):
+        container, first, step, value = arguments
+        bits = builder.bitcast(value, ir.VectorType(I32, LANES))
+        data = arrayobj.make_array(signature.args[0])(context, builder, container).data
+        for i in range(LANES // 2):
+            even, odd = (builder.extract_element(bits, I32(2 * i + half)) for half in range(2))
+            pair = builder.or_(builder.lshr(even, I32(16)), odd)
+            place = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
+            builder.store(pair, builder.gep(data, [place]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(pairs, types.intp, types.intp, vector), codegen
+
+
+@intrinsic
 def store_half(typingctx, pairs, index, value):
     """Store one float, rounded half away from zero, as bfloat16 number `index`."""
 
@@ -90,22 +111,17 @@ def load_half(typingctx, pairs, index):
     return types.float32(pairs, types.intp), codegen
 
 
-def dot2_instruction(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def dot2(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """Emit ``vdpbf16ps``: 32 products and 16 sums."""
     a, b = builder.bitcast(a, BF16X32), builder.bitcast(b, BF16X32)
     return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", F32X16, sums, a, b)
 
 
-def dot2_fma(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Emit two fused multiply-adds, the odd elements first."""
-
-    def odd(pairs: ir.Value) -> ir.Value:
-        return builder.bitcast(builder.and_(pairs, constant(-0x10000, I32)), F32X16)
-
-    def even(pairs: ir.Value) -> ir.Value:
-        return builder.bitcast(builder.shl(pairs, constant(16, I32)), F32X16)
-
-    return fused(builder, even(a), even(b), fused(builder, odd(a), odd(b), sums))
+def odd_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+    """Emit the odd elements of pairs, as floats."""
+    return builder.bitcast(builder.and_(pairs, constant(-0x10000, I32)), F32X16)
 
 
-dot2 = dot2_instruction if HAS_BF16 else dot2_fma
+def even_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+    """Emit the even elements of pairs, as floats."""
+    return builder.bitcast(builder.shl(pairs, constant(16, I32)), F32X16)

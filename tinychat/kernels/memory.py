@@ -131,6 +131,21 @@ def store_f32(typingctx, array, index, vector):
 
 
 @intrinsic
+def scatter_f32(typingctx, array, index, stride, vector):
+    """Store the lanes of a vector as float32 elements `stride` apart, from flat element `index` on."""
+
+    def codegen(context, builder, signature, arguments):
+        container, first, step, value = arguments
+        for i in range(LANES):
+            place = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
+            pointer = element_pointer(context, builder, signature.args[0], container, place, F32)
+            builder.store(builder.extract_element(value, I32(i)), pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, vector), codegen
+
+
+@intrinsic
 def store_one(typingctx, array, index, value):
     """Store a single float at flat element `index`, rounded as a vector would be."""
     half = array.dtype == types.uint16

@@ -6,12 +6,14 @@ every vector in a register. "Row block" is 16 output rows in a linear, 16 keys o
 "token" is whatever shares them: a token, or a query row.
 """
 
+from collections.abc import Callable
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.bfloat16 import dot2
+from tinychat.kernels.bfloat16 import dot2, even_elements, odd_elements
 from tinychat.kernels.memory import element_pointer, extend_half
 from tinychat.kernels.simd import (
     F32,
@@ -125,41 +127,75 @@ def add_outer(typingctx, tile, vectors, scalars, index, stride):
 
     Vectors and scalars are floats, or both pairs of bfloat16: then a step adds two products to each lane.
     """
-    rows, tokens = len(vectors), len(tile) // len(vectors)
     as_pairs = vectors.dtype == i32x16
-    element = I32 if as_pairs else F32
 
     def codegen(context, builder, signature, arguments):
         sums, columns, container, first, step = arguments
         sums, columns = unpack(builder, tile, sums), unpack(builder, vectors, columns)
-        for t in range(tokens):
-            pointer = address(context, builder, signature.args[2], container, first, step, t, element)
-            x = load_splat(builder, pointer, element, 4)
-            for r in range(rows):
-                i = r * tokens + t
-                if as_pairs:
-                    sums[i] = dot2(builder, sums[i], columns[r], x)
-                else:
-                    sums[i] = fused(builder, columns[r], x, sums[i])
-        return cgutils.pack_array(builder, sums)
+        multiply_add = dot2 if as_pairs else multiply_add_floats
+        splats = splats_apart(context, builder, scalars, container, first, step, I32 if as_pairs else F32)
+        return cgutils.pack_array(builder, added(builder, sums, columns, splats, multiply_add))
 
     return tile(tile, vectors, scalars, types.intp, types.intp), codegen
 
 
 @intrinsic
-def load_tile(typingctx, array, index, rows, tokens):
-    """Load the vectors of a tile, one after another, from flat element `index`."""
+def add_outer_of_pairs(typingctx, tile, pairs, scalars, index, apart, stride):
+    """Return a tile plus the products of pairs of bfloat16 and floats: what two steps of `add_outer` would.
+
+    The first has the odd elements, and the scalars from ``index + apart`` on, the second the even ones, and those from
+    `index` on.
+    """
+
+    def codegen(context, builder, signature, arguments):
+        sums, columns, container, first, distance, step = arguments
+        sums, columns = unpack(builder, tile, sums), unpack(builder, pairs, columns)
+        for elements, place in ((odd_elements, builder.add(first, distance)), (even_elements, first)):
+            splats = splats_apart(context, builder, scalars, container, place, step, F32)
+            floats = [elements(builder, column) for column in columns]
+            sums = added(builder, sums, floats, splats, multiply_add_floats)
+        return cgutils.pack_array(builder, sums)
+
+    return tile(tile, pairs, scalars, types.intp, types.intp, types.intp), codegen
+
+
+def splats_apart(context, builder, array_type, array, first, step, element: ir.Type) -> Callable[[int], ir.Value]:
+    """Return what emits the load of 4-byte element ``first + t * step`` into all 16 lanes."""
+    return lambda t: load_splat(
+        builder, address(context, builder, array_type, array, first, step, t, element), element, 4
+    )
+
+
+def multiply_add_floats(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Emit ``a * b + sums``, rounded once."""
+    return fused(builder, a, b, sums)
+
+
+def added(builder, sums, columns, splat_of, multiply_add) -> list[ir.Value]:
+    """Return the vectors of a tile, to each of which the product of its column and its token's scalar is added."""
+    tokens, result = len(sums) // len(columns), list(sums)
+    for t in range(tokens):
+        x = splat_of(t)
+        for r, column in enumerate(columns):
+            result[r * tokens + t] = multiply_add(builder, sums[r * tokens + t], column, x)
+    return result
+
+
+@intrinsic
+def load_tokens(typingctx, array, index, stride, rows, tokens):
+    """Load a tile in which the vectors of token t stand one after another, from element ``index + t * stride`` on."""
     tile = types.UniTuple(f32x16, len(rows) * len(tokens))
 
     def codegen(context, builder, signature, arguments):
-        container, first, _, _ = arguments
-        step = ir.Constant(first.type, LANES)
-        pointers = [
-            address(context, builder, signature.args[0], container, first, step, i, F32X16) for i in range(len(tile))
-        ]
-        return cgutils.pack_array(builder, [builder.load(pointer, align=4) for pointer in pointers])
+        container, first, step, _, _ = arguments
+        vectors = []
+        for i in range(len(tile)):
+            row = builder.add(first, ir.Constant(first.type, i // len(tokens) * LANES))
+            pointer = address(context, builder, signature.args[0], container, row, step, i % len(tokens), F32X16)
+            vectors.append(builder.load(pointer, align=4))
+        return cgutils.pack_array(builder, vectors)
 
-    return tile(array, types.intp, rows, tokens), codegen
+    return tile(array, types.intp, types.intp, rows, tokens), codegen
 
 
 @intrinsic
