@@ -1,6 +1,7 @@
 """Codes of a checkpoint in a model folder: what they stand for is what they stood for, bit by bit."""
 
 import json
+from itertools import chain
 
 import engines
 import gguf
@@ -15,7 +16,7 @@ from tinychat.checkpoint.gguf_codes import FORMS
 from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.keep import ROUNDED, kept_linear_of, pieces, rounded
+from tinychat.conversion.keep import ROUNDED, kept_linear_of, layers_of, rounded
 from tinychat.engine.kept_parameters import places_of_blocks
 from tinychat.errors import ConversionError
 from tinychat.generate.sequence import logits_of_all
@@ -65,7 +66,7 @@ def kept_rows(tensors, linear):
     kept = kept_linear_of(tensors, linear)
     specs = dict(stored_kept(linear, kept, -(-linear.columns // 32) * 32))
     arrays = {name: np.zeros(spec.shape, dtype_of(spec)) for name, spec in specs.items()}
-    for name, start, data in pieces(tensors, linear, kept):
+    for name, start, data in chain.from_iterable(layers_of(tensors, linear, kept)):
         arrays[name].view(np.uint8).reshape(-1)[start : start + data.nbytes] = data.reshape(-1).view(np.uint8)
     blocks = {}
     for form in kept.forms:
@@ -211,7 +212,7 @@ def test_scales_that_their_form_does_not_hold_are_refused(number):
     tensors = OneTensor(GroupCodes(np.zeros((16, 64), np.uint8), scales, zero=8), Form(4))
     linear = linear_of((16,), 64)
     with pytest.raises(ConversionError, match=r"0\.q\.weight"):
-        list(pieces(tensors, linear, kept_linear_of(tensors, linear)))
+        list(chain.from_iterable(layers_of(tensors, linear, kept_linear_of(tensors, linear))))
 
 
 def test_joined_forms_hold_what_each_does():

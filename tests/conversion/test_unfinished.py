@@ -7,36 +7,43 @@ import signal
 import subprocess
 import sys
 
+import engines
 import families
 import numpy as np
 import pytest
 
 import tinychat
+from tinychat.checkpoint.gguf import folder_of
 from tinychat.conversion import calibrated, convert
 from tinychat.conversion.convert import write_model_folder
 from tinychat.conversion.unfinished import Pieces, key_of, work_for
 from tinychat.errors import ConversionError
-from tinychat.models.layout import Quantization
+from tinychat.making import Recipe, quantization_of
 
 TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
 KILLED = """
 import os, signal, sys
+from pathlib import Path
+from tinychat.checkpoint.gguf import folder_of
 from tinychat.conversion import convert, unfinished
-from tinychat.models.layout import Quantization
+from tinychat.making import Recipe, quantization_of
 
-write, steps = unfinished.Pieces.write, int(sys.argv[3])
+write, steps = unfinished.Pieces.write_parts, int(sys.argv[3])
 
-def write_and_die(self, linear, layer, arrays, note):
+def write_and_die(self, linear, layer, parts, note=()):
     global steps
     steps -= 1
     if steps < 0:
+        next(iter(parts))
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, linear, layer, arrays, note)
+    write(self, linear, layer, parts, note)
 
-unfinished.Pieces.write = write_and_die
+unfinished.Pieces.write_parts = write_and_die
 texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
-convert.write_model_folder(sys.argv[1], sys.argv[2], Quantization(sys.argv[4]), texts=texts, method=method)
+with folder_of(Path(sys.argv[1])) as folder:
+    quantization = quantization_of(folder, Recipe(sys.argv[4], method="plain"))
+    convert.write_model_folder(folder, sys.argv[2], quantization, texts=texts, method=method)
 """
 
 
@@ -56,11 +63,21 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# What is packed by itself, and layer by layer with texts: each killed in another place.
-@pytest.mark.parametrize(("quant", "texts", "steps", "left_to_do"), [("int8", [], 7, 5), ("int4", TEXTS, 6, 10)])
+# What is packed by itself, layer by layer with texts, and codes that are kept: each killed in another place.
+@pytest.mark.parametrize(
+    ("quant", "texts", "steps", "left_to_do"), [("int8", [], 7, 5), ("int4", TEXTS, 6, 10), ("kept", [], 5, 7)]
+)
 def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint, tmp_path, monkeypatch):
     method = "gptq" if texts else "plain"
-    expected = write_model_folder(checkpoint, tmp_path / "whole", Quantization(quant), texts=texts, method=method)
+    if quant == "kept":
+        checkpoint = engines.kept_file("qwen3", tmp_path / "qwen3.gguf")
+
+    def make(target, progress=None):
+        with folder_of(checkpoint) as folder:
+            quantization = quantization_of(folder, Recipe(quant, method="plain"))
+            return write_model_folder(folder, target, quantization, progress, texts=texts, method=method)
+
+    expected = make(tmp_path / "whole")
     target = tmp_path / "model"
     left = kill_after(steps, checkpoint, target, quant, texts)
     # Somebody kills it again, and the last line of the journal is not whole.
@@ -68,12 +85,10 @@ def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint
     with (left / "journal").open("a") as journal:
         journal.write('{"linear": "qkv')
     written = []
-    write = Pieces.write
-    monkeypatch.setattr(Pieces, "write", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
+    write = Pieces.write_parts
+    monkeypatch.setattr(Pieces, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
     seen = []
-    write_model_folder(
-        checkpoint, target, Quantization(quant), lambda *done: seen.append(done), texts=texts, method=method
-    )
+    make(target, lambda *done: seen.append(done))
     assert len(written) == left_to_do, "of 14: three layers of four linears, embedding and output matrix"
     assert seen[-1][0] == seen[-1][1]
     found, wanted = files_of(target), files_of(expected)

@@ -4,7 +4,7 @@ Peak memory is one layer's largest linear, in and out, whatever the size of the 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.calibrated import Calibrated, Finished, Packed
-from tinychat.conversion.keep import account_of, kept_pieces
+from tinychat.conversion.keep import Piece, account_of, kept_layers
 from tinychat.conversion.pack import Packer, check_finite, relative_error
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
@@ -168,12 +168,13 @@ def write_weights(
         errors: dict[str, float] = {}
         packer = Packer(quantization)
         if quantization.kept:
-            for name, start, data in kept_pieces(checkpoint, quantization):
-                pieces.write_tensor(name, data, start)
-                show()
+            for name, layer, parts in kept_layers(checkpoint, quantization):
+                if pieces.finished(name, layer) is None:
+                    pieces.write_parts(name, layer, _followed(parts, show))
             for router in (linear for linear in linears(checkpoint.config) if linear.name == ROUTER):
                 for piece in range(router.pieces):
-                    pieces.write(router.name, piece, packer.pack(checkpoint.tensors, router, piece), ())
+                    if pieces.finished(router.name, piece) is None:
+                        pieces.write(router.name, piece, packer.pack(checkpoint.tensors, router, piece), ())
         else:
             how = (
                 _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
@@ -189,6 +190,13 @@ def write_weights(
             pieces.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
     return errors
+
+
+def _followed(parts: Iterable[Piece], show: Callable[[], None]) -> Iterator[Piece]:
+    """Yield parts that are written one by one, and show the progress after each."""
+    for part in parts:
+        yield part
+        show()
 
 
 class _Plain:

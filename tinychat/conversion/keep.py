@@ -110,15 +110,28 @@ def _widened(form: Form) -> Form:
     return replace(form, bits=8)
 
 
-def kept_pieces(checkpoint: Checkpoint, quantization: Quantization) -> Iterator[Piece]:
-    """Yield what is stored of all linears whose codes are kept; for errors see `pieces`."""
+def kept_layers(checkpoint: Checkpoint, quantization: Quantization) -> Iterator[tuple[str, int, Iterator[Piece]]]:
+    """Yield each layer of all linears whose codes are kept: the linear's name, the layer, and what is stored of it.
+
+    Nothing is read before it is asked for. For errors see `pieces`.
+    """
     kept = dict(quantization.kept)
     for linear in kept_linears(checkpoint.config):
-        yield from pieces(checkpoint.tensors, linear, kept[linear.name])
+        for layer, parts in enumerate(layers_of(checkpoint.tensors, linear, kept[linear.name])):
+            yield linear.name, layer, parts
 
 
-def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear) -> Iterator[Piece]:
-    """Yield what is stored of a linear.
+def layers_of(tensors: Tensors, linear: Linear, kept: KeptLinear) -> Iterator[Iterator[Piece]]:
+    """Yield the pieces of each layer of a linear."""
+    begins = {form.bits: 0 for form in kept.forms}
+    for layer, blocks in enumerate(kept.blocks(linear.rows)):
+        yield pieces(tensors, linear, kept, layer, dict(begins))
+        for bits in blocks:
+            begins[bits] += 1
+
+
+def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear, layer: int, begins: dict[int, int]) -> Iterator[Piece]:
+    """Yield what is stored of a layer of a linear; `begins` are its first blocks of rows, by the size of codes.
 
     Raises
     ------
@@ -126,16 +139,13 @@ def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear) -> Iterator[Piece
         If a number is not finite, or cannot be stored as the reader of the checkpoint said.
     """
     forms = {form.bits: form for form in kept.forms}
-    done = dict.fromkeys(forms, 0)
-    for layer, bits_of in enumerate(kept.bits):
-        names = weight_names(linear, layer)
-        for bits, name, rows in _slabs(tensors, linear, names, bits_of, forms):
-            for part, data in arranged(rows, forms[bits], name).items():
-                yield f"{linear.name}.{part}{bits}", done[bits] * data[0].nbytes, data
-            done[bits] += padded(len(rows.codes), LANES) // LANES
-        if linear.bias:
-            bias = read_bias(tensors, linear, layer)
-            yield f"{linear.name}.bias", layer * bias.nbytes, bias
+    for bits, name, rows in _slabs(tensors, linear, weight_names(linear, layer), kept.bits[layer], forms):
+        for part, data in arranged(rows, forms[bits], name).items():
+            yield f"{linear.name}.{part}{bits}", begins[bits] * data[0].nbytes, data
+        begins[bits] += padded(len(rows.codes), LANES) // LANES
+    if linear.bias:
+        bias = read_bias(tensors, linear, layer)
+        yield f"{linear.name}.bias", layer * bias.nbytes, bias
 
 
 def _slabs(

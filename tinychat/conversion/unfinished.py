@@ -12,7 +12,7 @@ import stat
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -251,12 +251,19 @@ class Pieces:
 
     def write(self, linear: str, layer: int, arrays: Mapping[str, Array], note: Sequence[float]) -> None:
         """Write one layer of a linear, and list it in the journal with what is to be remembered of it."""
-        parts = {}
-        for name, data in arrays.items():
-            self.write_tensor(f"{linear}.{name}", data, layer * data.nbytes)
-            parts[name] = (data.nbytes, zlib.crc32(data.data))
+        parts = ((f"{linear}.{name}", layer * data.nbytes, data) for name, data in arrays.items())
+        self.write_parts(linear, layer, parts, note)
+
+    def write_parts(
+        self, linear: str, layer: int, parts: Iterable[tuple[str, int, Array]], note: Sequence[float] = ()
+    ) -> None:
+        """Do the same for parts of tensors: name of a tensor, the byte of it that some data begins at, and the data."""
+        written = []
+        for tensor, offset, data in parts:
+            self.write_tensor(tensor, data, offset)
+            written.append((tensor, offset, data.nbytes, zlib.crc32(data.data)))
         self._stream.flush()
-        entry = {"linear": linear, "layer": layer, "parts": parts, "note": list(note)}
+        entry = {"linear": linear, "layer": layer, "parts": written, "note": list(note)}
         self._journal.write(json.dumps(entry) + "\n")
         self._journal.flush()
 
@@ -276,8 +283,8 @@ class Pieces:
             return None
         size = 0
         try:
-            for name, (length, checksum) in entry["parts"].items():  # type: ignore[attr-defined]
-                self._stream.seek(self._offsets[f"{linear}.{name}"] + layer * length)
+            for tensor, offset, length, checksum in entry["parts"]:  # type: ignore[attr-defined]
+                self._stream.seek(self._offsets[tensor] + offset)
                 if zlib.crc32(self._stream.read(length)) != checksum:
                     return None
                 size += length
