@@ -237,7 +237,7 @@ def _convert_into_store(
         if reference.kind == "checkpoint":
             folder = stack.enter_context(folder_of(Path(name)))
         else:
-            folder = stack.enter_context(_arriving_checkpoint(name, target))
+            folder, progress = stack.enter_context(_arriving_checkpoint(name, target, progress))
         check_checkpoint(folder)
         # Imported here: only a conversion needs Numba.
         from tinychat.making import Recipe, make, usual_recipe
@@ -247,8 +247,13 @@ def _convert_into_store(
 
 
 @contextmanager
-def _arriving_checkpoint(repo_id: str, target: Path) -> Iterator[Path]:
-    """Give the folder of a repository's checkpoint while its last shards are still downloaded."""
+def _arriving_checkpoint(
+    repo_id: str, target: Path, progress: Callable[[int, int], None] | None
+) -> Iterator[tuple[Path, Callable[[int, int], None] | None]]:
+    """Give the folder of a repository's checkpoint while its last shards are still downloaded.
+
+    Beside it stands the progress for its conversion, which counts their download, too.
+    """
     # Imported here: the hub's client takes a while, and offline use never needs it.
     from tinychat.checkpoint.tensors import arriving
     from tinychat.store.hub import fetching
@@ -260,7 +265,7 @@ def _arriving_checkpoint(repo_id: str, target: Path) -> Iterator[Path]:
         check_space([("the download", cache, size), ("the model", target, disk_needed(folder, Recipe()))])
 
     with fetching(repo_id, before_weights=check_room) as (folder, wait), arriving(folder, wait):
-        yield folder
+        yield folder, wait.beside(progress)
 
 
 def _target(path: str) -> Path:

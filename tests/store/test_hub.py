@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -219,6 +220,33 @@ def test_a_conversion_begins_with_the_first_shard(sharded, plainly, monkeypatch)
     assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
     described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
     assert described[0] == described[1] | {"source": "owner/sharded"}
+
+
+def test_the_bar_moves_while_a_shard_is_waited_for(sharded, plainly):
+    checkpoint, released = sharded
+    *_, last = sorted(checkpoint.glob("model-*.safetensors"))
+    shown = []
+
+    def progress(done, total):
+        shown.append(done / total)
+        # It waits: the same is shown again.
+        if len(shown) > 1 and shown[-1] == shown[-2]:
+            released.set()
+
+    api.locate("owner/sharded", progress)
+    assert shown == sorted(shown)
+    waits = [share for share, after in pairwise(shown) if share == after]
+    assert waits
+    assert 0 < waits[0] < 1 - last.stat().st_size / sum(path.stat().st_size for path in checkpoint.glob("model-*")) / 2
+    assert shown[-1] == 1
+
+
+def test_all_shards_are_downloaded_at_once_where_nothing_reads_them_meanwhile(sharded, monkeypatch):
+    checkpoint, released = sharded
+    released.set()
+    monkeypatch.setattr("tinychat.store.hub.Arrivals", None)
+    folder = api.checkpoint_folder("owner/sharded")
+    assert {path.name for path in folder.glob("model-*")} == {path.name for path in checkpoint.glob("model-*")}
 
 
 def test_a_packed_checkpoint_is_pulled_as_it_is(hub, tmp_path, rng):

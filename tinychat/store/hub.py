@@ -10,7 +10,7 @@ import ipaddress
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,6 +31,9 @@ _SECONDS_FOR_A_LISTING = 30.0
 _SECONDS_BETWEEN_LOOKS, _SECONDS_TO_STOP = 0.2, 5.0
 BeforeWeights = Callable[[Path, int, Path], None]
 """Called when all but the weights is there, with their folder, how many bytes are to be downloaded, and where to."""
+Progress = Callable[[int, int], None]
+"""Called with (done, total)."""
+_STEPS = 1000
 ALLOW_PLAIN_HTTP = "TINYCHAT_PLAIN_HTTP"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 # The client takes the first of these that is there for the name of the file.
@@ -41,16 +44,18 @@ _BRANCH = "main"
 
 def fetch(repo_id: str) -> Path:
     """Download a checkpoint as `fetching` does, and return its folder once all of it is there."""
-    with fetching(repo_id) as (folder, wait):
-        for path in wait.paths:
-            wait(path)
+    with checked_answers(), _explained(repo_id):
+        folder, missing = _begin(repo_id)
+        _download(repo_id, folder.name, missing)
         return folder
 
 
+def _no_check(folder: Path, size: int, cache: Path) -> None:
+    """Be content with any size."""
+
+
 @contextmanager
-def fetching(
-    repo_id: str, before_weights: BeforeWeights = lambda folder, size, cache: None
-) -> Iterator[tuple[Path, Arrivals]]:
+def fetching(repo_id: str, before_weights: BeforeWeights = _no_check) -> Iterator[tuple[Path, Arrivals]]:
     """Download a checkpoint into the hub's own cache, only the files that are needed.
 
     The configuration comes first, so that a model that is not supported is refused before its weights
@@ -99,8 +104,8 @@ def _explained(repo_id: str) -> Iterator[None]:
         raise HubError(_explain(repo_id, error)) from error
 
 
-def _begin(repo_id: str, before_weights: BeforeWeights) -> tuple[Path, list[str]]:
-    """Download all up to the first shard; return the folder, and the names of the other shards."""
+def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Path, dict[str, int]]:
+    """Download all up to the first shard; return the folder, and the names of the other shards with their sizes."""
     from huggingface_hub import constants, try_to_load_from_cache
 
     names = _list_files(repo_id)
@@ -123,7 +128,7 @@ def _begin(repo_id: str, before_weights: BeforeWeights) -> tuple[Path, list[str]
     indexes = [name for name in missing if name.endswith(".index.json")]
     shards = [name for name in missing if name not in indexes]
     _download(repo_id, folder.name, [*indexes, *shards[:1]])
-    return folder, shards[1:]
+    return folder, {name: names[name] for name in shards[1:]}
 
 
 class Arrivals:
@@ -134,21 +139,19 @@ class Arrivals:
     repo_id : str
     folder : Path
         Of the snapshot, named by its commit.
-    names : sequence of str
-
-    Attributes
-    ----------
-    paths : list of Path
+    sizes : dict of str to int
+        Bytes of each by its name; 0 where the hub does not say.
     """
 
-    def __init__(self, repo_id: str, folder: Path, names: Sequence[str]) -> None:
-        self.paths = [folder / name for name in names]
-        self._repo_id, self._folder = repo_id, folder
+    def __init__(self, repo_id: str, folder: Path, sizes: Mapping[str, int]) -> None:
+        self._repo_id, self._folder, self._sizes = repo_id, folder, sizes
+        self._arrived = 0
+        self._show: Callable[[], object] = lambda: None
         self._error: HubError | None = None
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        if names:
+        if sizes:
             self._thread.start()
 
     def __call__(self, path: Path) -> None:
@@ -164,6 +167,29 @@ class Arrivals:
                 if self._error is not None:
                     raise self._error
                 self._changed.wait(_SECONDS_BETWEEN_LOOKS)
+                self._show()
+
+    def beside(self, progress: Progress | None) -> Progress | None:
+        """Return the progress of what reads the shards, which reports to `progress`, with their download as one half.
+
+        It does so again and again during a wait, too.
+        """
+        total = sum(self._sizes.values())
+        if progress is None or not total:
+            return progress
+        read = 0.0
+
+        def show() -> None:
+            arrived = min(1.0, self._arrived / total)
+            progress(round(_STEPS * (arrived + read) / 2), _STEPS)
+
+        def report(done: int, steps: int) -> None:
+            nonlocal read
+            read = done / max(steps, 1)
+            show()
+
+        self._show = show
+        return report
 
     def stop(self) -> None:
         """End the download, whether it is finished or not."""
@@ -174,27 +200,32 @@ class Arrivals:
     def _run(self) -> None:
         try:
             with _explained(self._repo_id):
-                for path in self.paths:
-                    _download(self._repo_id, self._folder.name, [path.name], tqdm_class=self._silent_bar())
+                finished = 0
+                for name, size in self._sizes.items():
+                    _download(self._repo_id, self._folder.name, [name], tqdm_class=self._silent_bar(finished))
+                    self._arrived = finished = finished + size
         except HubError as error:
             self._error = error
         finally:
             with self._changed:
                 self._changed.notify_all()
 
-    def _silent_bar(self) -> type:
-        """Return a progress bar for the hub's client that shows nothing, and ends the download when it is to stop."""
+    def _silent_bar(self, finished: int) -> type:
+        """Return a bar for the hub's client that is not shown: it counts on, and ends a download that is to stop."""
         from huggingface_hub.utils.tqdm import tqdm
 
-        stopped = self._stopped
+        arrivals, stopped = self, self._stopped
 
         class SilentBar(tqdm):
             def __init__(self, *arguments: Any, **settings: Any) -> None:
                 super().__init__(*arguments, **{**settings, "disable": True})  # type: ignore[no-untyped-call]
+                # What an earlier try has of it.
+                arrivals._arrived = finished + int(settings.get("initial") or 0)
 
             def update(self, n: float | None = 1) -> None:
                 if stopped.is_set():
                     raise HubError("the download was stopped")
+                arrivals._arrived += int(n or 0)
 
         return SilentBar
 
