@@ -161,6 +161,19 @@ def shift_tile(typingctx, tile, bits):
 
 
 @intrinsic
+def add_shifted(typingctx, tile, other, bits):
+    """Return an integer tile plus another one times ``2**bits``."""
+
+    def codegen(context, builder, signature, arguments):
+        sums, others, count = arguments
+        by = splat(builder, builder.trunc(count, I32))
+        pairs = zip(unpack(builder, tile, sums), unpack(builder, other, others))
+        return cgutils.pack_array(builder, [builder.add(n, builder.shl(m, by)) for n, m in pairs])
+
+    return tile(tile, other, types.int64), codegen
+
+
+@intrinsic
 def add_starts(typingctx, tile, starts, index, rows, tokens):
     """Return an integer tile plus ``starts[index + t]``."""
 

@@ -23,6 +23,7 @@ from tinychat.kernels.dot import (
     ROUNDER_BITS,
     add_scaled,
     add_scaled_integers,
+    add_shifted,
     add_starts,
     dot,
     dot_small,
@@ -149,8 +150,19 @@ def add_group(weight, total, scales, first, step, lines, x, position, index, row
         sums = dot_group(weight, sums, first, step, lines, x.fine, index, rows, tokens)
         return add_scaled_integers(total, sums, scales, x.scales, position, tokens)
 
+    def fine_token(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+        # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
+        coarse = sums = start_all(NOTHING, rows, tokens)
+        for j in range(lines):
+            line, at = load_lines(weight.packed, first + j * 64, step, rows), index + j * 8
+            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            low, high = low_codes(line), high_codes(line)
+            coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
+            sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
+        return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position, tokens)
+
     if is_weight(x, FineActivations):
-        return fine
+        return fine_token if is_small and len(tokens) == 1 else fine
     return small if is_small else large
 
 
