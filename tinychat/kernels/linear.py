@@ -85,25 +85,25 @@ def tokens_per_tile(T):
 
 
 @inlined_by_type
-def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
+def dot_group(weight, sums, first, lines, codes, index, tokens):
     """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
 
     A line is 8 columns of int4 or 4 of int8.
     """
 
-    def int4(weight, sums, first, step, lines, codes, index, rows, tokens):
+    def int4(weight, sums, first, lines, codes, index, tokens):
         table = load_table(weight.table)
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, step, rows)
+            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
             prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
         return sums
 
-    def affine4(weight, sums, first, step, lines, codes, index, rows, tokens):
+    def affine4(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, step, rows)
+            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
             if len(tokens) == 1:
                 prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             x = index + j * 8 * len(tokens)
@@ -111,9 +111,9 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
             sums = dot_small(sums, high_codes(line), codes, x + 4 * len(tokens))
         return sums
 
-    def int8(weight, sums, first, step, lines, codes, index, rows, tokens):
+    def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, step, rows)
+            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
             prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
@@ -124,37 +124,37 @@ def dot_group(weight, sums, first, step, lines, codes, index, rows, tokens):
 
 
 @inlined_by_type
-def add_group(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+def add_group(weight, total, scales, first, lines, x, position, index, tokens):
     """Add the products of one group of an affine weight to the tile `total`.
 
-    first, step, lines : as in `dot_group`; position, index : the group's place among those of `x`, and that of its
+    first, lines : as in `dot_group`; position, index : the group's place among those of `x`, and that of its
     codes.
     """
     is_small = is_weight(weight, Affine4Weight)
 
-    def small(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
-        sums = start_all(ROUNDER_BITS, rows, tokens)
-        sums = dot_group(weight, sums, first, step, lines, x.codes, index, rows, tokens)
+    def small(weight, total, scales, first, lines, x, position, index, tokens):
+        sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
+        sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
         return add_scaled(total, sums, scales, x.scales, position, tokens)
 
-    def large(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
-        sums = start_tile(x.corrections, position, rows, tokens)
-        sums = dot_group(weight, sums, first, step, lines, x.codes, index, rows, tokens)
+    def large(weight, total, scales, first, lines, x, position, index, tokens):
+        sums = start_tile(x.corrections, position, ONE_ROW, tokens)
+        sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
         return add_scaled(total, sums, scales, x.scales, position, tokens)
 
-    def fine(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
-        sums = dot_group(weight, start_all(NOTHING, rows, tokens), first, step, lines, x.codes, index, rows, tokens)
+    def fine(weight, total, scales, first, lines, x, position, index, tokens):
+        sums = dot_group(weight, start_all(NOTHING, ONE_ROW, tokens), first, lines, x.codes, index, tokens)
         sums = shift_tile(sums, FINE_BITS)
         if not is_small:
-            sums = add_starts(sums, x.corrections, position, rows, tokens)
-        sums = dot_group(weight, sums, first, step, lines, x.fine, index, rows, tokens)
+            sums = add_starts(sums, x.corrections, position, ONE_ROW, tokens)
+        sums = dot_group(weight, sums, first, lines, x.fine, index, tokens)
         return add_scaled_integers(total, sums, scales, x.scales, position, tokens)
 
-    def fine_token(weight, total, scales, first, step, lines, x, position, index, rows, tokens):
+    def fine_token(weight, total, scales, first, lines, x, position, index, tokens):
         # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
-        coarse = sums = start_all(NOTHING, rows, tokens)
+        coarse = sums = start_all(NOTHING, ONE_ROW, tokens)
         for j in range(lines):
-            line, at = load_lines(weight.packed, first + j * 64, step, rows), index + j * 8
+            line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
             prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
@@ -167,7 +167,7 @@ def add_group(weight, total, scales, first, step, lines, x, position, index, row
 
 
 @inlined
-def affine_tile(weight, size, x, tile, block, stride, rows, tokens):
+def affine_tile(weight, size, x, tile, block, tokens):
     """Do what `linear_tile` does for an affine weight whose input has groups of `size` columns.
 
     They are no larger than those of the weight, of which there are whole ones in a span.
@@ -176,60 +176,58 @@ def affine_tile(weight, size, x, tile, block, stride, rows, tokens):
     groups, spans = weight.scales.shape[1], weight.factors.shape[1]
     parts, has_offsets = columns(weight) // size, weight.offsets.shape[1] > 0
     per_group, per_span = parts // groups, groups // spans
-    lines, step = row_lines // parts, stride * row_lines * 64
-    scale_step, factor_step = stride * groups * LANES, stride * spans * 2 * LANES
-    total = zero_tile(rows, tokens)
+    lines = row_lines // parts
+    total = zero_tile(ONE_ROW, tokens)
     for span in range(spans):
         factor = (block * spans + span) * 2 * LANES
-        scale_factors = load_rows(weight.factors, factor, factor_step, rows)
-        offset_factors = load_rows(weight.factors, factor + LANES, factor_step, rows)
+        scale_factors = load_rows(weight.factors, factor, 0, ONE_ROW)
+        offset_factors = load_rows(weight.factors, factor + LANES, 0, ONE_ROW)
         for group in range(span * per_span, (span + 1) * per_span):
             place = (block * groups + group) * LANES
-            scales = scale_by_row(load_rows(weight.scales, place, scale_step, rows), scale_factors)
+            scales = scale_by_row(load_rows(weight.scales, place, 0, ONE_ROW), scale_factors)
             for g in range(group * per_group, (group + 1) * per_group):
                 position = (tile * parts + g) * T
                 first = (block * row_lines + g * lines) * 64
-                total = add_group(weight, total, scales, first, step, lines, x, position, position * size, rows, tokens)
+                total = add_group(weight, total, scales, first, lines, x, position, position * size, tokens)
                 if has_offsets:
-                    offsets = scale_by_row(load_rows(weight.offsets, place, scale_step, rows), offset_factors)
+                    offsets = scale_by_row(load_rows(weight.offsets, place, 0, ONE_ROW), offset_factors)
                     total = add_outer(total, offsets, x.sums, position, 1)
     return total
 
 
 @inlined_by_type
-def linear_tile(weight, x, tile, block, stride, rows, tokens):
-    """Return the finished tile of row blocks ``block, block + stride`` and token tile `tile`."""
+def linear_tile(weight, x, tile, block, tokens):
+    """Return the finished tile of a row block and a tile of tokens."""
 
-    def quantized(weight, x, tile, block, stride, rows, tokens):
+    def quantized(weight, x, tile, block, tokens):
         T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
         lines, group_bytes = row_lines // groups, columns(weight) // groups * T
-        step, scale_step = stride * row_lines * 64, stride * groups * LANES
-        total = zero_tile(rows, tokens)
+        total = zero_tile(ONE_ROW, tokens)
         for g in range(groups):
             position = tile * groups + g
-            sums = start_tile(x.corrections, position * T, rows, tokens)
+            sums = start_tile(x.corrections, position * T, ONE_ROW, tokens)
             first = (block * row_lines + g * lines) * 64
-            sums = dot_group(weight, sums, first, step, lines, x.codes, position * group_bytes, rows, tokens)
-            scales = load_rows(weight.scales, (block * groups + g) * LANES, scale_step, rows)
+            sums = dot_group(weight, sums, first, lines, x.codes, position * group_bytes, tokens)
+            scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
             total = add_scaled(total, sums, scales, x.scales, position * T, tokens)
-        return scale_by_row(total, load_rows(weight.row_scales, block * LANES, stride * LANES, rows))
+        return scale_by_row(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
 
-    def float32(weight, x, tile, block, stride, rows, tokens):
+    def float32(weight, x, tile, block, tokens):
         T, K = len(tokens), columns(weight)
-        total = zero_tile(rows, tokens)
+        total = zero_tile(ONE_ROW, tokens)
         for k in range(K):
-            column = load_rows(weight.values, (block * K + k) * LANES, stride * K * LANES, rows)
+            column = load_rows(weight.values, (block * K + k) * LANES, 0, ONE_ROW)
             total = add_outer(total, column, x.values, (tile * K + k) * T, 1)
         return total
 
-    def affine(weight, x, tile, block, stride, rows, tokens):
-        return affine_tile(weight, input_group(weight), x, tile, block, stride, rows, tokens)
+    def affine(weight, x, tile, block, tokens):
+        return affine_tile(weight, input_group(weight), x, tile, block, tokens)
 
-    def mixed(weight, x, tile, block, stride, rows, tokens):
+    def mixed(weight, x, tile, block, tokens):
         place, size = weight.places[block], input_group(weight)
         if place >= 0:
-            return affine_tile(weight.four, size, x, tile, place, stride, rows, tokens)
-        return affine_tile(weight.eight, size, x, tile, -1 - place, stride, rows, tokens)
+            return affine_tile(weight.four, size, x, tile, place, tokens)
+        return affine_tile(weight.eight, size, x, tile, -1 - place, tokens)
 
     if is_weight(weight, MixedWeight):
         return mixed
@@ -238,69 +236,47 @@ def linear_tile(weight, x, tile, block, stride, rows, tokens):
     return float32 if is_weight(weight, Float32Weight) else quantized
 
 
-@inlined_by_type
-def stride_from(weight, block, last, rows):
-    """Return how far the second row block of a tile lies behind `block`: 1, or 0 where there is only one."""
-
-    def stacked(weight, block, last, rows):
-        return 1 if block + len(rows) <= last else 0
-
-    def mixed(weight, block, last, rows):
-        if block + len(rows) > last:
-            return 0
-        first, second = weight.places[block], weight.places[block + len(rows) - 1]
-        return 1 if (first >= 0 and second == first + len(rows) - 1) or len(rows) == 1 else 0
-
-    return mixed if is_weight(weight, MixedWeight) else stacked
-
-
 @inlined
-def write_tile(buffer, bias, out, offset, block, stride, tile, T, residual, rows, tokens):
-    """Add bias and, if asked, what `out` holds to a finished tile, and store the rows and tokens that exist."""
-    for r in range(len(rows) if stride > 0 else 1):
-        n = (block + r) * LANES
-        for t in range(min(len(tokens), T - tile * len(tokens))):
-            value = load_f32(buffer, (r * len(tokens) + t) * LANES)
-            place = (tile * len(tokens) + t) * out.shape[1] + offset + n
-            if bias.shape[0] > 0:
-                value = add(value, load_f32(bias, n))
-            if residual:
-                value = add(value, load_f32(out, place))
-            store_f32(out, place, value)
+def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
+    """Add bias and, if asked, what `out` holds to a finished tile, and store the tokens that exist."""
+    n = block * LANES
+    for t in range(min(len(tokens), T - tile * len(tokens))):
+        value = load_f32(buffer, t * LANES)
+        place = (tile * len(tokens) + t) * out.shape[1] + offset + n
+        if bias.shape[0] > 0:
+            value = add(value, load_f32(bias, n))
+        if residual:
+            value = add(value, load_f32(out, place))
+        store_f32(out, place, value)
 
 
 @written_in
-def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last, rows, tokens):
+def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last, tokens):
     """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
     for tile in range(start // len(tokens), (T + len(tokens) - 1) // len(tokens)):
-        block = first
-        while block < last:
-            # A block that stands alone is computed twice in one tile; only the first is stored.
-            stride = stride_from(weight, block, last, rows)
-            total = linear_tile(weight, x, tile, block, stride, rows, tokens)
-            store_tile(buffer, 0, total)
-            write_tile(buffer, weight.bias, out, offset, block, stride, tile, T, residual, rows, tokens)
-            block += len(rows) if stride > 0 else 1
+        for block in range(first, last):
+            store_tile(buffer, 0, linear_tile(weight, x, tile, block, tokens))
+            write_tile(buffer, weight.bias, out, offset, block, tile, T, residual, tokens)
 
 
 @written_in
 def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last):
     """Do the same for tokens in tiles of `tile`."""
     if tile == 1:
-        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, ONE_TOKEN)
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_TOKEN)
     elif tile == len(FEW_TOKENS) < len(TOKENS):
-        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, FEW_TOKENS)
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, FEW_TOKENS)
     elif tile == len(SOME_TOKENS) < len(TOKENS):
-        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, SOME_TOKENS)
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SOME_TOKENS)
     else:
-        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_ROW, TOKENS)
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
 
 
 @inlined
-def unit_rows(weight, blocks, threads, rows):
+def unit_rows(weight, blocks, threads):
     """Return how many row blocks a thread takes at a time: some units for each thread, none larger than the cache."""
-    panel = max(1, PANEL_BYTES // (columns(weight) * 8 * rows))
-    return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD * rows))) * rows
+    panel = max(1, PANEL_BYTES // (columns(weight) * 8))
+    return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD)))
 
 
 @procedure
@@ -310,7 +286,7 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     offset : a multiple of 16, where in the rows of `out` the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    size = unit_rows(weight, blocks, team.queue[THREADS], len(ONE_ROW))
+    size = unit_rows(weight, blocks, team.queue[THREADS])
     units, buffer = (blocks + size - 1) // size, buffers[team.thread]
     unit = take(team)
     while unit < units:
