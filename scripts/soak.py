@@ -30,7 +30,7 @@ from tinychat.api import locate
 from tinychat.chat.conversation import Chat
 from tinychat.chat.saved import SessionStore
 from tinychat.chat.settings import change_setting
-from tinychat.chat.workspace import Workspace
+from tinychat.chat.workspace import Models, Workspace
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.loading import usual_kv
 from tinychat.errors import ContextError, SettingError
@@ -64,7 +64,7 @@ class Soak:
         self.draw = random.Random(seed)
         self.done: Counter[str] = Counter()
         chat = Chat(next(iter(models.values())), max_tokens=40, overflow="shift", seed=seed, temperature=1.0)
-        self.workspace = Workspace(chat, SessionStore(folder), open_model=models.__getitem__)
+        self.workspace = Workspace(chat, SessionStore(folder), models=Models(open=models.__getitem__))
         self.workspace.autosave()
         # Some come more often than others: what has been said is what the rest works on.
         self._steps: list[Callable[[], None]] = [

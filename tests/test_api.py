@@ -111,7 +111,7 @@ def serve(monkeypatch, folder_of):
 
     @contextmanager
     def fetching(repo_id, before_weights):
-        yield folder_of(repo_id), lambda path: None
+        yield folder_of(repo_id), hub.Arrivals(repo_id, folder_of(repo_id), {})
 
     monkeypatch.setattr(hub, "fetch", folder_of)
     monkeypatch.setattr(hub, "fetching", fetching)

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from tinychat.kernels.procedures import Job
 
 LOAD = """
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from tinychat.engine.loading import load_engine
@@ -94,8 +92,9 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
     shares = shares_shown(folder, cache)
     assert len(shares) > 5
     assert shares == sorted(shares)
-    # The last function, which puts the others together, is a step like others.
-    assert max(after - before for before, after in pairwise(shares)) < 40
+    # What is loaded counts at once; the last function, which puts the others together, counts for what it takes.
+    assert shares[-1] - shares[-2] < 40, shares
+    assert sum(50 < share < 100 for share in shares) > 3, shares
     assert load(folder, cache) == (False, logits)
 
 
