@@ -10,7 +10,6 @@ from tinychat.kernels.attention import (
     Item,
     attend_chunk,
     chunks_seen_by,
-    clear,
     finish,
     load_queries,
     merge,
@@ -18,6 +17,7 @@ from tinychat.kernels.attention import (
     state_of,
 )
 from tinychat.kernels.jit import inlined, written_in
+from tinychat.kernels.kv import BLOCK, head_of
 from tinychat.kernels.team import THREADS, barrier, settle, share, stage, take
 
 MAX_CHUNKS = 2**31
@@ -79,9 +79,29 @@ def sequence_of(job, unit, G, group):
 @inlined
 def note_positions(item, job):
     """Note the positions of an item's rows; those past the last, which fill up its last tile, repeat it."""
-    for r in range(ITEM_ROWS):
-        row = min(item.row0 + r, item.rows - 1)
-        item.positions[r] = job.positions[item.token + row // item.group]
+    rows, token, head = rows_of(item), item.token + item.row0 // item.group, item.row0 % item.group
+    for r in range(rows):
+        item.positions[r] = job.positions[token]
+        head += 1
+        if head == item.group:
+            token, head = token + 1, 0
+    for r in range(rows, ITEM_ROWS):
+        item.positions[r] = item.positions[rows - 1]
+
+
+@inlined
+def first_head(job, unit, chunk, G, group, window, cache):
+    """Return the number of the head of the first block that item number `unit` of all reads from a chunk on."""
+    sequence, number = sequence_of(job, unit, G, group)
+    first = max(0, job.positions[job.firsts[sequence] + number // G * ITEM_ROWS // group] + 1 - window)
+    return head_of(cache, job.tables[sequence, max(chunk * CHUNK, first) // BLOCK], number % G)
+
+
+@inlined
+def following(team, unit, units):
+    """Return the unit that this thread will take after `unit`, if all take as long; the same if there is none."""
+    other = unit + team.queue[THREADS]
+    return other if other < units else unit
 
 
 @written_in
@@ -97,18 +117,19 @@ def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scrat
         first, last = chunks_seen_by(item)
         if first <= start + unit % count < last:
             load_queries(item, cache, qkv, d)
-            attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count)
+            other = following(team, unit, items * count)
+            ahead = first_head(job, other // count, start + other % count, G, group, window, cache)
+            attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count, ahead)
         unit = take(team)
     settle(team, items * count)
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
-    total = state_of(scratch.totals, team.thread)
     for i in range(first_item, last_item):
         sequence, number = sequence_of(job, i, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
-        clear(total, rows_of(item))
         first, last = chunks_seen_by(item)
-        for chunk in range(first, last):
+        total = state_of(scratch.partials, i * count + first - start)
+        for chunk in range(first + 1, last):
             merge(item, total, state_of(scratch.partials, i * count + chunk - start))
         finish(item, total, out, d)
 
@@ -123,11 +144,18 @@ def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scra
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
         note_positions(item, job)
         load_queries(item, cache, qkv, d)
-        clear(total, rows_of(item))
+        other = items - 1 - following(team, unit, items)
         first, last = chunks_seen_by(item)
         for chunk in range(first, last):
-            attend_chunk(item, cache, part, chunk)
-            merge(item, total, part)
+            if chunk + 1 < last:
+                ahead = head_of(cache, item.table[(chunk + 1) * CHUNK // BLOCK], item.g)
+            else:
+                ahead = first_head(job, other, 0, G, group, window, cache)
+            if chunk == first:
+                attend_chunk(item, cache, total, chunk, ahead)
+            else:
+                attend_chunk(item, cache, part, chunk, ahead)
+                merge(item, total, part)
         finish(item, total, out, d)
         unit = take(team)
     settle(team, items)

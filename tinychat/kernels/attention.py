@@ -230,15 +230,6 @@ def add_step(sums, vectors, factors, index, apart, stride):
 
 
 @inlined
-def block_ahead(item, block, cache, is_first):
-    """Return the number of the head whose memory a tile asks for beside a block's: the next one's if it is the first.
-
-    The others ask for the block's own, which is there.
-    """
-    return head_of(cache, item.table[block + 1 if is_first else block], item.g)
-
-
-@inlined
 def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
     """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
 
@@ -256,14 +247,14 @@ def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
 
 
 @written_in
-def score_tile(item, cache, row, block, head, rows, vectors):
+def score_tile(item, cache, row, block, head, ahead, rows, vectors):
     """Write the products of a tile's queries with the keys of a head's block that it sees, or some more."""
     low, high = span_of(item, row, row + len(rows) - 1, block)
     if low < high:
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
-        head_ahead = block_ahead(item, block, cache, row == 0)
+        wanted = (ahead if row == 0 else head) * size
         for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
-            score_vectors(item, cache, row, head * size, v, head_ahead * size, rows, vectors)
+            score_vectors(item, cache, row, head * size, v, wanted, rows, vectors)
 
 
 @written_in
@@ -326,36 +317,39 @@ def add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vector
 
 
 @written_in
-def add_values(item, cache, acc, row, block, head, rows, vectors):
+def add_values(item, cache, acc, row, block, head, ahead, rows, vectors):
     """Add the weighted values of a head's block to the sums of a tile's rows."""
     low, high = span_of(item, row, row + len(rows) - 1, block)
     if low < high:
         values, shared = cache.values, per_lane(cache)
         size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
-        first, ahead = head * size, block_ahead(item, block, cache, row == 0) * size
+        first, wanted = head * size, (ahead if row == 0 else head) * size
         wide = count - count % len(vectors)
         low, high = low // shared, (high + shared - 1) // shared
         for v in range(0, wide, len(vectors)):
-            add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors)
+            add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vectors)
         for v in range(wide, count):
             for r in range(row, row + len(rows), len(FEW)):
-                add_vectors(item, cache, acc, r, v, first, low, high, ahead, FEW, ONE_VECTOR)
+                add_vectors(item, cache, acc, r, v, first, low, high, wanted, FEW, ONE_VECTOR)
 
 
 @written_in
-def attend_block(item, cache, state, block):
-    """Add one block of positions to the state of an item's rows."""
+def attend_block(item, cache, state, block, ahead):
+    """Add one block of positions to the state of an item's rows; ask for the memory of head `ahead`, wanted next.
+
+    The first tile asks for it. The others ask for the block's own, which is there.
+    """
     rows, many = rows_of(item), rows_in_large_tiles(item)
     head = head_of(cache, item.table[block], item.g)
     for row in range(0, many, len(MANY)):
-        score_tile(item, cache, row, block, head, MANY, MANY_VECTORS)
+        score_tile(item, cache, row, block, head, ahead, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
-        score_tile(item, cache, row, block, head, FEW, FEW_VECTORS)
+        score_tile(item, cache, row, block, head, ahead, FEW, FEW_VECTORS)
     softmax(item, cache, state, block, head)
     for row in range(0, many, len(MANY)):
-        add_values(item, cache, state.acc, row, block, head, MANY, MANY_VECTORS)
+        add_values(item, cache, state.acc, row, block, head, ahead, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
-        add_values(item, cache, state.acc, row, block, head, FEW, FEW_VECTORS)
+        add_values(item, cache, state.acc, row, block, head, ahead, FEW, FEW_VECTORS)
 
 
 @subroutine
@@ -382,13 +376,17 @@ def clear(state, rows):
 
 
 @subroutine
-def attend_chunk(item, cache, state, chunk):
-    """Fill the state of an item's rows with one chunk of positions."""
+def attend_chunk(item, cache, state, chunk, ahead):
+    """Fill the state of an item's rows with one chunk of positions.
+
+    ahead : the number of the head whose block this thread will probably read next.
+    """
     clear(state, rows_of(item))
     first, last = seen_by(item)
-    first, last = max(chunk * CHUNK, first), min((chunk + 1) * CHUNK, last)
-    for block in range(first // BLOCK, (last + BLOCK - 1) // BLOCK):
-        attend_block(item, cache, state, block)
+    first, last = max(chunk * CHUNK, first) // BLOCK, (min((chunk + 1) * CHUNK, last) - 1) // BLOCK
+    for block in range(first, last):
+        attend_block(item, cache, state, block, head_of(cache, item.table[block + 1], item.g))
+    attend_block(item, cache, state, last, ahead)
 
 
 @subroutine
