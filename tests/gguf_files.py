@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "mixtral": "llama",
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
 }
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
@@ -50,6 +51,8 @@ VARIANTS = [
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
     *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe")),
     like("qwen2-moe", use_sliding_window=False),
+    # Gates are clamped at the usual bound, which no key says.
+    like("gpt-oss", swiglu_limit="none"),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -171,7 +174,7 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
-    if architecture in ("qwen2moe", "qwen3moe"):
+    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
@@ -217,6 +220,8 @@ def converted(architecture, config, weights):
             heads = (H, G, G) if "W_pack" in name else (H // G, 1, 1)
             cuts = np.split(groups, np.cumsum(heads)[:-1], axis=1)
             found |= {stem: cut.reshape(-1, *values.shape[1:]) for stem, cut in zip(stems, cuts)}
+        elif ".experts." in name and ".gate_up_proj." in name:
+            found |= {name.replace("gate_up", half): values[i::2] for i, half in enumerate(("gate", "up"))}
         else:
             found[name] = values
     if architecture in PERMUTED:

@@ -34,7 +34,7 @@ ARROWS = {
     "json_file": [],
     "models": ["json_file"],
     "engine": ["held_signals", "kernels", "machine", "models"],
-    "checkpoint": ["json_file", "models.architectures", "models.config", "models.kept"],
+    "checkpoint": ["json_file", "models.architectures", "models.config", "models.kept", "models.tensors"],
     "store": ["checkpoint", "json_file", "models.architectures", "models.multimodal", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file"],

@@ -3,7 +3,7 @@
 import json
 import shutil
 import struct
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import families
@@ -11,6 +11,7 @@ import gguf
 import gguf_files
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import tinychat
 from tinychat import api
@@ -128,19 +129,73 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
             )
 
 
+def f32_model(source, folder):
+    made = tinychat.convert(source, folder / f"{source.stem}-f32", quant="f32")
+    return tinychat.load(made, context=families.CONTEXT_SIZE)
+
+
 @pytest.mark.parametrize("name", ["llama2-gqa", "phi4-mini"])
 def test_a_converted_file_predicts_what_its_checkpoint_does(name, tmp_path):
     variant = families.BY_NAME[name]
     file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
-    models = []
-    for source in (file, families.write_checkpoint(variant, tmp_path / "checkpoint")):
-        made = tinychat.convert(source, tmp_path / f"{source.stem}-f32", quant="f32")
-        models.append(tinychat.load(made, context=families.CONTEXT_SIZE))
+    checkpoint = families.write_checkpoint(variant, tmp_path / "checkpoint")
+    models = [f32_model(source, tmp_path) for source in (file, checkpoint)]
     ids = families.make_ids(variant)
     found, expected = (model.logits(ids) for model in models)
     # Numbers such as the norm's epsilon are float32 in the file.
     assert np.abs(found - expected).max() < 1e-4 * expected.std()
     assert models[0].encode("a b") == models[1].encode("a b")
+
+
+def repacked(folder):
+    """Put experts into a checkpoint of gpt-oss as a file has them in MXFP4, but by the checkpoint's layout of codes."""
+    weights = load_file(folder / "model.safetensors")
+    for name in [name for name in weights if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        rows = weights.pop(name).astype(np.float32).swapaxes(1, 2)
+        blocks = gguf.quants.quantize(rows, gguf.GGMLQuantizationType.MXFP4).reshape(*rows.shape[:2], -1, 17)
+        # A block's byte has the codes of columns 16 apart there, of neighbours here.
+        codes = np.concatenate([blocks[..., 1:] & 15, blocks[..., 1:] >> 4], axis=-1)
+        weights[f"{name}_blocks"] = codes[..., ::2] | codes[..., 1::2] << 4
+        weights[f"{name}_scales"] = np.ascontiguousarray(blocks[..., 0])
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def test_experts_in_mxfp4_give_the_logits_of_the_checkpoint(tmp_path):
+    variant = gguf_files.like("gpt-oss", intermediate_size=64, swiglu_limit="none")
+    variant = replace(variant, dtype="float32", files="safetensors")
+    checkpoint = repacked(families.write_checkpoint(variant, tmp_path / "checkpoint"))
+    file = gguf_files.write_variant(
+        variant, tmp_path / "model.gguf", lambda name: "MXFP4" if "experts" in name and "weight" in name else "F32"
+    )
+    assert {open_gguf(file)[0].kind(f"blk.1.ffn_{part}_exps.weight") for part in ("gate", "up", "down")} == {"MXFP4"}
+    found, expected = (f32_model(source, tmp_path).logits(families.make_ids(variant)) for source in (file, checkpoint))
+    assert np.abs(found - expected).max() < 1e-4 * expected.std()
+
+
+def test_halves_of_one_type_keep_their_codes(tmp_path):
+    kinds = {"gate_proj": "Q4_0", "up_proj": "Q4_0", "down_proj": "Q8_0"}
+
+    def codes_and_values(layer_1):
+        def kind_of(name):
+            by_part = kinds | (layer_1 if ".1." in name else {})
+            return next((kind for part, kind in by_part.items() if f"experts.{part}.weight" in name), "F32")
+
+        variant = gguf_files.like("gpt-oss", intermediate_size=64)
+        with unpacked(gguf_files.write_variant(variant, tmp_path / "model.gguf", kind_of)) as folder:
+            tensors = open_checkpoint(folder).tensors
+            for layer in (0, 1):
+                name = f"model.layers.{layer}.mlp.experts.4.gate_up_proj.weight"
+                has_form = tensors.form(name) is not None
+                codes = tensors.read_codes(name, 60, 70).values() if has_form else None
+                yield tensors.kind(name), codes, tensors.read(name)[60:70]
+
+    for kind, codes, values in codes_and_values({}):
+        assert kind == "Q4_0"
+        np.testing.assert_array_equal(codes, values)
+    # Codes of two types are of no one form: they are rounded.
+    _, (kind, codes, _) = codes_and_values({"up_proj": "Q5_0"})
+    assert (kind, codes) == ("Q4_0 and Q5_0", None)
 
 
 def test_a_file_is_converted_once_where_a_model_is_named(small):

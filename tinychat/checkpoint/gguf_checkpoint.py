@@ -7,6 +7,7 @@ reorders the rows of queries and keys, since they are rotated in neighbouring pa
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from tinychat.checkpoint.gguf_families import GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes
+from tinychat.checkpoint.joined import JoinedTensor
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -29,6 +31,7 @@ from tinychat.json_file import one_line
 from tinychat.models.architectures import FAMILIES, linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
+from tinychat.models.tensors import Linear
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
@@ -50,6 +53,7 @@ NORMS = {
     "input_layernorm": "attn_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "sinks": "attn_sinks",
     "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_mlp_layernorm": "post_ffw_norm",
@@ -57,7 +61,11 @@ NORMS = {
 }
 # Where Falcon has two norms in front of what stands beside each other.
 PARALLEL_NORMS = {"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"}
+# Where a layer calls the norm before its MLP what that after attention is called elsewhere.
+GPT_OSS_NORMS = {"post_attention_layernorm": "post_attention_norm"}
 TABLES = {"embed_positions": "position_embd"}
+# What a linear's rows are of that are one tensor in a checkpoint and two in a file.
+HALVES = ("gate", "up")
 
 
 @contextmanager
@@ -219,7 +227,7 @@ class GgufTensors:
     cuts : dict of str to slice, optional
         Which rows of GGUF's tensor some are.
     experts : dict of str to int, optional
-        Whose matrix of a tensor of all experts some are.
+        Whose matrix, or bias, of a tensor of all experts some are.
     """
 
     def __init__(
@@ -242,7 +250,7 @@ class GgufTensors:
         """Return a tensor's shape."""
         shape = self._file.tensors[self._names[name]].shape
         if name in self._experts:
-            if len(shape) != 3 or self._experts[name] >= shape[0]:
+            if len(shape) != (2 if name.endswith(".bias") else 3) or self._experts[name] >= shape[0]:
                 raise CheckpointError(f"{self.path}: {self._names[name]} does not hold that many experts")
             return shape[1:]
         rows, *others = shape
@@ -255,6 +263,9 @@ class GgufTensors:
         theirs, first = self._names[name], self._first(name)
         if self._is_row(name):
             return self._file.read(theirs, 0, self.shape(name)[1])[None][start:stop]
+        if name in self._experts and len(self.shape(name)) == 1:
+            expert = self._experts[name]
+            return self._file.read(theirs, expert, expert + 1)[0, start:stop]
         if name not in self._heads:
             return self._file.read(theirs, first + start, first + stop)
         return self._file.read(theirs, first, first + self.shape(name)[0])[self._order(name)[start:stop]]
@@ -307,18 +318,51 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     def parts_of(has_bias: bool) -> Sequence[str]:
         return ("weight", "bias") if has_bias else ("weight",)
 
-    for linear in linears(config):
+    for linear in linears_of_file(config):
         for piece in range(linear.pieces):
             place = "" if linear.layers is None else f"blk.{linear.layer_of(piece)}."
             for name, theirs in zip(linear.names(piece), LINEARS[linear.name][len(linear.sources)]):
                 names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
-    has_two = config.architecture == "FalconForCausalLM" and config.separate_mlp_norm
-    known = NORMS | PARALLEL_NORMS if has_two else NORMS
+    known = NORMS
+    if config.architecture == "FalconForCausalLM" and config.separate_mlp_norm:
+        known = NORMS | PARALLEL_NORMS
+    if config.architecture == "GptOssForCausalLM":
+        known = NORMS | GPT_OSS_NORMS
     for norm in norms(config):
         add(norm.source, known[norm.name], norm.layers, parts_of(norm.bias))
     for table in tables(config):
         add(table.source, TABLES[table.name], None, ("weight",))
     return names
+
+
+def linears_of_file(config: ModelConfig) -> list[Linear]:
+    """List a model's linears by the tensors that files have: gates, and what they let through, apart."""
+    return [
+        replace(
+            linear, sources=tuple(f"{linear.sources[0]}.{half}" for half in HALVES), rows=(linear.rows[0] // 2,) * 2
+        )
+        if is_in_halves(linear)
+        else linear
+        for linear in linears(config)
+    ]
+
+
+def is_in_halves(linear: Linear) -> bool:
+    """Say whether a file has two tensors for one of the checkpoint."""
+    return linear.name == "expert_gate_up_proj" and len(linear.sources) == 1
+
+
+def join_halves(files: dict[str, TensorFile], folder: Path, config: ModelConfig) -> None:
+    """Add the tensors that a checkpoint has for two of a file."""
+    tensors = Tensors(folder, dict(files))
+    for linear in linears(config):
+        if is_in_halves(linear):
+            for piece in range(linear.pieces):
+                (name,) = linear.names(piece)
+                for part in ("weight", "bias") if linear.bias else ("weight",):
+                    halves = [f"{name}.{half}.{part}" for half in HALVES]
+                    if halves[0] in files:
+                        files[f"{name}.{part}"] = JoinedTensor(tensors, halves)
 
 
 def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
@@ -338,13 +382,14 @@ def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
 
 
 def expert_numbers(config: ModelConfig) -> dict[str, int]:
-    """Return which expert's each of the weights is that stand in a tensor of all experts."""
+    """Return which expert's each of the weights and biases is that stand in a tensor of all experts."""
     return {
-        f"{name}.weight": piece % linear.experts
-        for linear in linears(config)
+        f"{name}.{part}": piece % linear.experts
+        for linear in linears_of_file(config)
         if linear.experts
         for piece in range(linear.pieces)
         for name in linear.names(piece)
+        for part in ("weight", "bias")
     }
 
 
@@ -376,6 +421,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     experts = expert_numbers(config)
     parts = [GgufTensors(each, names, heads, cuts, experts) for each in files]
     found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
+    join_halves(found, folder, config)
     for name, count in heads.items():
         if name in found and found[name].shape(name)[0] % (2 * count):
             raise CheckpointError(f"{file}: {name} has rows that do not make {count} heads: download the file again")

@@ -251,6 +251,13 @@ def _qwen_moe(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any
     return {**_experts(values, config), **known, "qkv_bias": config["attention_bias"]}
 
 
+def _gpt_oss(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = {**_experts(values, config), "intermediate_size": values.get("expert_feed_forward_length")}
+    scaling = config.get("rope_scaling")
+    # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
+    return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
+
+
 _ORDERED = frozenset(["order"])
 _GAINS = frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
@@ -265,6 +272,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=_qwen_moe, experts=True),
     "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
     "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
+    "gpt-oss": GgufFamily("GptOssForCausalLM", done=_ORDERED, extra=_gpt_oss, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),

@@ -3,6 +3,7 @@
 A reader says so by being a `checkpoint.tensors.CodedFile`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,3 +69,14 @@ class GroupCodes(NamedTuple):
         times = self.scales.shape[1] // self.factors.shape[1]
         factors = np.repeat(self.factors, times, axis=1)
         return self.scales * factors[:, :, 0], None if self.offsets is None else self.offsets * factors[:, :, 1]
+
+
+def joined_rows(parts: Sequence[GroupCodes]) -> GroupCodes:
+    """Return rows of one form and one zero, one below the other."""
+
+    def joined(arrays: Sequence[Floats | None]) -> Floats | None:
+        found = [array for array in arrays if array is not None]
+        return np.concatenate(found) if found else None
+
+    codes, scales, offsets, factors, zeros = zip(*parts)
+    return GroupCodes(np.concatenate(codes), np.concatenate(scales), joined(offsets), joined(factors), zeros[0])
