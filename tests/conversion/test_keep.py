@@ -250,3 +250,26 @@ def test_codes_of_eight_bits_that_count_from_zero_are_kept(form, rng):
     got, _ = kept_rows(tensors, linear_of((32,), 2 * GROUP))
     expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes - np.repeat(zeros, GROUP, axis=1))
     np.testing.assert_array_equal(got, np.stack([expected, expected]))
+
+
+@pytest.mark.live
+def test_experts_of_kept_codes_compute_what_their_file_says(tmp_path):
+    """Here for its compilation: eleven seconds, for experts of types that no other test has."""
+
+    def kind_of(name):
+        by_part = {"gate_proj": "Q4_0", "up_proj": "Q8_0", "down_proj": "Q4_0" if ".1." in name else "Q8_0"}
+        found = (kind for part, kind in by_part.items() if "experts" in name and part in name)
+        return next(found, gguf_files.mixture(name))
+
+    variant = gguf_files.like("qwen3-moe", moe_intermediate_size=64)
+    file = gguf_files.write_variant(variant, tmp_path / "model.gguf", kind_of)
+    kept = tinychat.convert(file, tmp_path / "kept", "kept", check=False)
+    codes = json.loads((kept / "tinychat.json").read_text())["codes"]
+    experts, layers = variant.config["num_experts"], 3
+    assert (codes["kept"]["Q8_0"], codes["kept"]["Q4_0"]) == (1 + layers + 5 * experts, 2 * layers + 4 * experts)
+    sequence = engines.open_sequence(kept)
+    ids = engines.draw_ids(sequence, 40)
+    plain = engines.open_sequence(tinychat.convert(file, tmp_path / "f32", quant="f32"), kv="f32")
+    expected = logits_of_all(plain, ids)
+    error = logits_of_all(sequence, ids) - expected
+    assert error.std() < 0.01 * expected.std()
