@@ -175,6 +175,9 @@ class FakeSequence:
         ends = range(len(self.ids) - outputs + 1, len(self.ids) + 1)
         return np.stack([self._row(self.ids[:end]) for end in ends], out=None if out is None else out[:outputs])
 
+    def new_logits(self, rows):
+        return np.empty((rows, self.vocab_size), np.float32)
+
     def _row(self, ids):
         favourite = self._next_id(ids)
         if favourite is None:
@@ -207,6 +210,9 @@ class FakeEngine:
         other = FakeSequence(next_id, context_size or first.context_size, first.chunk_size, first._before_step)
         other.steps = first.steps
         return other
+
+    def new_logits(self, rows):
+        return np.empty((rows, self.vocab_size), np.float32)
 
     def run(self, spans, out=None):
         rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]

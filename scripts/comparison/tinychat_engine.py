@@ -5,8 +5,6 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
 from comparison.serving import SHORT_PROMPT, run, token_ids
 from tinychat.engine.loading import load_engine
 from tinychat.engine.sequence import Sequence
@@ -51,7 +49,7 @@ class TinychatEngine:
         if len(sequence.ids) < depth:
             read(sequence, ids[:depth])
         sequence.rewind(depth)
-        logits = np.empty((1, self.vocab_size), np.float32)
+        logits = sequence.new_logits(1)
         start = time.perf_counter()
         for token in ids[depth:]:
             sequence.step([token], out=logits)
@@ -63,7 +61,7 @@ class TinychatEngine:
         running = [self.engine.sequence(SHORT_PROMPT + tokens) for _ in range(sequences)]
         for i, sequence in enumerate(running):
             read(sequence, ids[i * SHORT_PROMPT : (i + 1) * SHORT_PROMPT])
-        logits = np.empty((sequences, self.vocab_size), np.float32)
+        logits = self.engine.new_logits(sequences)
         start = time.perf_counter()
         for i, token in enumerate(ids[-tokens:]):
             self.engine.run([sequence.span([token], SHORT_PROMPT + i + 1) for sequence in running], logits)

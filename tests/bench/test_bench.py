@@ -112,6 +112,9 @@ class SlowSequence:
     def rewind(self, length):
         del self.ids[length:]
 
+    def new_logits(self, rows):
+        return None
+
     def step(self, ids, sequence_length=None, out=None):
         self.ids += ids
         self.seconds += len(ids)

@@ -287,7 +287,8 @@ def test_a_step_leaves_the_logits_of_other_steps_alone(sequence):
 def test_a_step_writes_its_logits_where_it_is_told_to(sequence):
     ids = engines.draw_ids(sequence.engine, 12)
     expected = logits_of_all(sequence, ids)
-    out = np.full((5, sequence.vocab_size), np.nan, np.float32)
+    out = sequence.new_logits(5)
+    out[:] = np.nan
     sequence.rewind(8)
     rows = sequence.step(ids[8:10], outputs=2, out=out)
     np.testing.assert_array_equal(rows, expected[8:10])
@@ -295,6 +296,13 @@ def test_a_step_writes_its_logits_where_it_is_told_to(sequence):
     assert np.isnan(out[2:]).all()
     sequence.step(ids[10:], out=out)
     np.testing.assert_array_equal(out[:2], expected[[11, 9]])
+
+
+def test_memory_for_logits_that_is_too_small_is_refused(sequence):
+    for out in (sequence.new_logits(1), np.empty((2, sequence.vocab_size // 2), np.float32), np.empty((2, 64))):
+        with pytest.raises(SettingError, match="2 rows of logits"):
+            sequence.step([1, 2, 3], outputs=2, out=out)
+    assert sequence.ids == []
 
 
 @pytest.mark.parametrize("kv", KVS)

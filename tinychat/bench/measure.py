@@ -142,7 +142,7 @@ def decode_rate(sequence: Sequence, ids: Ids, depth: int, new_tokens: int, limit
 
     starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
     pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
-    logits: Logits = np.empty((1, sequence.vocab_size), np.float32)
+    logits: Logits = sequence.new_logits(1)
 
     def decode(piece: Ids) -> None:
         for token_id in piece:

@@ -22,7 +22,9 @@ from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
 from tinychat.kernels.memory import places_of
 from tinychat.kernels.setup import sources_digest
+from tinychat.kernels.simd import LANES
 from tinychat.models.folder import ModelFolder, model_stamp
+from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
 
 CHUNK_SIZE = 256
@@ -88,6 +90,7 @@ class Engine:
             self.pool.buffers,
             allocate_scratch(config, quantization, self.chunk_size, threads),
             attention,
+            self._rows_of_logits(0),
             self._job,
         )
         self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), arguments)
@@ -138,7 +141,7 @@ class Engine:
         ----------
         spans : sequence of Span
         out : float32 [>= outputs of all spans, vocab_size], optional
-            Memory for the logits. Fresh memory costs more time than the copy, so whoever runs step after step, and is
+            Memory for the logits, of `new_logits`. Fresh memory costs time, so whoever runs step after step, and is
             done with the logits of one when the next begins, gives the same each time.
 
         Returns
@@ -154,20 +157,27 @@ class Engine:
             If there is no memory for their keys and values.
         """
         self._check(spans)
+        self._check_logits(spans, out)
         with self._lock:
             for span in spans:
                 span.cache.make_room(len(span.ids))
-            tokens, outputs = self._post(spans)
-            self._workers.run(tokens)
-            rows = np.empty((outputs, self.vocab_size), np.float32) if out is None else out[:outputs]
-            rows[:] = self._job.logits[:outputs, : self.vocab_size]
+            rows = self.new_logits(sum(span.outputs for span in spans)) if out is None else out
+            self._workers.run(self._post(spans, rows))
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
         ends = itertools.accumulate(span.outputs for span in spans)
         return [rows[end - span.outputs : end] for span, end in zip(spans, ends)]
 
-    def _post(self, spans: SequenceOf[Span]) -> tuple[int, int]:
-        """Write what runs into the job; return how many ids there are, and how many logits are wanted."""
+    def new_logits(self, rows: int) -> Logits:
+        """Return memory for so many rows of logits: float32 [rows, vocab_size]."""
+        return self._rows_of_logits(rows)[:, : self.vocab_size]
+
+    def _rows_of_logits(self, rows: int) -> Logits:
+        """Return memory for so many rows, of whole vectors."""
+        return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
+
+    def _post(self, spans: SequenceOf[Span], logits: Logits) -> int:
+        """Write what runs into the job, and where its logits go; return how many ids there are."""
         job, firsts = self._job, [0]
         ids: list[int] = []
         sequences: list[int] = []
@@ -192,7 +202,8 @@ class Engine:
         job.counts[:] = T, outputs, len(spans)
         job.cache[:] = self.pool.places
         job.attention[:] = self._attention_for(max(span.cache.context_size for span in spans)).places
-        return T, outputs
+        job.logits[:] = logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize
+        return T
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
@@ -225,6 +236,14 @@ class Engine:
                 if not 0 <= token_id < self.vocab_size:
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")
+
+    def _check_logits(self, spans: SequenceOf[Span], out: Logits | None) -> None:
+        """Refuse memory that compiled code would write beyond."""
+        if out is None:
+            return
+        wanted, width = sum(span.outputs for span in spans), 4 * padded(self.vocab_size, LANES)
+        if len(out) < wanted or out.dtype != np.float32 or out.strides != (width, 4):
+            raise SettingError(f"memory for {wanted} rows of logits is wanted: give what `new_logits` returns")
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int) -> NDArray[np.float32]:
         angles = angle_set(self.config, sequence_length)

@@ -155,11 +155,11 @@ class Job(NamedTuple):
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
-    logits: np.ndarray  # float32 [C, V padded to 16]
+    logits: np.ndarray  # int64 [places of float32 [>= rows that are wanted, V padded to 16]]
 
 
 @written_in
-def forward(team, p, sizes, cache, s, attention, job):
+def forward(team, p, sizes, cache, s, attention, job, logits):
     """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
     T, outputs = job.counts[0], job.counts[1]
     embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
@@ -177,8 +177,8 @@ def forward(team, p, sizes, cache, s, attention, job):
         run_mlp(team, T, w.mlp, sizes, s)
     pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
-    head(team, outputs, p.lm_head, s, job.logits)
-    cap_logits(team, outputs, job.logits, p.cap)
+    head(team, outputs, p.lm_head, s, logits)
+    cap_logits(team, outputs, logits, p.cap)
 
 
 @procedure_by_type
@@ -329,18 +329,18 @@ def cap_logits(team, rows, logits, cap):
 
 
 @assembly
-def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attention, job):
+def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attention, logits, job):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    Of `cache` and `attention` only the types count. The job says where the arrays are: a thread looks that up when the
-    job has begun, and uses it only while the others wait for it, so it never meets those of another job. The call to
-    `forward` stands here once, for all threads: a second one would be compiled a second time.
+    Of `cache`, `attention` and `logits` only the types count. The job says where the arrays are: a thread looks that up
+    when the job has begun, and uses it only while the others wait for it, so it never meets those of another job. The
+    call to `forward` stands here once, for all threads: a second one would be compiled a second time.
     """
     while begin(queue, thread, threads):
         team = Team(thread, queue, job.clocks)
         note_time(team)
         buffers, memory = arrays_at(cache, job.cache), arrays_at(attention, job.attention)
-        forward(team, parameters, sizes, buffers, scratch, memory, job)
+        forward(team, parameters, sizes, buffers, scratch, memory, job, arrays_at(logits, job.logits))
         if thread == 0:
             release(queue)
             return True

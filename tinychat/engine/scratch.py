@@ -114,7 +114,7 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
 
 
 def allocate_job(config: ModelConfig, chunk_size: int, pool: BlockPool, attention: AttentionScratch) -> Job:
-    """Return the arrays that carry a call's particulars; tables and rows of logits take memory when they are written.
+    """Return the arrays that carry a call's particulars; tables take memory when they are written.
 
     attention : the first that jobs get.
     """
@@ -132,5 +132,5 @@ def allocate_job(config: ModelConfig, chunk_size: int, pool: BlockPool, attentio
         clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
-        logits=np.zeros((chunk_size, padded(config.vocab_size, LANES)), np.float32),
+        logits=np.zeros(3, np.int64),
     )

@@ -47,6 +47,10 @@ class Sequence:
         """Length of one row of logits."""
         return self.engine.vocab_size
 
+    def new_logits(self, rows: int) -> Logits:
+        """Return memory for so many rows of logits: see `Engine.new_logits`."""
+        return self.engine.new_logits(rows)
+
     @property
     def chunk_size(self) -> int:
         """Most ids that one step takes."""
@@ -201,7 +205,7 @@ class Sequence:
         outputs : int
             After how many of the last ids to return logits.
         out : float32 [>= outputs, vocab_size], optional
-            Memory for them: see `Engine.run`.
+            Memory for them, of `new_logits`: see `Engine.run`.
 
         Returns
         -------

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter
 
-import numpy as np
-
 from tinychat.engine.ids import common_length
 from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.reply import Piece, Reply, Summary
@@ -72,7 +70,7 @@ class Generation(Iterator[Piece]):
         self._make_room = make_room or _no_room
         self._drafts = drafts
         most = 1 if drafts is None else 1 + LONGEST
-        self._logits: Logits = np.empty((most, sequence.vocab_size), np.float32)
+        self._logits: Logits = sequence.new_logits(most)
         self._pieces = self._run()
 
     def __next__(self) -> Piece:

@@ -17,8 +17,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tinychat.errors import CacheFullError, TinychatError
 from tinychat.generate.prompt import check_prompt
 from tinychat.generate.reply import Piece, Reply
@@ -102,7 +100,7 @@ class Scheduler:
         self._engine = engine
         self._context_size = context_size
         self._prompt_budget = prompt_budget
-        self._logits: Logits = np.empty((engine.chunk_size, engine.vocab_size), np.float32)
+        self._logits: Logits = engine.new_logits(engine.chunk_size)
         self._waiting: deque[Run] = deque()
         # In the order in which they were asked for.
         self._running: list[Run] = []

@@ -38,6 +38,10 @@ class Engine(Protocol):
         """Return a new sequence."""
         ...
 
+    def new_logits(self, rows: int) -> Logits:
+        """Return memory for so many rows of logits, for `run`."""
+        ...
+
     def run(self, spans: abc.Sequence[Any], out: Logits | None = None) -> list[Logits]:
         """Run what `Sequence.span` gave for several sequences; return the logits of each, float32 [outputs, vocab].
 
@@ -117,6 +121,10 @@ class Sequence(Protocol):
 
     def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
         """Return a sequence of the same ids whose cache has another type; `progress` as kernels are compiled."""
+        ...
+
+    def new_logits(self, rows: int) -> Logits:
+        """Return memory for so many rows of logits, for `step`."""
         ...
 
     def rewind(self, length: int) -> None:
