@@ -1,5 +1,6 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
+import gc
 import itertools
 import os
 import signal
@@ -12,6 +13,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import numpy as np
 import pytest
+
+# Engines that a test opens compile when they first run. To look for garbage after each 700 new objects takes 8 % of it.
+gc.set_threshold(50_000, 20, 100)
 
 # The oracles beside this file (reference, families) are imported by tests in every subfolder.
 sys.path.insert(0, str(Path(__file__).parent))

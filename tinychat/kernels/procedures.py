@@ -18,7 +18,7 @@ from numba.core.dispatcher import _GeneratedFunctionCompiler
 
 from tinychat.file_lock import locked_within
 from tinychat.kernels.jit import InnerDispatcher, inner, keep
-from tinychat.kernels.linked import LinkedCompiler
+from tinychat.kernels.linked import LinkedAssemblyCompiler
 
 # What a procedure takes to compile, with those that only it calls, in seconds of some processor.
 SECONDS = {
@@ -184,9 +184,12 @@ def procedure(function: Callable[..., Any]) -> Procedure:
 
 
 def procedure_by_type(choose: Callable[..., Any]) -> Procedure:
-    """Make a procedure of a function that returns what is compiled for arguments of some types: see `jit.by_type`."""
+    """Make a procedure of a function that returns what is compiled for arguments of some types: see `jit.by_type`.
+
+    What it returns may only put procedures and subroutines together: they are not optimized once more with it.
+    """
     dispatcher = procedure(choose)
     dispatcher._compiler = _GeneratedFunctionCompiler(
-        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedCompiler
+        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedAssemblyCompiler
     )
     return dispatcher
