@@ -6,6 +6,7 @@ from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import memory
 from tinychat.kernels.memory import (
+    Kind,
     arrays_at,
     load_f32,
     load_one,
@@ -149,3 +150,34 @@ def test_arrays_are_found_where_they_are():
     assert add_one(like, places_of((arrays[0], Pair(half, last)))) == (24, 5.0, 9.0)
     for array, wanted in zip(arrays, expected):
         np.testing.assert_array_equal(array, wanted)
+
+
+class Mixed(NamedTuple):
+    """A tuple of all that has a place."""
+
+    count: int
+    factor: np.float32
+    is_on: bool
+    nothing: tuple[()]
+    values: np.ndarray
+
+
+@compiled
+def scaled_sum(kind, places):
+    """Return what comes of every part of a tuple."""
+    a = arrays_at(kind, places)
+    return (a.values.sum() * a.factor + a.count) if a.is_on else np.float64(len(a.nothing))
+
+
+def test_only_the_types_of_arrays_need_to_be_passed():
+    mixed = Mixed(-7, np.float32(0.1), True, (), np.arange(4.0))
+    kind, places = Kind(mixed), places_of(mixed)
+    assert scaled_sum(kind, places) == 6 * np.float64(np.float32(0.1)) - 7
+    assert scaled_sum(Kind(mixed), places_of(mixed._replace(is_on=False))) == 0
+    assert len(scaled_sum.signatures) == 1
+
+
+def test_arrays_with_gaps_are_refused():
+    mixed = Mixed(0, np.float32(1), True, (), np.arange(4.0)[::2])
+    with pytest.raises(TypeError, match="not C-contiguous"):
+        scaled_sum(Kind(mixed), places_of(mixed))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
-from tinychat.engine.forward import take_part
+from tinychat.engine.forward import Arguments, take_part
 from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence, Span
@@ -20,7 +20,7 @@ from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
 from tinychat.kernels.attention import AttentionScratch
-from tinychat.kernels.memory import places_of
+from tinychat.kernels.memory import Kind, places_of
 from tinychat.kernels.setup import sources_digest
 from tinychat.kernels.simd import LANES
 from tinychat.models.folder import ModelFolder, model_stamp
@@ -83,17 +83,13 @@ class Engine:
         self._lock = threading.Lock()
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, places_of(attention))
-        self._job = allocate_job(config, self.chunk_size, self.pool, attention)
-        arguments = (
-            self.parameters,
-            sizes_of(config),
-            self.pool.buffers,
-            allocate_scratch(config, quantization, self.chunk_size, threads),
-            attention,
-            self._rows_of_logits(0),
-            self._job,
-        )
-        self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), arguments)
+        self._job = allocate_job(config, self.chunk_size)
+        scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
+        lasting = (self.parameters, sizes_of(config), scratch, self._job)
+        self._arguments = Arguments(*lasting, self.pool.buffers, attention, self._rows_of_logits(0))
+        self._places = places_of(self._arguments)
+        self._lasting = len(places_of(lasting))
+        self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), (Kind(self._arguments), self._places))
 
     @property
     def trained_length(self) -> int:
@@ -200,9 +196,9 @@ class Engine:
         job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
         job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
         job.counts[:] = T, outputs, len(spans)
-        job.cache[:] = self.pool.places
-        job.attention[:] = self._attention_for(max(span.cache.context_size for span in spans)).places
-        job.logits[:] = logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize
+        attention = self._attention_for(max(span.cache.context_size for span in spans)).places
+        place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
+        self._places[self._lasting :] = np.concatenate((self.pool.places, attention, place))
         return T
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:

@@ -138,7 +138,7 @@ class Scratch(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What one call runs: T of up to C rows, each a token of some sequence; and where memory is that changes.
+    """What one call runs: T of up to C rows, each a token of some sequence.
 
     The rows of a sequence stand together, in the order of their positions.
     """
@@ -150,12 +150,21 @@ class Job(NamedTuple):
     firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
     tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's
     wanted: np.ndarray  # int64 [C]: the rows to give logits for, ascending
-    cache: np.ndarray  # int64 [places of the cache's buffers]
-    attention: np.ndarray  # int64 [places of attention's scratch]
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
-    logits: np.ndarray  # int64 [places of float32 [>= rows that are wanted, V padded to 16]]
+
+
+class Arguments(NamedTuple):
+    """All that the forward pass works with; the last three are replaced by others now and again."""
+
+    parameters: Parameters
+    sizes: Sizes
+    scratch: Scratch
+    job: Job
+    cache: Any  # `kernels.kv.CacheBuffers`
+    attention: Any  # `kernels.attention.AttentionScratch`
+    logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]
 
 
 @written_in
@@ -329,18 +338,18 @@ def cap_logits(team, rows, logits, cap):
 
 
 @assembly
-def take_part(thread, threads, queue, parameters, sizes, cache, scratch, attention, logits, job):
+def take_part(thread, threads, queue, kind, places):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    Of `cache`, `attention` and `logits` only the types count. The job says where the arrays are: a thread looks that up
-    when the job has begun, and uses it only while the others wait for it, so it never meets those of another job. The
-    call to `forward` stands here once, for all threads: a second one would be compiled a second time.
+    kind, places : of `Arguments`. A thread looks up where the arrays are when the job has begun, and uses them only
+    while the others wait for it, so it never meets those of another job. The call to `forward` stands here once, for
+    all threads: a second one would be compiled a second time.
     """
     while begin(queue, thread, threads):
-        team = Team(thread, queue, job.clocks)
+        a = arrays_at(kind, places)
+        team = Team(thread, queue, a.job.clocks)
         note_time(team)
-        buffers, memory = arrays_at(cache, job.cache), arrays_at(attention, job.attention)
-        forward(team, parameters, sizes, buffers, scratch, memory, job, arrays_at(logits, job.logits))
+        forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
         if thread == 0:
             release(queue)
             return True

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from tinychat.engine.blocks import BlockPool, blocks_for
+from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
 from tinychat.engine.forward import Job, Scratch
 from tinychat.kernels.attend import parts_at_most
 from tinychat.kernels.attention import AttentionScratch, new_scratch
 from tinychat.kernels.experts import ExpertScratch, NoExperts, Routing, most_slots
 from tinychat.kernels.linear import TILE_FLOATS, TOKENS
-from tinychat.kernels.memory import places_of
 from tinychat.kernels.simd import LANES
 from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
 from tinychat.models.architectures import norms, weight_count
@@ -113,11 +112,8 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
     return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
 
 
-def allocate_job(config: ModelConfig, chunk_size: int, pool: BlockPool, attention: AttentionScratch) -> Job:
-    """Return the arrays that carry a call's particulars; tables take memory when they are written.
-
-    attention : the first that jobs get.
-    """
+def allocate_job(config: ModelConfig, chunk_size: int) -> Job:
+    """Return the arrays that carry a call's particulars; tables take memory when they are written."""
     return Job(
         counts=np.zeros(3, np.int64),
         ids=np.zeros(chunk_size, np.int64),
@@ -127,10 +123,7 @@ def allocate_job(config: ModelConfig, chunk_size: int, pool: BlockPool, attentio
         # One more: attention asks for the memory of the block after the last.
         tables=np.zeros((chunk_size, blocks_for(MAX_CONTEXT) + 1), np.int32),
         wanted=np.zeros(chunk_size, np.int64),
-        cache=places_of(pool.buffers),
-        attention=places_of(attention),
         clocks=np.zeros(STAGES_AT_MOST * (config.num_hidden_layers + 1), np.int64),
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
-        logits=np.zeros(3, np.int64),
     )

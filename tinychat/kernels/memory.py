@@ -8,9 +8,10 @@ import itertools
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import typeof, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.core.datamodel import models
+from numba.extending import NativeValue, intrinsic, register_model, unbox
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
@@ -38,27 +39,64 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
     return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
 
 
+class KindType(types.Opaque):
+    """The type of a `Kind`."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        super().__init__(f"KindOf({kind})")
+
+    @property
+    def key(self):
+        """What it is told from others by."""
+        return self.kind
+
+
+register_model(KindType)(models.OpaqueModel)
+
+
+class Kind:
+    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
+
+    Python looks at each array that it passes to compiled code, for about a microsecond.
+    """
+
+    def __init__(self, arrays: tuple) -> None:
+        self._numba_type_ = KindType(typeof(arrays))
+
+
+@unbox(KindType)
+def unbox_kind(kind, value, context):
+    """Pass nothing."""
+    return NativeValue(context.context.get_dummy_value())
+
+
 def places_of(arrays) -> np.ndarray:
     """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64.
 
-    arrays : a tuple of arrays, or of such tuples.
+    arrays : a tuple of arrays, of numbers, which are noted themselves, or of such tuples.
     """
-    return np.array([number for part in arrays for number in place_of(part)], np.int64)
+    return np.array(place_of(arrays), np.int64)
 
 
 def place_of(part) -> list[int]:
-    """Return the address and the shape of an array, or of all arrays of a tuple."""
+    """Return the address and the shape of an array, or of all arrays of a tuple; of a number its bits."""
     if isinstance(part, np.ndarray):
         return [part.ctypes.data, *part.shape]
-    return [number for inner in part for number in place_of(inner)]
+    if isinstance(part, tuple):
+        return [number for inner in part for number in place_of(inner)]
+    if isinstance(part, float | np.floating):
+        return [int(np.float64(part).view(np.int64))]
+    return [int(part)]
 
 
 @intrinsic
 def arrays_at(typingctx, like, places):
-    """Return a tuple of arrays, or of such tuples, each of the type of that in `like`, from where `places_of` found it.
+    """Return a tuple of arrays, of numbers, or of such tuples, from where `places_of` found them.
 
-    Whoever wrote the places keeps the arrays alive.
+    like : a tuple of the same types, or the `Kind` of one. Whoever wrote the places keeps the arrays alive.
     """
+    like_kind = like.kind if isinstance(like, KindType) else like
 
     def codegen(context, builder, signature, arguments):
         data = arrayobj.make_array(signature.args[1])(context, builder, arguments[1]).data
@@ -69,13 +107,20 @@ def arrays_at(typingctx, like, places):
 
         def build(kind):
             if isinstance(kind, types.Array):
+                if kind.layout != "C":
+                    raise TypeError(f"{kind} is not C-contiguous")
                 address, *shape = (next_number() for _ in range(1 + kind.ndim))
                 return array_from(context, builder, kind, address, shape)
-            return context.make_tuple(builder, kind, [build(part) for part in kind.types])
+            if isinstance(kind, types.BaseTuple):
+                return context.make_tuple(builder, kind, [build(part) for part in kind.types])
+            if isinstance(kind, types.Float):
+                number = builder.bitcast(next_number(), ir.DoubleType())
+                return context.cast(builder, number, types.float64, kind)
+            return context.cast(builder, next_number(), types.int64, kind)
 
-        return build(like)
+        return build(like_kind)
 
-    return like(like, places), codegen
+    return like_kind(like, places), codegen
 
 
 def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:
