@@ -10,6 +10,7 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="no terminal to drive without pexpect")
 pyte = pytest.importorskip("pyte", reason="no screen to look at without pyte")
+termios = pytest.importorskip("termios", reason="no POSIX terminal")
 
 APP = Path(__file__).parent / "fake_app.py"
 ENVIRONMENT = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "LC_ALL": "C.UTF-8"}
@@ -101,6 +102,19 @@ class Terminal:
                 if all(line.startswith(begin) for line, begin in zip(lines[start:], wanted)):
                     return
             assert monotonic() < until, "\n".join(lines)
+
+    def attributes(self):
+        """Return how the terminal treats keys, as `termios.tcgetattr` does."""
+        return termios.tcgetattr(self.child.child_fd)
+
+    def is_used_by_a_shell(self):
+        """Let the terminal treat keys as a shell's commands have it, with other lines on the screen."""
+        attributes = self.attributes()
+        attributes[0] |= termios.ICRNL
+        attributes[3] |= termios.ECHO | termios.ICANON | termios.ISIG
+        termios.tcsetattr(self.child.child_fd, termios.TCSANOW, attributes)
+        self.screen.erase_in_display(2)
+        self.screen.cursor_position(5, 1)
 
     @property
     def output(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from terminal_app import CTRL_C, CTRL_D, CTRL_U, ENTER, UP, saved
+from terminal_app import ALT_ENTER, CTRL_C, CTRL_D, CTRL_U, ENTER, UP, saved
 
 BAR = {"PROMPT_TOOLKIT_NO_CPR": ""}
 
@@ -139,6 +139,37 @@ def test_after_a_stop_by_the_shell_keys_are_unseen_again(start):
     terminal.expect("1 lines, last: hi")
     terminal.leave()
     assert terminal.child.before.endswith("\x1b[?2004l")
+
+
+def test_a_prompt_is_drawn_anew_and_edited_after_a_stop_by_the_shell(start):
+    terminal = start("chat", "counting", **BAR)
+    terminal.type("typed")
+    terminal.sees("> typed")
+    terminal.sees("counting · context 0")
+    own = terminal.attributes()
+    terminal.child.kill(signal.SIGSTOP)
+    terminal.is_used_by_a_shell()
+    terminal.child.kill(signal.SIGCONT)
+    terminal.sees("> typed")
+    terminal.sees("counting · context 0")
+    assert terminal.attributes() == own
+    terminal.send("\x1b[D!" + ENTER)
+    terminal.expect("1 lines, last: type!d")
+    terminal.leave()
+
+
+def test_a_prompt_stays_in_its_place_after_a_stop_that_no_shell_saw(start):
+    terminal = start("chat", "counting")
+    terminal.type("one" + ALT_ENTER + "two")
+    terminal.sees("> one", "  two")
+    before = terminal.lines()
+    terminal.child.kill(signal.SIGSTOP)
+    terminal.child.kill(signal.SIGCONT)
+    terminal.expect("two")
+    assert terminal.lines() == before
+    terminal.send(ENTER)
+    terminal.expect("2 lines, last: two")
+    terminal.leave()
 
 
 @pytest.mark.parametrize("command", ["/model heavy", "/set context 9999"])

@@ -15,8 +15,9 @@ from contextlib import AbstractContextManager
 from threading import Thread
 from time import sleep
 from types import FrameType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
+from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyPress
@@ -30,6 +31,8 @@ _IFLAG, _LFLAG, _CC = 0, 3, 6
 _ESCAPE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
 _ENTER = (Keys.ControlM, Keys.ControlJ)
+Attributes = list[int | list[bytes | int]]
+"""What `termios.tcgetattr` returns."""
 
 
 class PasteMarkingOutput(Vt100_Output):
@@ -79,14 +82,18 @@ class Keyboard(Vt100Input):
         self._output = output
         self._waiting: list[KeyPress] = []
         self._thread: Thread | None = None
+        # What the terminal is to have now; None while it is lent.
+        self._attributes: Attributes | None = None
+        self._draw_again: Callable[[bool], object] | None = None
 
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self.fileno())
+        self._attributes = _silent(self._before)
         # A signal may end the program in the middle of this, or of `__exit__`.
         atexit.register(self._give_back)
         self._bell = os.pipe()
         self._before_continue = signal.signal(signal.SIGCONT, self._continue)
-        _set_attributes(self.fileno(), _silent(self._before))
+        _set_attributes(self.fileno(), self._attributes)
         self._output.mark_pastes()
         # Typed before this: Enter has become a line feed already.
         while text := self.stdin_reader.read():
@@ -128,11 +135,33 @@ class Keyboard(Vt100Input):
         finally:
             self._collect()
 
+    @contextlib.contextmanager
+    def _attached(self, input_ready_callback: Callable[[], None]) -> Iterator[None]:
+        loop, app = get_running_loop(), get_app()
+        loop.call_soon(loop.call_soon, input_ready_callback)
+        with super().attach(input_ready_callback):
+            self._draw_again = lambda below: loop.call_soon_threadsafe(_draw_again, app, below)
+            try:
+                yield
+            finally:
+                self._draw_again = None
+
     def attach(self, input_ready_callback: Callable[[], None]) -> AbstractContextManager[None]:
         """Tell the prompt of keys, first of those that waited: once it is drawn and knows the lines typed before."""
-        loop = get_running_loop()
-        loop.call_soon(loop.call_soon, input_ready_callback)
-        return super().attach(input_ready_callback)
+        return self._attached(input_ready_callback)
+
+    @contextlib.contextmanager
+    def _raw(self) -> Iterator[None]:
+        with super().raw_mode():
+            silent, self._attributes = self._attributes, termios.tcgetattr(self.fileno())
+            try:
+                yield
+            finally:
+                self._attributes = silent
+
+    def raw_mode(self) -> AbstractContextManager[None]:
+        """Give the terminal what the line editor asks of it."""
+        return self._raw()
 
     def read_keys(self) -> list[KeyPress]:
         """Return the keys that waited, and new ones."""
@@ -142,10 +171,12 @@ class Keyboard(Vt100Input):
     @contextlib.contextmanager
     def _lent(self) -> Iterator[None]:
         self._output.stop_marking_pastes()
+        own, self._attributes = self._attributes, None
         try:
             with super().cooked_mode():
                 yield
         finally:
+            self._attributes = own
             self._output.mark_pastes()
 
     def cooked_mode(self) -> AbstractContextManager[None]:
@@ -153,12 +184,16 @@ class Keyboard(Vt100Input):
         return self._lent()
 
     def _continue(self, _signal_number: int, _frame: FrameType | None) -> None:
-        """Take the terminal again after Ctrl-Z: the shell has used it meanwhile. It may be gone."""
-        if self._thread is not None:
-            with contextlib.suppress(termios.error, OSError):
-                _set_attributes(self.fileno(), _silent(self._before))
-                # Not by the output's own buffer, which may be half written.
-                os.write(self._output.fileno(), b"\x1b[?2004h")
+        """Take the terminal again after a stop: the shell has used it meanwhile. It may be gone."""
+        if self._attributes is None:
+            return
+        with contextlib.suppress(termios.error, OSError):
+            is_changed = termios.tcgetattr(self.fileno()) != self._attributes
+            _set_attributes(self.fileno(), self._attributes)
+            # Not by the output's own buffer, which may be half written.
+            os.write(self._output.fileno(), b"\x1b[?2004h")
+            if self._draw_again is not None:
+                self._draw_again(is_changed)
 
     def _collect(self) -> None:
         thread = Thread(target=self._take_keys, daemon=True)
@@ -191,7 +226,18 @@ class Keyboard(Vt100Input):
                 self.flush_keys()
 
 
-def _set_attributes(terminal: int, attributes: list[int | list[bytes | int]]) -> None:
+def _draw_again(app: Application[Any], below: bool) -> None:
+    """Draw a prompt anew: in its place, or below what a shell has written."""
+    if below:
+        app.output.write_raw("\r")
+        app.renderer.reset()
+    else:
+        app.renderer.erase()
+    app.renderer.request_absolute_cursor_position()
+    app.invalidate()
+
+
+def _set_attributes(terminal: int, attributes: Attributes) -> None:
     """Set a terminal's attributes. A program in the background is stopped by that, until it is in the foreground."""
     while True:
         try:
@@ -201,7 +247,7 @@ def _set_attributes(terminal: int, attributes: list[int | list[bytes | int]]) ->
                 raise
 
 
-def _silent(attributes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
+def _silent(attributes: Attributes) -> Attributes:
     """Return the terminal's attributes with keys passed on one by one, not shown, Enter as it is, and signals."""
     silent = [value.copy() if isinstance(value, list) else value for value in attributes]
     silent[_IFLAG] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)  # type: ignore[operator]
