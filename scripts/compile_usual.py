@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 
+import numpy as np
+
 from tinychat.engine.ahead import compile_for, end_with_parent
 from tinychat.models.architectures import parse_config
 from tinychat.models.config import ModelConfig
@@ -17,6 +19,7 @@ from tinychat.models.layout import Quantization
 
 # What its configuration says, and how its GGUF file stores weights: in Q4_1, the embedding in Q8_0.
 LAYERS = 30
+EPSILON = float(np.float32(1e-5))
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -27,7 +30,7 @@ SHAPE = {
     "num_key_value_heads": 3,
     "vocab_size": 49152,
     "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-5,
+    "rms_norm_eps": EPSILON,
     "rope_theta": 100000.0,
     "tie_word_embeddings": True,
     "hidden_act": "silu",

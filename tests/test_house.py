@@ -33,7 +33,7 @@ ARROWS = {
     "kernels": ["file_lock", "user_folders"],
     "json_file": [],
     "models": ["json_file"],
-    "engine": ["held_signals", "kernels", "machine", "models"],
+    "engine": ["file_lock", "held_signals", "kernels", "machine", "models"],
     "checkpoint": ["json_file", "models.architectures", "models.config", "models.kept", "models.tensors"],
     "store": ["checkpoint", "json_file", "models.architectures", "models.multimodal", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],

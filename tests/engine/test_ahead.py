@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -19,6 +20,15 @@ from tinychat.engine.loading import usual_kv
 from tinychat.models.folder import open_model_folder
 
 REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def notes(tmp_path, monkeypatch):
+    """Keep what is noted of compilations, none of which happens here, out of the cache of kernels."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
+    return folder
 
 
 @pytest.mark.parametrize(("variant", "method"), [("qwen3-tied", "int4"), ("gemma2", "int8"), ("gpt2", "f32")])
@@ -73,15 +83,46 @@ def runs(number):
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize(("cores", "count"), [(1, 0), (2, 1)])
-def test_only_a_second_core_compiles_ahead_and_a_failed_start_does_no_harm(cores, count, monkeypatch):
-    started = []
+@pytest.fixture
+def started(monkeypatch):
+    """Return the commands that would have been started, on two cores."""
+    commands = []
 
     def start(command, **options):
-        started.append(command)
+        commands.append(command)
         raise OSError("no more processes")
 
-    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: cores)
+    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: 2)
     monkeypatch.setattr(subprocess, "Popen", start)
+    return commands
+
+
+@pytest.mark.parametrize(("cores", "count"), [(1, 0), (2, 1)])
+def test_only_a_second_core_compiles_ahead_and_a_failed_start_does_no_harm(cores, count, started, monkeypatch):
+    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: cores)
     begin("config", "quantization")
     assert len(started) == count
+
+
+def test_nothing_compiles_what_another_process_compiles_or_has_compiled(started, notes, tmp_path, monkeypatch):
+    def compile_kernels(engine, progress):
+        begin(*model)
+        counts.append(len(started))
+        if len(counts) == 1:
+            raise RuntimeError("killed")
+
+    folder = open_model_folder(engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"))
+    model, counts = (folder.config, folder.quantization), []
+    monkeypatch.setattr(compiling, "compile_kernels", compile_kernels)
+    with pytest.raises(RuntimeError, match="killed"):
+        ahead.compile_for(*model)
+    begin(*model)
+    assert (counts, len(started)) == ([0], 1), "what was begun and not finished is begun again"
+    ahead.compile_for(*model)
+    begin(*model)
+    assert (counts, len(started)) == ([0, 1], 1)
+    begin(replace(folder.config, rms_norm_eps=0.5), folder.quantization)
+    assert len(started) == 2, "this is another model"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    begin(*model)
+    assert len(started) == 3, "nothing is kept"

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from tinychat.file_lock import try_lock
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import MAPPED_AS, ModelFolder
 from tinychat.models.layout import Quantization, tensor_specs
@@ -27,17 +29,19 @@ from tinychat.engine.ahead import serve
 serve()
 """
 _SECONDS_BETWEEN_LOOKS = 0.3
+_DONE = b"done"
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def begin(config: ModelConfig, quantization: Quantization) -> None:
-    """Let another process compile for a model that is loaded later; without a second core, nothing happens.
+    """Let another process compile for a model that is loaded later.
 
-    It ends when it is done, or with this process, or when it fails; it says nothing.
+    Without a second core nothing happens, nor where a process is at it or has done so. What is started ends when it is
+    done, or with this process, or when it fails; it says nothing.
     """
     from tinychat.kernels.setup import available_cores
 
-    if available_cores() < 2 or not sys.executable:
+    if available_cores() < 2 or not sys.executable or _is_begun(config, quantization):
         return
     # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
     command = [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])]
@@ -76,7 +80,7 @@ def end_with_parent() -> None:
 
 
 def compile_for(config: ModelConfig, quantization: Quantization) -> None:
-    """Compile what an engine for such a model runs, with the usual settings."""
+    """Compile what an engine for such a model runs, with the usual settings, and note that in the kernel cache."""
     # Imported here: only the process that compiles needs Numba.
     from tinychat.engine.compiling import compile_kernels
     from tinychat.engine.engine import Engine
@@ -88,4 +92,31 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
         name: np.zeros(spec.shape, MAPPED_AS[spec.dtype]) for name, spec in tensor_specs(config, quantization).items()
     }
     folder = ModelFolder(Path(), config, quantization, tensors)
-    compile_kernels(Engine(folder, available_cores(), usual_kv(config, quantization)), None)
+    with ExitStack() as stack:
+        note, place = None, _note_of(config, quantization)
+        with suppress(OSError):
+            if place is not None:
+                note = stack.enter_context(place.open("ab", buffering=0))
+                # Until the file is closed, however this process ends.
+                try_lock(note.fileno())
+        compile_kernels(Engine(folder, available_cores(), usual_kv(config, quantization)), None)
+        if note is not None:
+            with suppress(OSError):
+                note.write(_DONE)
+
+
+def _is_begun(config: ModelConfig, quantization: Quantization) -> bool:
+    """Return whether a process compiles for such a model, or has done so."""
+    place = _note_of(config, quantization)
+    try:
+        with open(place or os.devnull, "rb+") as note:
+            return not try_lock(note.fileno()) or note.read().startswith(_DONE)
+    except OSError:
+        return False
+
+
+def _note_of(config: ModelConfig, quantization: Quantization) -> Path | None:
+    """Return the file that is locked while kernels for such a model are compiled; None where none are kept."""
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    digest = sha256(repr((config, quantization)).encode()).hexdigest()
+    return Path(folder) / f"ahead-{digest[:16]}" if folder else None
