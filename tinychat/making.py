@@ -206,9 +206,10 @@ def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
     if not recipe.uses_texts:
         return PROGRAM_BYTES + 4 * weights
     tokens = TEXT_TOKENS * (TEXTS if weight_count(config) < SMALL else FEWER_TEXTS)
-    # In float32: the largest linear as it was, corrected, and coded; second moments of its inputs and their factors;
-    # the texts' hidden states and what goes between linears, in the quantized and in the true model.
-    floats = 5 * weights + 3 * columns**2 + tokens * (8 * config.hidden_size + 6 * config.intermediate_size)
+    # In float32: the largest linear as it is to be coded, with the errors so far, and what is added to it; second
+    # moments of its inputs and their factors; the texts' hidden states and what goes between linears, in the quantized
+    # and in the true model.
+    floats = 3 * weights + 5 * columns**2 // 2 + tokens * (8 * config.hidden_size + 6 * config.intermediate_size)
     return PROGRAM_BYTES + 4 * floats
 
 

@@ -7,13 +7,14 @@ import reference
 from tinychat.conversion.calibrated import (
     CORRECTION_SHRINKAGE,
     TrueLinear,
-    corrected,
+    correction,
     importance_of,
     output_error,
     second_moments,
+    some,
     transposed,
 )
-from tinychat.conversion.linear_codes import DAMPING, SHRINKAGE, Coder, arrays_of, factor
+from tinychat.conversion.linear_codes import DAMPING, SHRINKAGE, Coder, arrays_of
 from tinychat.kernels.table_codes import TABLE
 
 GROUP = 32
@@ -23,6 +24,12 @@ def correlated_inputs(rng, tokens=400, columns=96):
     """Return inputs as a decoder's are: some columns far larger than others, and all correlated."""
     mixing = np.eye(columns) + 0.5 * rng.standard_normal((columns, columns)) / columns**0.5
     return (rng.standard_normal((tokens, columns)) @ mixing * np.exp(rng.standard_normal(columns))).astype(np.float32)
+
+
+def with_feedback(weights, moments):
+    """Return the codes of transposed weights under the second moments of their inputs."""
+    coder = Coder()
+    return coder.code_with_feedback(weights, coder.feedback(moments))
 
 
 def best_weighted_error(group, importance):
@@ -58,10 +65,10 @@ def test_feedback_takes_error_off_the_outputs(rng):
     moments = second_moments(inputs, 96)
     stored = transposed(weights, 96)
     by_importance = Coder().code(stored, importance_of(moments)).values()
-    fed = Coder().code_with_feedback(stored, moments).values()
+    fed = with_feedback(stored, moments).values()
     errors = [np.square(inputs @ (values - weights.T)).sum() for values in (by_importance, fed)]
     assert errors[1] < 0.8 * errors[0]
-    reported = output_error(weights.T, fed, inputs[:256])
+    reported = output_error(some(inputs @ fed), some(inputs @ weights.T))
     assert reported == pytest.approx((errors[1] / np.square(inputs @ weights.T).sum()) ** 0.5, rel=0.1)
 
 
@@ -71,9 +78,7 @@ def test_feedback_follows_the_formula(rng):
     moments = second_moments(correlated_inputs(rng, 600, K), K)
     weights = transposed(rng.standard_normal((16, K)).astype(np.float32), K)
     coder = Coder(group)
-    coded = coder.code_with_feedback(weights, moments)
-    order = coder._order(moments)
-    R, D = factor(moments[np.ix_(order, order)])
+    coded, (order, R, D) = coder.code_with_feedback(weights, coder.feedback(moments)), coder.feedback(moments)
     errors = (weights - coded.values())[order].astype(np.float64)
     table, scales = TABLE.astype(np.float64), coded.scales.astype(np.float64) * coded.row_scales
     differing = 0
@@ -107,7 +112,7 @@ def test_columns_that_no_text_uses_keep_their_weights(rng):
     moments = second_moments(inputs, 96)
     for values in (
         Coder().code(transposed(weights, 96), importance_of(moments)).values(),
-        Coder().code_with_feedback(transposed(weights, 96), moments).values(),
+        with_feedback(transposed(weights, 96), moments).values(),
     ):
         error = (values.T - weights)[:, 32:64]
         assert np.sqrt(np.mean(error**2)) < 0.12
@@ -116,9 +121,9 @@ def test_columns_that_no_text_uses_keep_their_weights(rng):
 def test_threads_write_the_same_bits(rng, monkeypatch):
     weights = transposed(rng.standard_normal((100, 96)).astype(np.float32), 96)
     moments = second_moments(correlated_inputs(rng), 96)
-    one = Coder().code_with_feedback(weights, moments)
+    one = with_feedback(weights, moments)
     monkeypatch.setattr("tinychat.conversion.cores.THREADS", 5)
-    five = Coder().code_with_feedback(weights, moments)
+    five = with_feedback(weights, moments)
     for a, b in zip(one, five):
         assert a.tobytes() == b.tobytes()
 
@@ -133,11 +138,11 @@ def test_corrected_weights_give_what_the_checkpoint_would(rng):
     wanted = true_inputs @ weights + true_residual - residual
     moments = second_moments(inputs, 96)
     true = TrueLinear(true_inputs, true_residual, true_inputs @ weights)
-    fixed = corrected(weights, moments, inputs, residual, true)
+    fixed = weights + correction(weights, moments, inputs, residual, true)
     before, after = (np.square(inputs @ w - wanted).sum() for w in (weights, fixed))
     assert after < 0.35 * before
-    unchanged = corrected(weights, moments, inputs, residual, TrueLinear(inputs, residual, inputs @ weights))
-    np.testing.assert_allclose(unchanged, weights, atol=1e-5)
+    nothing = correction(weights, moments, inputs, residual, TrueLinear(inputs, residual, inputs @ weights))
+    np.testing.assert_allclose(nothing, 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [64, 160])
@@ -157,6 +162,6 @@ def test_corrections_follow_the_formula(tokens, rows, has_residual, rng):
     if has_residual:
         wanted += y.T @ (residuals[1].astype(np.float64) - residuals[0]) / T
     true = TrueLinear(true_inputs, residuals[1], true_inputs @ weights)
-    found = corrected(weights, second_moments(inputs, K), inputs, residuals[0], true)
+    found = correction(weights, second_moments(inputs, K), inputs, residuals[0], true)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, W + np.linalg.solve(H, wanted), atol=2e-4)
+    np.testing.assert_allclose(found, np.linalg.solve(H, wanted), atol=2e-4)

@@ -19,7 +19,7 @@ def random_matrix(rng, size):
 @sizes
 def test_the_factor_is_lower_triangular_and_gives_the_matrix(size, rng):
     matrix = random_matrix(rng, size)
-    root = cholesky(matrix)
+    root = cholesky(matrix.copy())
     assert root.dtype == np.float32
     assert not np.triu(root, 1).any()
     deviations = np.sqrt(np.diag(matrix).astype(np.float64))
@@ -31,7 +31,7 @@ def test_the_factor_is_lower_triangular_and_gives_the_matrix(size, rng):
 def test_solutions_are_those_of_float64(size, rng):
     matrix, right = random_matrix(rng, size), rng.standard_normal((size, 7)).astype(np.float32)
     exact = np.linalg.solve(matrix.astype(np.float64), right)
-    found = solve(matrix, right)
+    found = solve(matrix.copy(), right)
     assert found.dtype == np.float32
     assert (np.abs(found - exact) <= 1e-3 * np.abs(exact).max(axis=1, keepdims=True)).all()
 

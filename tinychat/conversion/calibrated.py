@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
-from tinychat.conversion.linear_codes import Coded, Coder, arrays_of
+from tinychat.conversion.linear_codes import Coded, Coder, Feedback, arrays_of
 from tinychat.conversion.pack import Array, Packer
 from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
@@ -48,7 +48,7 @@ class TrueLinear(NamedTuple):
     residual : float32 [T, D] or None
         The residual stream that its outputs are added to.
     outputs : float32 [T, N] or None
-        Without bias; None where `corrected` follows from the inputs.
+        Without bias; None where `correction` follows from the inputs.
     """
 
     inputs: Floats
@@ -162,27 +162,38 @@ class Calibrated:
         def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
             bias = self._source.bias(name, piece)
             if self._quantization.method_of(name) == "int4":
-                weight = self._source.weight(name, piece)
-                moments = self._moments(name, inputs)
-                target = transposed(weight, len(moments))
-                if name in true:
-                    target[:, : len(weight)] = corrected(
-                        target[:, : len(weight)], moments, inputs, residual, true.pop(name)
-                    )
-                coded = self._code(target, moments)
-                values = coded.values()[: weight.shape[1], : len(weight)]
-                self.output_errors[name, piece] = output_error(weight.T, values, inputs)
+                coded, wanted = self._coded(name, piece, inputs, residual, true)
+                outputs = inputs @ coded.values()[: inputs.shape[1], : wanted.shape[1]]
+                self.output_errors[name, piece] = output_error(some(outputs), wanted)
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
                 made.append((name, piece, arrays, (self.output_errors[name, piece],)))
             else:
                 made.append((name, piece, self._packed(name, piece), ()))
-                values = self._source.weight(name, piece).T
-            outputs = inputs @ values
+                outputs = inputs @ self._source.weight(name, piece).T
             return outputs if bias is None else outputs + bias
 
         return linear
+
+    def _coded(
+        self, name: str, piece: int, inputs: Floats, residual: Floats | None, true: dict[str, TrueLinear]
+    ) -> tuple[Coded, Floats]:
+        """Return a linear's codes, and the outputs of its own weights on some of the inputs.
+
+        What is needed no longer is let go at once: each of these arrays may be as large as the layer.
+        """
+        weight = self._source.weight(name, piece)
+        N, K = weight.shape
+        wanted = some(inputs) @ weight.T
+        moments = self._moments(name, inputs)
+        target = transposed(weight, len(moments))
+        del weight
+        if name in true:
+            target[:K, :N] += correction(target[:K, :N], moments, inputs, residual, true.pop(name))
+        prepared = self._prepared(moments)
+        del moments
+        return self._code(target, prepared), wanted
 
     def _moments(self, name: str, inputs: Floats) -> Floats:
         """Return the second moments of a linear's inputs, over its padded columns.
@@ -204,24 +215,24 @@ class Calibrated:
         """Return a linear's arrays as the packer makes them."""
         return self._packer.pack(self._tensors, self._stored[name], piece)
 
-    def _code(self, weights: Floats, moments: Floats) -> Coded:
-        if self._feedback:
-            return self._coder.code_with_feedback(weights, moments)
-        return self._coder.code(weights, importance_of(moments))
+    def _prepared(self, moments: Floats) -> Feedback | Floats:
+        """Return what codes are chosen by: the feedback of errors, or the importance of each column."""
+        return self._coder.feedback(moments) if self._feedback else importance_of(moments)
+
+    def _code(self, weights: Floats, prepared: Feedback | Floats) -> Coded:
+        if isinstance(prepared, Feedback):
+            return self._coder.code_with_feedback(weights, prepared)
+        return self._coder.code(weights, prepared)
 
     def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
         """Return the arrays of an embedding or output matrix; `inputs` is None where rows are only looked up."""
         if self._quantization.method_of(linear.name) != "int4":
             return self._packed(linear.name, 0)
         K = padded(linear.columns, self._quantization.column_multiple)
-        moments = None if inputs is None else self._moments(linear.name, inputs)
-        parts = []
-        for rows in self._source.slabs(linear, SLAB_ROWS):
-            weights = transposed(rows, K)
-            even = np.ones(K, np.float32)
-            parts.append(
-                arrays_of(self._coder.code(weights, even) if moments is None else self._code(weights, moments))
-            )
+        even = np.ones(K, np.float32)
+        prepared = even if inputs is None else self._prepared(self._moments(linear.name, inputs))
+        slabs = self._source.slabs(linear, SLAB_ROWS)
+        parts = [arrays_of(self._code(transposed(rows, K), prepared)) for rows in slabs]
         joined = {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0] if kind != "table"}
         return {**joined, "table": parts[0]["table"]}
 
@@ -240,25 +251,21 @@ def _follows_from_inputs(residual: Floats | None, K: int, N: int) -> bool:
     return residual is None and N > K
 
 
-def corrected(
+def correction(
     weights: Floats, moments: Floats, inputs: Floats, residual: Floats | None, true: TrueLinear
 ) -> NDArray[np.float32]:
-    """Return the weights [K, N] whose outputs on `inputs` are nearest, in least squares, to the wanted ones.
+    """Return what brings the outputs of weights [K, N] on `inputs` nearest, in least squares, to the wanted ones.
 
-    Wanted are the true outputs, plus the error of the residual stream so far. A ridge (`CORRECTION_SHRINKAGE`) keeps
-    the result near `weights`: the texts give the moments between columns only roughly.
+    It is to be added to the weights. Wanted are the true outputs, plus the error of the residual stream so far. A
+    ridge (`CORRECTION_SHRINKAGE`) keeps the result small: the texts give the moments between columns only roughly.
     """
-    K, N = inputs.shape[1], weights.shape[1]
-    result = weights.copy()
-    if _follows_from_inputs(residual, K, N):
-        result[:K] += fitted(moments, inputs, true.inputs - inputs) @ weights[:K]
-        return result
+    if _follows_from_inputs(residual, *weights.shape):
+        return np.asarray(fitted(moments, inputs, true.inputs - inputs) @ weights, np.float32)
     assert true.outputs is not None
     wanted = true.outputs
     if residual is not None and true.residual is not None:
         wanted = wanted + (true.residual - residual)
-    result[:K] += fitted(moments, inputs, wanted, weights[:K])
-    return result
+    return fitted(moments, inputs, wanted, weights)
 
 
 def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None = None) -> Floats:
@@ -301,8 +308,12 @@ def transposed(weight: Floats, columns: int) -> Floats:
     return result
 
 
-def output_error(weights: NDArray[np.float32], values: Floats, inputs: Floats) -> float:
-    """Return the relative root-mean-square error of the outputs, on up to `ERROR_TOKENS` of the inputs."""
-    sample = inputs[:: -(-len(inputs) // ERROR_TOKENS)]
-    size = np.linalg.norm(sample @ weights)
-    return float(np.linalg.norm(sample @ (weights - values)) / size) if size > 0 else 0.0
+def some(of_tokens: Floats) -> Floats:
+    """Return the rows of up to `ERROR_TOKENS` tokens, spread evenly."""
+    return of_tokens[:: -(-len(of_tokens) // ERROR_TOKENS)]
+
+
+def output_error(found: Floats, wanted: Floats) -> float:
+    """Return the root-mean-square error of some outputs, relative to the wanted ones."""
+    size = np.linalg.norm(wanted)
+    return float(np.linalg.norm(found - wanted) / size) if size > 0 else 0.0

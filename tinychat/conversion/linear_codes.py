@@ -52,6 +52,24 @@ def arrays_of(coded: Coded) -> dict[str, NDArray[np.generic]]:
     }
 
 
+class Feedback(NamedTuple):
+    """What the inputs of a linear say of how errors are passed on: see `factor`.
+
+    Attributes
+    ----------
+    order : int [K]
+        The columns as they are coded.
+    factors : float32 [K, K]
+        R, in that order.
+    importance : float32 [K]
+        D, in that order.
+    """
+
+    order: NDArray[np.intp]
+    factors: Floats
+    importance: Floats
+
+
 class Coder:
     """Chooses codes for weights, on every core.
 
@@ -88,19 +106,22 @@ class Coder:
         )
         return coded
 
-    def code_with_feedback(self, weights: Floats, moments: Floats) -> Coded:
-        """Code transposed weights [K, N] with error feedback (GPTQ), by the second moments of their inputs [K, K].
+    def feedback(self, moments: Floats) -> Feedback:
+        """Return the feedback of errors for inputs of these second moments [K, K].
 
         Groups are coded in the order of their columns' mean square, the largest first, and so are the columns of each.
         """
-        K, N = weights.shape
         order = self._order(moments)
-        feedback, importance = factor(moments[np.ix_(order, order)])
-        ordered = weights[order]
-        targets = ordered.copy()
+        return Feedback(order, *factor(moments, order))
+
+    def code_with_feedback(self, weights: Floats, feedback: Feedback) -> Coded:
+        """Code transposed weights [K, N] with error feedback (GPTQ)."""
+        K, N = weights.shape
+        order, factors, importance = feedback
+        targets = weights[order]
         in_order = self._empty(K, N)
         shared = (self._values, self._borders, self._places)
-        run_shares(find_row_scales, ordered, self.group_size, importance, *shared, in_order.row_scales)
+        run_shares(find_row_scales, targets, self.group_size, importance, *shared, in_order.row_scales)
         np.multiply(in_order.row_scales, SLACK, out=in_order.row_scales)
         step = max(self.group_size, FEEDBACK_COLUMNS // self.group_size * self.group_size)
         wide = WIDE_COLUMNS // step * step
@@ -110,15 +131,16 @@ class Coder:
             start = first // wide * wide
             end = min(start + wide, K)
             lost = errors[first - start : part.stop - start]
-            own = np.ascontiguousarray(feedback[part, part])
+            own = np.ascontiguousarray(factors[part, part])
             # The kernel's arguments: weights and what they are searched by, what is known, what it writes.
-            known = (ordered[part], targets[part], self.group_size, importance[part], *shared, own, in_order.row_scales)
+            known = (weights[order[part]], targets[part], self.group_size, importance[part], *shared, own)
             groups = slice(first // self.group_size, part.stop // self.group_size)
-            run_shares(code_columns, *known, _NUMBERS, in_order.codes[part], in_order.scales[groups], lost)
+            written = (in_order.codes[part], in_order.scales[groups], lost)
+            run_shares(code_columns, *known, in_order.row_scales, _NUMBERS, *written)
             if part.stop < end:
-                targets[part.stop : end] += np.ascontiguousarray(feedback[part, part.stop : end].T) @ lost
+                targets[part.stop : end] += np.ascontiguousarray(factors[part, part.stop : end].T) @ lost
             elif end < K:
-                targets[end:] += feedback[start:end, end:].T @ errors
+                targets[end:] += factors[start:end, end:].T @ errors
         coded = self._empty(K, N)
         coded.codes[order] = in_order.codes
         coded.scales[order[:: self.group_size] // self.group_size] = in_order.scales
@@ -139,15 +161,26 @@ class Coder:
         )
 
 
-def factor(moments: Floats) -> tuple[Floats, Floats]:
-    """Factor second moments H, their diagonal enlarged, into R D R' with R unit upper triangular: float32.
+def factor(moments: Floats, order: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Factor second moments H, in an order of columns, their diagonal enlarged, into R D R': R, D in float32.
 
-    From some thousands of tokens, the moments between columns are known only roughly, each column's own mean square
-    well: a larger diagonal gives the latter more weight.
+    R is unit upper triangular. From some thousands of tokens, the moments between columns are known only roughly, each
+    column's own mean square well: a larger diagonal gives the latter more weight.
     """
-    enlarged = moments[::-1, ::-1].copy()
+    # The largest matrix of a conversion: whatever can be done in place is.
+    enlarged = moments[np.ix_(order[::-1], order[::-1])]
     diagonal = np.diag_indices_from(enlarged)
     enlarged[diagonal] += SHRINKAGE * enlarged[diagonal] + np.float32(DAMPING * enlarged[diagonal].mean() + 1e-12)
-    root = cholesky(enlarged)[::-1, ::-1]
-    scale = np.diag(root)
-    return root / scale, scale**2
+    root = cholesky(enlarged)
+    _reverse(root.reshape(-1))
+    scale = np.diag(root).copy()
+    root /= scale
+    return root, scale**2
+
+
+def _reverse(numbers: Floats) -> None:
+    """Turn an array round in place."""
+    half = len(numbers) // 2
+    beginning = numbers[:half].copy()
+    numbers[:half] = numbers[: -half - 1 : -1]
+    numbers[len(numbers) - half :] = beginning[::-1]

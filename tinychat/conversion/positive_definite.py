@@ -13,27 +13,27 @@ BLOCK = 128
 
 
 def cholesky(matrix: Floats) -> Floats:
-    """Return the lower triangular L of ``matrix = L L'``, float32 [K, K].
+    """Return the lower triangular L of ``matrix = L L'``, float32 [K, K], written over the matrix.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
-    K = len(matrix)
-    root = np.tril(matrix)
-    for start, stop in _blocks(K):
+    root = matrix
+    for start, stop in _blocks(len(matrix)):
         # The earlier blocks' part of these columns, in the diagonal block and below it.
         done = root[start:, :start]
         root[start:, start:stop] -= done @ done[: stop - start].T
         corner = np.linalg.cholesky(np.tril(root[start:stop, start:stop]))
         root[start:stop, start:stop] = corner
+        root[start:stop, stop:] = 0
         root[stop:, start:stop] = root[stop:, start:stop] @ np.linalg.inv(corner).T
     return root
 
 
 def solve(matrix: Floats, right: Floats) -> Floats:
-    """Return x of ``matrix @ x = right``, float32 [K, N]."""
+    """Return x of ``matrix @ x = right``, float32 [K, N]; the matrix is overwritten."""
     root, x = cholesky(matrix), right.copy()
     blocks = list(_blocks(len(matrix)))
     inverses = [np.linalg.inv(root[start:stop, start:stop]) for start, stop in blocks]

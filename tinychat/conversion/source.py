@@ -67,10 +67,15 @@ class Source:
         ConversionError
             If it is not finite.
         """
-        parts = [f"{source}.weight" for source in self.layout(name).names(piece)]
-        rows = np.concatenate([self._tensors.read(part).astype(np.float32) for part in parts])
-        check_finite(rows, " + ".join(parts))
-        return rows
+        layout = self.layout(name)
+        parts = [f"{source}.weight" for source in layout.names(piece)]
+        weight = np.empty((sum(layout.rows), layout.columns), np.float32)
+        first = 0
+        for part, rows in zip(parts, layout.rows):
+            weight[first : first + rows] = self._tensors.read(part)
+            first += rows
+        check_finite(weight, " + ".join(parts))
+        return weight
 
     def slabs(self, linear: LinearLayout, rows: int) -> Iterator[Floats]:
         """Yield the weight of a linear outside the layers, `rows` rows at a time.
@@ -182,12 +187,13 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
     qkv = linear("qkv_proj", layer, source.normed("input_layernorm", layer, hidden), None)
     # An MLP beside attention reads what attention reads.
     inner = first_of_mlp() if config.parallel else None
-    parts = [_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)]
-    hidden = added("o_proj", np.concatenate(parts), "post_self_attn_layernorm")
+    mixed = np.concatenate([_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)])
+    del qkv
+    hidden = added("o_proj", mixed, "post_self_attn_layernorm")
     if config.experts and layer in config.experts.layers:
         return hidden + mixture(source, layer, source.normed("post_attention_layernorm", layer, hidden), linear)
-    inner = first_of_mlp() if inner is None else inner
-    return added("down_proj", _activated_by_block(config, inner), "post_mlp_layernorm")
+    inner = _activated_by_block(config, first_of_mlp() if inner is None else inner)
+    return added("down_proj", inner, "post_mlp_layernorm")
 
 
 def mixture(source: Source, layer: int, x: Floats, linear: Linear) -> Floats:
