@@ -63,6 +63,7 @@ CHUNK = 512
 # used, tiles of three do.
 FEW, MANY = (0,) * 3, (0,) * (12 if ISA == "avx512vnni" else 6)
 FEW_VECTORS, MANY_VECTORS = ((0,) * n for n in ((4, 2) if ISA == "avx512vnni" else (2, 1)))
+HALF_VECTORS = FEW_VECTORS[: len(FEW_VECTORS) // 2]  # for few rows that see few keys of a block: fewer are read
 ONE_VECTOR = (0,)
 ITEM_ROWS = 48  # whole tiles of any shape; a multiple of 16 too
 LOWEST = np.float32(-1e30)  # below any score
@@ -343,8 +344,12 @@ def attend_block(item, cache, state, block, ahead):
     head = head_of(cache, item.table[block], item.g)
     for row in range(0, many, len(MANY)):
         score_tile(item, cache, row, block, head, ahead, MANY, MANY_VECTORS)
+    _, high = span_of(item, rows - 1, rows - 1, block)
     for row in range(many, rows, len(FEW)):
-        score_tile(item, cache, row, block, head, ahead, FEW, FEW_VECTORS)
+        if high <= len(HALF_VECTORS) * LANES:
+            score_tile(item, cache, row, block, head, ahead, FEW, HALF_VECTORS)
+        else:
+            score_tile(item, cache, row, block, head, ahead, FEW, FEW_VECTORS)
     softmax(item, cache, state, block, head)
     for row in range(0, many, len(MANY)):
         add_values(item, cache, state.acc, row, block, head, ahead, MANY, MANY_VECTORS)
