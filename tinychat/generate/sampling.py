@@ -54,15 +54,8 @@ class Sampler:
         logits = self._penalized(logits, previous_ids)
         temperature = self.request.temperature
         if temperature == 0.0:
-            ids = np.argmax(logits, keepdims=True)
-        else:
-            ids = most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k)
-        if not len(ids) or not np.isfinite(logits[ids[0]]):
-            raise ModelFolderError(
-                "the model's output is not a number: its weights are damaged, convert the model again"
-            )
-        if temperature == 0.0:
-            return int(ids[0])
+            return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
+        ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
         peak = float(logits[ids[0]])
         return self._draw(ids, self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature))
 
@@ -92,6 +85,13 @@ class Sampler:
         cumulative = np.cumsum(weights)
         position = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
         return int(ids[min(int(position), len(weights) - 1)])
+
+
+def _finite(logits: Logits, ids: _Ids) -> _Ids:
+    """Return candidates, of which the first must have a finite logit."""
+    if not len(ids) or not np.isfinite(logits[ids[0]]):
+        raise ModelFolderError("the model's output is not a number: its weights are damaged, convert the model again")
+    return ids
 
 
 def most_likely(logits: Logits, reach: float, count: int) -> _Ids:

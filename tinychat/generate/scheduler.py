@@ -90,13 +90,13 @@ class Scheduler:
 
     Attributes
     ----------
-    steps, rows, put_back : int
-        How many passes over the weights there were, tokens in them, and replies that had to give up their memory.
+    rows : int
+        How many tokens there were in all steps.
     """
 
     def __init__(self, engine: Engine, context_size: int, parallel: int, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.parallel = parallel
-        self.steps = self.rows = self.put_back = 0
+        self.rows = 0
         self._engine = engine
         self._context_size = context_size
         self._prompt_budget = prompt_budget
@@ -153,7 +153,6 @@ class Scheduler:
                 runs, spans = self._choose()
         else:
             return []
-        self.steps += 1
         self.rows += sum(len(span.ids) for span in spans)
         seconds = perf_counter() - started
         for run in runs:
@@ -217,7 +216,6 @@ class Scheduler:
         self._leave(run)
         self._waiting.appendleft(run)
         self._is_full = True
-        self.put_back += 1
 
     def _leave(self, run: Run) -> None:
         self._running.remove(run)
