@@ -65,7 +65,7 @@ def test_blocks_of_every_type_are_read_row_by_row(kind, tmp_path, rng):
     gguf_files.write(writer)
     file = GgufFile(tmp_path / "blocks.gguf")
     assert file.tensors["weight"].shape == (7, 3 * block)
-    # Any bits are a scale, also those of no number.
+    # Any bits are a scale, also those of NaN.
     with np.errstate(all="ignore"):
         expected = gguf.quants.dequantize(data, number)
         np.testing.assert_array_equal(file.read("weight", 2, 6), expected[2:6])

@@ -26,7 +26,7 @@ def config(request, tmp_path_factory):
 
 
 def pool_of(config, kv="f16", blocks=40):
-    """Return a pool whose memory is that of so many blocks, full of what is no number."""
+    """Return a pool whose memory is that of so many blocks, full of NaN."""
     pool = BlockPool(config, kv, blocks * 64 * bytes_per_position(config, kv))
     pool.reserve(64)
     for buffer in pool.buffers:

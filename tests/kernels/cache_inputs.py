@@ -59,7 +59,7 @@ class Pages(NamedTuple):
 
 
 def empty_cache(kv, G, context, d, layers=1):
-    """Return blocks that are full of what is no number; of codes, whose scales are none. They are out of order."""
+    """Return blocks that are full of NaN; of codes, whose scales are NaN. They are out of order."""
     count = round_up(context, BLOCK) // BLOCK
     buffers = empty_buffers(kv, count + 2, layers, G, d)
     for buffer in buffers:

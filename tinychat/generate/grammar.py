@@ -238,7 +238,7 @@ def _check_multiples(grammar: str, source: str) -> None:
         try:
             multiple = abs(Decimal(match[1]).normalize())
         except InvalidOperation:
-            continue  # no number: the library says so
+            continue  # not a number: the library says so
         # A fraction counts as the number that its digits spell.
         if multiple > _LARGEST_MULTIPLE or len(multiple.as_tuple().digits) > len(str(_LARGEST_MULTIPLE)):
             raise SettingError(f"{source} has a multipleOf of more than {_LARGEST_MULTIPLE} or of too many digits")

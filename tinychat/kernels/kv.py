@@ -115,7 +115,7 @@ def store_number(buffer, index, x, scale):
         store_one(buffer, index, x)
 
     def halves(buffer, index, x, scale):
-        # Infinity, which larger numbers become, would reach rows that must not see it: 0 times it is no number.
+        # Larger numbers would become infinite, and reach rows that must not see them: 0 times infinity is NaN.
         x = LARGEST_HALF if x > LARGEST_HALF else x
         store_one(buffer, index, -LARGEST_HALF if x < -LARGEST_HALF else x)
 

@@ -152,13 +152,13 @@ def lane_numbers(builder, a):
 
 @operation(FLOATS, FLOATS, FLOATS)
 def maximum(builder, a, b):
-    """Return the larger of each lane; `b` where either is no number."""
+    """Return the larger of each lane; `b` where either is NaN."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @operation(FLOATS, FLOATS, FLOATS)
 def minimum(builder, a, b):
-    """Return the smaller of each lane; `b` where either is no number."""
+    """Return the smaller of each lane; `b` where either is NaN."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
