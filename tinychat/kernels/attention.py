@@ -389,9 +389,11 @@ def attend_chunk(item, cache, state, chunk, ahead):
     clear(state, rows_of(item))
     first, last = seen_by(item)
     first, last = max(chunk * CHUNK, first) // BLOCK, (min((chunk + 1) * CHUNK, last) - 1) // BLOCK
-    for block in range(first, last):
-        attend_block(item, cache, state, block, head_of(cache, item.table[block + 1], item.g))
-    attend_block(item, cache, state, last, ahead)
+    for block in range(first, last + 1):
+        wanted = ahead
+        if block < last:
+            wanted = head_of(cache, item.table[block + 1], item.g)
+        attend_block(item, cache, state, block, wanted)
 
 
 @subroutine
