@@ -39,8 +39,8 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             for source, rows in zip(linear.sources, linear.rows, strict=True):
                 shapes[f"{source.format(layer)}.weight"] = rows, linear.columns
     for norm in norms(config):
-        for layer in range(norm.layers or 1):
-            shapes[f"{norm.source.format(layer)}.weight"] = (norm.size,)
+        for source in norm.sources:
+            shapes[f"{source}.weight"] = (norm.size,)
     return shapes
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import engines
 import numpy as np
-from kernels import test_affine, test_attention, test_experts, test_inputs, test_linear, test_rope_append
+from kernels import (
+    test_affine,
+    test_attention,
+    test_experts,
+    test_inputs,
+    test_linear,
+    test_rope_append,
+    test_short_convolution,
+)
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
@@ -91,6 +99,8 @@ def cached(kv):
         yield from ((f"{name}, {place}", array) for name, array in cache.buffers._asdict().items())
         stored, _, _ = fill_cache(kv, *rng.standard_normal((2, start + T, G, d)).astype(np.float32))
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
+    bcx, taps = test_short_convolution.draw(rng, 80, 3)
+    yield "short convolution", test_short_convolution.run(test_short_convolution.new_cache(kv, 2, 80), bcx, taps, 0)
 
 
 def results(folders):

@@ -410,10 +410,27 @@ def decoder_logits(config, weights, ids):
     x = parts.norm("embed_norm", 0, x)
     for layer in range(config.num_hidden_layers):
         before = x
-        x = x + _attention_block(config, parts, layer, x)
+        x = x + (_convolution_block if layer in config.conv_layers else _attention_block)(config, parts, layer, x)
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
     logits = parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, parts.norm("norm", 0, x))
     return soft_cap(logits, config.logits_softcap)
+
+
+def short_convolution(bcx, taps):
+    """Return ``c`` times the causal convolution of ``b x`` with ``taps [D, K]``, of ``b, c, x [T, 3 D]``."""
+    b, c, x = np.split(np.asarray(bcx, np.float64), 3, axis=1)
+    (D, K), v = taps.shape, b * x
+    out = np.zeros_like(v)
+    for t, i, k in np.ndindex(len(v), D, K):
+        if t - K + 1 + k >= 0:
+            out[t, i] += taps[i, k] * v[t - K + 1 + k, i]
+    return c * out
+
+
+def _convolution_block(config, parts, layer, x):
+    bcx = parts.apply("conv_in_proj", layer, parts.norm("input_layernorm", layer, x))
+    taps = np.asarray(parts.tensors[f"{parts.norms['conv_taps'].source.format(layer)}.weight"], np.float64)
+    return parts.apply("conv_out_proj", layer, short_convolution(bcx, taps.reshape(config.hidden_size, -1)))
 
 
 def _attention_block(config, parts, layer, x):

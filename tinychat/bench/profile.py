@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.forward import ExpertMlp, GatedMlp, ParallelMlp
+from tinychat.engine.forward import ExpertMlp, GatedMlp, HybridLayers, ParallelMlp
 from tinychat.errors import SettingError
 from tinychat.kernels.norms import NoNorm, NoPositions
 from tinychat.kernels.weights import Either
@@ -103,7 +103,10 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
     L, H, d = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     D, F, keys = config.hidden_size, config.intermediate_size, config.num_key_value_heads * d
 
-    cache_bytes = bytes_per_position(config, sequence.engine.kv)
+    cache_bytes = bytes_per_position(config, sequence.engine.kv) // len(config.cache_layers)
+    hybrid = isinstance(p.layers, HybridLayers)
+    attention = p.layers.mixer.first if hybrid else p.layers
+    attentions = len(config.attention_layers)
 
     def product(name: str, weight: Any, copies: int, rows: int, columns: int, tokens: int = T) -> Stage:
         return Stage(name, bytes_of(weight) // copies, rows * columns * tokens)
@@ -131,18 +134,25 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
     yield Stage("embedding", T * (bytes_of(p.embed_tokens) // config.vocab_size))
     if not isinstance(p.embed_positions, NoPositions) or not isinstance(p.embed_norm, NoNorm):
         yield Stage("end of embedding", T * D * 12, T * D)
-    for layer, window in enumerate(p.layers.window.tolist()):
-        seen = sum(min(start + t + 1, window) for t in range(T))
+    for layer, window in enumerate(config.sliding_windows):
         yield normed()
-        yield product("qkv_proj", p.layers.qkv_proj, L, H * d + 2 * keys, D)
-        if parallel:
-            yield from begin_mlp()
-        if config.qk_norm == "width":
-            yield Stage("norms of queries and keys", T * (H * d + keys) * 8, T * (H * d + keys) * 3)
-        yield Stage("rope and append", T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
-        yield Stage("attention", (start + T) * cache_bytes // L, 2 * seen * H * d)
-        yield Stage("quantize attention", T * H * d * 4, T * H * d)
-        yield from add("o_proj", L, p.layers.o_proj, H * d, p.layers.post_self_attn_layernorm)
+        if layer in config.conv_layers:
+            convolution, seen = p.layers.mixer.second, config.conv_L_cache
+            yield product("conv_in_proj", convolution.in_proj, L - attentions, 3 * D, D)
+            yield Stage("short convolution", T * D * 4 * (3 + seen), T * D * (2 + seen))
+            yield Stage("quantize convolution", T * D * 4, T * D)
+            yield product("conv_out_proj", convolution.out_proj, L - attentions, D, D)
+        else:
+            seen = sum(min(start + t + 1, window or start + T) for t in range(T))
+            yield product("qkv_proj", attention.qkv_proj, attentions, H * d + 2 * keys, D)
+            if parallel:
+                yield from begin_mlp()
+            if config.qk_norm == "width":
+                yield Stage("norms of queries and keys", T * (H * d + keys) * 8, T * (H * d + keys) * 3)
+            yield Stage("rope and append", T * (H * d + 2 * keys) * 4, T * (H * d + keys) * 2)
+            yield Stage("attention", (start + T) * cache_bytes, 2 * seen * H * d)
+            yield Stage("quantize attention", T * H * d * 4, T * H * d)
+            yield from add("o_proj", attentions, attention.o_proj, H * d, attention.post_self_attn_layernorm)
         if layer in experts:
             yield from expert_stages(p.layers.mlp.first if mixed else p.layers.mlp, config, T)
             continue

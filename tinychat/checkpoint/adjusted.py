@@ -4,6 +4,7 @@ Rows may stand in another order, and what the layer would multiply by or add is 
 serve. Everything behind this, quantization, calibration and checks, sees only the result.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class AdjustedTensor:
     order : int array or None
         Which row of the file's each row is.
     offset, scale : float
-    transposed, unit_rows : bool
+    transposed, unit_rows, flattened : bool
     name : str or None
         What the file calls it, if that is something else.
     """
@@ -50,6 +51,7 @@ class AdjustedTensor:
     scale: float = 1.0
     transposed: bool = False
     unit_rows: bool = False
+    flattened: bool = False
     name: str | None = None
 
     def names(self) -> frozenset[str]:
@@ -59,6 +61,8 @@ class AdjustedTensor:
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the tensor's shape."""
         shape = self.file.shape(self.name or name)
+        if self.flattened:
+            return (math.prod(shape),)
         return shape[::-1] if self.transposed else shape
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
@@ -92,6 +96,8 @@ class AdjustedTensor:
 
     def _rows(self, name: str, start: int, stop: int) -> FloatArray:
         whole = self.file.shape(name)[0]
+        if self.flattened:
+            return self.file.read(name, 0, whole).reshape(-1)[start:stop]
         if self.transposed:
             return np.ascontiguousarray(self.file.read(name, 0, whole).T[start:stop])
         # Tensors of another shape than the configuration's are refused later, by their shape.
@@ -138,11 +144,12 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
                 find(f"{source}.weight", **how, **turned)
                 find(f"{source}.bias", **how)
     for norm in norms(config):
-        for layer in range(norm.layers or 1):
+        for source in norm.sources:
             scale = {} if norm.scale == 1 else {"scale": norm.scale}
             offset = norm.offset if "offset" not in done else 0.0
-            find(f"{norm.source.format(layer)}.weight", **scale, **({"offset": offset} if offset else {}))
-            find(f"{norm.source.format(layer)}.bias", **scale)
+            flattened = {"flattened": True} if norm.flattened else {}
+            find(f"{source}.weight", **scale, **({"offset": offset} if offset else {}), **flattened)
+            find(f"{source}.bias", **scale)
     for table in tables(config):
         find(f"{table.source}.weight")
     return Tensors(tensors.folder, changed)

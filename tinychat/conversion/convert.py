@@ -258,10 +258,10 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
                 if linear.bias:
                     yield f"{part}.bias", (rows,)
     for norm in norms(config):
-        for layer in range(norm.layers or 1):
-            yield f"{norm.source.format(layer)}.weight", (norm.size,)
+        for source in norm.sources:
+            yield f"{source}.weight", (norm.size,)
             if norm.bias:
-                yield f"{norm.source.format(layer)}.bias", (norm.size,)
+                yield f"{source}.bias", (norm.size,)
     for table in tables(config):
         yield f"{table.source}.weight", (table.first + table.rows, table.columns)
 
@@ -294,8 +294,8 @@ def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) ->
     found = {}
     for stored, suffix in ((norm.name, "weight"), (f"{norm.name}.bias", "bias"))[: 1 + norm.bias]:
         found[stored] = rows = np.zeros((norm.layers or 1, size), np.float32)
-        for layer, row in enumerate(rows):
-            name = f"{norm.source.format(layer)}.{suffix}"
+        for source, row in zip(norm.sources, rows, strict=True):
+            name = f"{source}.{suffix}"
             row[: norm.size] = checkpoint.tensors.read(name).astype(np.float32)
             check_finite(row, name)
     return found

@@ -27,6 +27,7 @@ Factors = dict[str, NDArray[np.float32]]
 # The norm that gives a linear's inputs.
 BEFORE = {
     "qkv_proj": "input_layernorm",
+    "conv_in_proj": "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
 }

@@ -125,6 +125,11 @@ class Source:
         (name,) = self.norm_tensors("sinks", layer)
         return self._tensors.read(name).astype(np.float32)
 
+    def taps(self, layer: int) -> Floats:
+        """Return the taps of a layer's convolution [D, K]."""
+        (name,) = self.norm_tensors("conv_taps", layer)
+        return self._tensors.read(name).astype(np.float32).reshape(self.config.hidden_size, -1)
+
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
         """Return the checkpoint's names of a norm's gains and, if it has them, biases."""
         norm = self._norms[name]
@@ -184,7 +189,13 @@ def run_layer(source: Source, layer: int, hidden: Floats, cuts: Sequence[int], l
         return hidden + linear(name, piece, x, hidden)
 
     config = source.config
-    qkv = linear("qkv_proj", layer, source.normed("input_layernorm", layer, hidden), None)
+    x = source.normed("input_layernorm", layer, hidden)
+    if layer in config.conv_layers:
+        bcx = linear("conv_in_proj", source.piece("conv_in_proj", layer), x, None)
+        parts = [_convolved(source.taps(layer), bcx[start:stop]) for start, stop in pairwise(cuts)]
+        hidden = added("conv_out_proj", np.concatenate(parts), "post_self_attn_layernorm")
+        return added("down_proj", _activated_by_block(config, first_of_mlp()), "post_mlp_layernorm")
+    qkv = linear("qkv_proj", source.piece("qkv_proj", layer), x, None)
     # An MLP beside attention reads what attention reads.
     inner = first_of_mlp() if config.parallel else None
     mixed = np.concatenate([_attended(source, layer, qkv[start:stop]) for start, stop in pairwise(cuts)])
@@ -268,6 +279,17 @@ ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
 def soft_capped(x: Floats, cap: float | None) -> Floats:
     """Return ``cap * tanh(x / cap)``, or `x` itself where there is no cap."""
     return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
+
+
+def _convolved(taps: Floats, bcx: Floats) -> Floats:
+    """Return what a short convolution gives for one sequence's b, c and x [T, 3 D]; see `kernels.short_convolution`."""
+    b, c, x = np.split(bcx, 3, axis=1)
+    K = taps.shape[1]
+    padded = np.pad(b * x, ((K - 1, 0), (0, 0)))
+    total = np.zeros_like(x)
+    for k in range(K):
+        total += taps[:, k] * padded[k : k + len(x)]
+    return c * total
 
 
 def _attended(source: Source, layer: int, qkv: Floats) -> Floats:

@@ -42,7 +42,7 @@ def blocks_for(positions: int) -> int:
 
 def bytes_per_position(config: ModelConfig, kv: str) -> int:
     """Return the bytes that one token takes in a cache of that type, over all layers."""
-    one = empty_buffers(kv, 1, config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+    one = empty_buffers(kv, 1, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
     return sum(buffer.nbytes for buffer in one) // BLOCK
 
 
@@ -244,7 +244,7 @@ class BlockPool:
 
     def _allocate(self, blocks: int) -> CacheBuffers:
         config = self.config
-        return empty_buffers(self.kv, blocks, config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+        return empty_buffers(self.kv, blocks, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
 
     @staticmethod
     def _usual_memory() -> int:

@@ -1,5 +1,7 @@
 """The KV cache of one sequence: which blocks of the pool hold the keys and values of its tokens.
 
+What convolutions keep of a token stands there too, as if it were keys and values that are not rotated.
+
 A step appends in place. Whatever moves what is past reads the old blocks, writes new ones, and then takes them all at
 once: a rewrite that is interrupted leaves the old cache as it was.
 """
@@ -212,8 +214,8 @@ class KVCache:
             first,
             moved,
             self._turns(sources)[:, first:].copy(),
-            np.array(self.config.angle_sets, np.int64),
-            np.array(self.config.rotary_dims, np.int64),
+            np.array([self.config.angle_sets[layer] for layer in self.config.cache_layers], np.int64),
+            np.array([self.config.rotary_dims[layer] for layer in self.config.cache_layers], np.int64),
         )
         row = np.empty(self.config.head_dim, np.float32)
         rewrite(self.pool.buffers, pool.buffers, tables, moves, row)

@@ -12,7 +12,6 @@ from numba.core.caching import FunctionCache
 from numba.core.event import Event, Listener, install_listener
 from numba.core.runtime import rtsys
 
-from tinychat.engine.forward import take_part
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
 from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job
@@ -103,7 +102,7 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
 
 def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
     """Make the engine's compiled function ready without running it; Ctrl-C acts between two functions."""
-    arguments = engine.call_arguments()
+    take_part, arguments = engine.take_part, engine.call_arguments()
     with held_signals() as let_signals_act, ExitStack() as stack:
         if not load_without_refresh(take_part, arguments):
             bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
-from tinychat.engine.forward import Arguments, take_part
+from tinychat.engine.forward import Arguments, take_part, take_part_in_hybrid
 from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence, Span
@@ -89,7 +89,9 @@ class Engine:
         self._arguments = Arguments(*lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = places_of(self._arguments)
         self._lasting = len(places_of(lasting))
-        self._workers = Workers(take_part, ThreadCount(fewest_threads, threads), (Kind(self._arguments), self._places))
+        self.take_part = take_part_in_hybrid if config.conv_layers else take_part
+        count = ThreadCount(fewest_threads, threads)
+        self._workers = Workers(self.take_part, count, (Kind(self._arguments), self._places))
 
     @property
     def trained_length(self) -> int:

@@ -3,7 +3,8 @@
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a type: a norm that is not
 there (`NoNorm`), an MLP without a gate, beside attention or of experts (`PlainMlp`, `ParallelMlp`, `ExpertMlp`),
-numbers without a cap. Of what a model does not have nothing is compiled.
+numbers without a cap. Of what a model does not have nothing is compiled. Models of which some layers have a convolution
+in attention's place run `hybrid_forward`.
 
 The same stages serve a whole prompt (T > 1) and one token (T = 1). Every thread runs the whole function and does its
 share of each stage; a stage ends when all threads have done theirs, so that the next may read what they wrote. Three
@@ -34,6 +35,7 @@ from tinychat.kernels.norms import NoNorm, NoPositions, add_normed, norm_rows, n
 from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.scores import Unchanged, cap_rows
+from tinychat.kernels.short_convolution import short_convolution
 from tinychat.kernels.team import Team, begin, note_time, release
 from tinychat.kernels.weights import Either, layer_of
 
@@ -95,13 +97,34 @@ class Layer(NamedTuple):
     mlp: Any  # one of those above; or, where only some layers have experts, `Either` such or one of the others
 
 
+class ShortConvolution(NamedTuple):
+    """What stands in some layers instead of attention (`kernels.short_convolution`)."""
+
+    input_layernorm: Any
+    in_proj: Any
+    taps: np.ndarray  # float32 [D * K]
+    out_proj: Any
+
+
+class NoMlp(NamedTuple):
+    """What a `Layer` of `HybridLayers` has, where the MLPs of all layers stand together."""
+
+
+class HybridLayers(NamedTuple):
+    """Layers of which some have attention and the others a short convolution."""
+
+    mixer: Any  # `Either` a `Layer` without its MLP, or a `ShortConvolution`
+    cache_layer: np.ndarray  # int64: the first of its layers in the cache
+    mlp: Any
+
+
 class Parameters(NamedTuple):
     """What training left."""
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any
-    layers: Layer  # stacked
+    layers: Any  # `Layer`, stacked, or `HybridLayers`
     norm: Any
     lm_head: Any
     cap: Any  # of the logits
@@ -170,20 +193,65 @@ class Arguments(NamedTuple):
 @written_in
 def forward(team, p, sizes, cache, s, attention, job, logits):
     """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
-    T, outputs = job.counts[0], job.counts[1]
+    T = job.counts[0]
+    begin_layers(team, T, p, job, sizes, s)
+    for layer in range(sizes.num_hidden_layers):
+        w = layer_of(p.layers, layer)
+        run_attention(team, T, w, w.mlp, job, sizes, layer_cache(cache, layer), attention, s)
+        run_mlp(team, T, w.mlp, sizes, s)
+    end_layers(team, p, job, sizes, s, logits)
+
+
+@written_in
+def hybrid_forward(team, p, sizes, cache, s, attention, job, logits):
+    """Do the same in a model of `HybridLayers`."""
+    T = job.counts[0]
+    begin_layers(team, T, p, job, sizes, s)
+    for layer in range(sizes.num_hidden_layers):
+        w = layer_of(p.layers, layer)
+        kv = layer_cache(cache, w.cache_layer)
+        if w.mixer.places >= 0:
+            run_attention(team, T, w.mixer.first, w.mlp, job, sizes, kv, attention, s)
+        else:
+            run_convolution(team, T, w.mixer.second, job, sizes, kv, s)
+        run_mlp(team, T, w.mlp, sizes, s)
+    end_layers(team, p, job, sizes, s, logits)
+
+
+@written_in
+def begin_layers(team, T, p, job, sizes, s):
+    """Make the residual stream of the ids."""
     embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
     finish_embedding(team, T, p, job.positions, sizes, s.hidden)
-    for layer in range(sizes.num_hidden_layers):
-        w, kv = layer_of(p.layers, layer), layer_cache(cache, layer)
-        quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
-        linear(team, T, w.qkv_proj, s, s.qkv, STORE)
-        begin_parallel(team, T, w.mlp, sizes, s)
-        norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
-        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
-        attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
-        quantize_plain(team, T, s.attended, w.o_proj, s)
-        add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
-        run_mlp(team, T, w.mlp, sizes, s)
+
+
+@written_in
+def run_attention(team, T, w, mlp, job, sizes, kv, attention, s):
+    """Add a layer's attention to the residual stream; begin an MLP that stands beside it."""
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
+    linear(team, T, w.qkv_proj, s, s.qkv, STORE)
+    begin_parallel(team, T, mlp, sizes, s)
+    norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
+    rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+    attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+    quantize_plain(team, T, s.attended, w.o_proj, s)
+    add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+
+
+@written_in
+def run_convolution(team, T, w, job, sizes, kv, s):
+    """Add a layer's short convolution to the residual stream."""
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    short_convolution(team, T, job, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
+    quantize_plain(team, T, s.attended, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@written_in
+def end_layers(team, p, job, sizes, s, logits):
+    """Leave logits of the rows that are wanted."""
+    outputs = job.counts[1]
     pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, logits)
@@ -350,6 +418,20 @@ def take_part(thread, threads, queue, kind, places):
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
+        if thread == 0:
+            release(queue)
+            return True
+    return False
+
+
+@assembly
+def take_part_in_hybrid(thread, threads, queue, kind, places):
+    """Do as `take_part`, for a model of `HybridLayers`."""
+    while begin(queue, thread, threads):
+        a = arrays_at(kind, places)
+        team = Team(thread, queue, a.job.clocks)
+        note_time(team)
+        hybrid_forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
         if thread == 0:
             release(queue)
             return True

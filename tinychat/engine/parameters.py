@@ -6,7 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.forward import ExpertMlp, GatedMlp, Layer, ParallelMlp, Parameters, PlainMlp, Sizes
+from tinychat.engine.forward import (
+    ExpertMlp,
+    GatedMlp,
+    HybridLayers,
+    Layer,
+    NoMlp,
+    ParallelMlp,
+    Parameters,
+    PlainMlp,
+    ShortConvolution,
+    Sizes,
+)
 from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.activations import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Silu
 from tinychat.kernels.experts import NoShared, Shared
@@ -33,24 +44,12 @@ KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32W
 def bind_parameters(folder: ModelFolder) -> Parameters:
     """Return the parameters as views of the mapped file; a tied `lm_head` is the embedding itself."""
     parts, tensors, config = _Parts(folder), folder.tensors, folder.config
+    layers = parts.hybrid_layers() if config.conv_layers else parts.attention(parts.mlp())
     return Parameters(
         embed_tokens=parts.embedding(),
         embed_positions=tensors.get("embed_positions", NoPositions()),
         embed_norm=_without_layers(parts.norm("embed_norm")),
-        layers=Layer(
-            input_layernorm=parts.norm("input_layernorm"),
-            qkv_proj=parts.weight("qkv_proj"),
-            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
-            q_norm=parts.gains_of_heads("q_norm"),
-            k_norm=parts.gains_of_heads("k_norm"),
-            angles=np.array(config.angle_sets, np.int64),
-            rotary_dim=np.array(config.rotary_dims, np.int64),
-            window=np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64),
-            scoring=parts.scoring(),
-            o_proj=parts.weight("o_proj"),
-            post_self_attn_layernorm=parts.norm("post_self_attn_layernorm"),
-            mlp=parts.mlp(),
-        ),
+        layers=layers,
         norm=_without_layers(parts.norm("norm")),
         lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
         cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
@@ -112,6 +111,39 @@ class _Parts:
         if config.attention_softcap is not None:
             return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
+
+    def attention(self, mlp: Any) -> Layer:
+        """Return the layers that have attention."""
+        tensors, config, layers = self._tensors, self._config, self._config.attention_layers
+        return Layer(
+            input_layernorm=self.norm_of("input_layernorm", layers),
+            qkv_proj=self.weight("qkv_proj"),
+            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
+            q_norm=self.gains_of_heads("q_norm"),
+            k_norm=self.gains_of_heads("k_norm"),
+            angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
+            rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
+            window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
+            scoring=self.scoring(),
+            o_proj=self.weight("o_proj"),
+            post_self_attn_layernorm=self.norm_of("post_self_attn_layernorm", layers),
+            mlp=mlp,
+        )
+
+    def hybrid_layers(self) -> HybridLayers:
+        """Return the layers of a model that has short convolutions in some."""
+        config = self._config
+        convolution = ShortConvolution(
+            self.norm_of("input_layernorm", config.conv_layers),
+            self.weight("conv_in_proj"),
+            self._tensors["conv_taps"],
+            self.weight("conv_out_proj"),
+        )
+        places = np.empty(len(self._layers), np.int64)
+        places[list(config.attention_layers)] = np.arange(len(config.attention_layers))
+        places[list(config.conv_layers)] = -1 - np.arange(len(config.conv_layers))
+        cache_layer = np.array([config.cache_layers.index(layer) for layer in self._layers], np.int64)
+        return HybridLayers(Either(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
 
     def mlp(self) -> Any:
         """Return the MLPs of all layers, of which some or all may have experts."""

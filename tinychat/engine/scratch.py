@@ -33,7 +33,11 @@ def widest_input(config: ModelConfig, quantization: Quantization) -> int:
 def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int) -> Scratch:
     """Return scratch for chunks of up to `chunk_size` tokens."""
     multiple = quantization.column_multiple
-    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+    attended = max(config.num_attention_heads * config.head_dim, config.hidden_size if config.conv_layers else 0)
+    qkv = max(
+        (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim,
+        3 * config.hidden_size if config.conv_layers else 0,
+    )
 
     def floats(columns: int) -> np.ndarray:
         return np.zeros((chunk_size, columns), np.float32)
@@ -51,8 +55,8 @@ def allocate_scratch(config: ModelConfig, quantization: Quantization, chunk_size
         x=allocate_activations(config, quantization, chunk_size),
         hidden=floats(padded(config.hidden_size, multiple)),
         last_hidden=floats(padded(config.hidden_size, multiple)),
-        qkv=floats(padded(heads * config.head_dim, LANES) + LANES),
-        attended=floats(padded(config.num_attention_heads * config.head_dim, multiple)),
+        qkv=floats(padded(qkv, LANES) + LANES),
+        attended=floats(padded(attended, multiple)),
         gate_up=floats(padded(inner, LANES) + LANES),
         branch=floats(padded(config.hidden_size, multiple)) if has_branch else np.zeros((0, 0), np.float32),
         rows=rows,

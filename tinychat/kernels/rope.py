@@ -85,7 +85,7 @@ class Moves(NamedTuple):
 
     first : int, the first position that is written, a multiple of 64; sources : int64 [n], whose key and value each
     position from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
-    angle_sets : int64 [L], which of the sets a layer has; rotary_dims : int64 [L].
+    angle_sets : int64 [L], which of the sets a layer of the cache has; rotary_dims : int64 [L].
     """
 
     first: int

@@ -82,6 +82,10 @@ class ModelConfig:
         How steep the gates are and where they are clamped, with what they let through; None: as `hidden_act` says.
     experts : Experts or None
         Where MLPs are mixtures of experts.
+    conv_layers : tuple of int
+        The layers that have a short convolution instead of attention.
+    conv_L_cache : int
+        Positions that a convolution sees, its own included: the window of those layers.
     """
 
     architecture: str
@@ -125,6 +129,8 @@ class ModelConfig:
     swiglu_alpha: float = 1.0
     swiglu_limit: float | None = None
     experts: Experts | None = None
+    conv_layers: tuple[int, ...] = ()
+    conv_L_cache: int = 0
 
     @property
     def trained_length(self) -> int:
@@ -139,6 +145,21 @@ class ModelConfig:
     def rotary_dim(self) -> int:
         """Channels of each head that are rotated, in the layers that do so."""
         return max(self.rotary_dims)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The layers that have attention."""
+        return tuple(layer for layer in range(self.num_hidden_layers) if layer not in self.conv_layers)
+
+    @property
+    def cache_layers(self) -> tuple[int, ...]:
+        """For each layer of the KV cache, whose it is.
+
+        Attention has one; a convolution as many as keep `hidden_size` numbers of a position as keys and values.
+        """
+        of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
+        layers = range(self.num_hidden_layers)
+        return tuple(layer for layer in layers for _ in range(of_convolution if layer in self.conv_layers else 1))
 
     @property
     def angle_sets(self) -> tuple[int, ...]:

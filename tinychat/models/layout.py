@@ -28,6 +28,8 @@ LINEARS = (
     "expert_down_proj",
     "shared_gate_up_proj",
     "shared_down_proj",
+    "conv_in_proj",
+    "conv_out_proj",
     "lm_head",
 )
 # The first rows of the embedding, where they are stored apart from the others.

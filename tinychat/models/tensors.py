@@ -90,7 +90,8 @@ class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
-    for each head, are stored like one.
+    for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
+    `at` says which layers have it; empty if all do.
     """
 
     name: str
@@ -101,6 +102,13 @@ class Norm:
     bias: bool = False
     offset: float = 0.0
     scale: float = 1.0
+    at: tuple[int, ...] = ()
+    flattened: bool = False
+
+    @property
+    def sources(self) -> list[str]:
+        """Names in the checkpoint, without ``.weight``, by layer."""
+        return [self.source.format(layer) for layer in self.at or range(self.layers or 1)]
 
 
 @dataclass(frozen=True)
