@@ -38,7 +38,8 @@ def kind_of(variant):
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
     mixture = experts and (bool(experts.shared_intermediate_size), len(experts.layers) < config.num_hidden_layers)
-    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture
+    hybrid = bool(config.conv_layers)
+    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
 
 def make_ids(variant):
@@ -188,7 +189,13 @@ def write_tokenizer(folder, vocab_size):
 
 
 def stored(variant, weights):
-    """Return a variant's weights as a checkpoint has them: gpt-oss stacks those of experts, transposed."""
+    """Return a variant's weights as a checkpoint has them.
+
+    gpt-oss stacks those of experts, transposed; LFM2 has an axis more in those of convolutions.
+    """
+    if variant.config["model_type"] == "lfm2":
+        channels = variant.config["hidden_size"], 1, -1
+        return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
     if variant.config["model_type"] != "gpt_oss":
         return weights
     found, stacks = {}, {}

@@ -53,6 +53,7 @@ VARIANTS = [
     like("qwen2-moe", use_sliding_window=False),
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
+    like("lfm2"),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -136,7 +137,12 @@ def add_sizes(writer, raw, config):
     # Qwen 1 says the width of both halves.
     writer.add_feed_forward_length(config.intermediate_size * (2 if raw["model_type"] == "qwen" else 1))
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    if config.conv_layers:
+        layers = range(config.num_hidden_layers)
+        writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
     if config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
@@ -147,7 +153,7 @@ def add_sizes(writer, raw, config):
     if config.rotary_dim:
         writer.add_rope_freq_base(config.rope_theta)
         writer.add_rope_dimension_count(config.rotary_dim)
-    if any(config.sliding_windows):
+    if any(config.sliding_windows) and not config.conv_layers:
         writer.add_sliding_window(max(config.sliding_windows))
 
 
@@ -209,6 +215,8 @@ def converted(architecture, config, weights):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
+        if architecture == "lfm2" and ".conv.conv." in name:
+            values = values.reshape(config.hidden_size, -1)
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
             groups = values.reshape(G, H // G + 2, d, -1)
             parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])

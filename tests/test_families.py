@@ -15,9 +15,9 @@ from tinychat.generate.sequence import logits_of_all
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared.
-KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe")
-INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi", "qwen3-moe-some")
+# one of them shared; short convolutions.
+KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe", "lfm2")
+INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi", "qwen3-moe-some", "lfm2")
 # With these, each norm, activation, way of scoring and form of MLP runs in int4 beside an int8 cache: slopes and a
 # normed embedding; learned positions and another activation; one more, side by side; a shared expert; sinks. What puts
 # them together, and does not know what they are quantized to, runs in f32 for every family.

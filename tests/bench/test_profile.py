@@ -1,5 +1,6 @@
 """The profile of a tiny model: what it lists, never how fast that was."""
 
+import engines
 import pytest
 
 from tinychat.bench.profile import profile
@@ -38,6 +39,18 @@ def test_every_kernel_of_the_forward_pass_has_its_share(sequence, T):
     assert all(row["bytes"] > 0 for row in rows)
     assert all(row["multiply_adds"] > 0 for row in rows if row["kernel"] != "embedding")
     assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
+
+
+def test_convolutions_have_their_share(tmp_path):
+    folder = engines.convert_variant("lfm2", "int4", tmp_path / "model")
+    sequence = engines.open_sequence(folder, context_size=256, threads=2)
+    rows = {row["kernel"]: row for row in profile(sequence, 17, 100)}
+    assert rows.keys() == KERNELS | {"conv_in_proj", "short convolution", "quantize convolution", "conv_out_proj"}
+    D, convolutions, attentions = sequence.engine.config.hidden_size, 3, 1
+    assert rows["conv_in_proj"]["multiply_adds"] == 17 * convolutions * 3 * D * D
+    assert rows["short convolution"]["multiply_adds"] == 17 * convolutions * 5 * D
+    assert rows["o_proj"]["multiply_adds"] == 17 * attentions * D * D
+    assert all(row["bytes"] > 0 for row in rows.values())
 
 
 @pytest.mark.parametrize(("T", "start"), [(1, 400), (17, 384), (257, 0)])

@@ -322,6 +322,7 @@ PATTERNS = {
     "gpt-2": ["don", "'t", "␣12345", "␣x", "\n\n"],
     "smollm": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
     "llama-bpe": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
+    "lfm2": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "qwen2": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
     "gpt-4o": ["don't", "␣", "123", "45", "␣x", "\n\n"],
     "tekken": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
@@ -337,7 +338,7 @@ def test_text_is_cut_as_the_named_pre_tokenizer_does(pre, tmp_path):
         found = [tokenizer.piece(i) for i in tokenizer.encode("don't 12345 x\n\n", add_bos=False)]
     readable = [piece.replace("Ġ", "␣").replace("Ċ", "\n") for piece in found]
     assert readable == PATTERNS[pre]
-    assert tokenizer.adds_bos == (pre in ("llama-bpe", "tekken"))
+    assert tokenizer.adds_bos == (pre in ("llama-bpe", "lfm2", "tekken"))
 
 
 def test_template_and_ends_of_a_turn_are_kept(tmp_path):
@@ -437,6 +438,7 @@ def test_absurd_metadata_is_refused_in_one_line(architecture, small, rng):
         "attention.head_count_kv",
         "attention.key_length",
     ]
+    keys += ["shortconv.l_cache", "expert_count", "expert_feed_forward_length", "rope.scaling.type"]
     keys += ["rope.freq_base", "rope.dimension_count", "attention.max_alibi_bias", "attention.scale", "logit_scale"]
     keys += ["attention.sliding_window", "attention.sliding_window_pattern", "attention.temperature_scale"]
     for key in keys:

@@ -44,13 +44,13 @@ def test_the_types_that_commands_offer_are_those_of_the_kernels():
 
 def keys_of(cache):
     """Return keys [L, G, length, d] as float64."""
-    L, d = cache.config.num_hidden_layers, cache.config.head_dim
+    L, d = len(cache.config.cache_layers), cache.config.head_dim
     return np.stack([read_keys(cache.kv, pages(cache), d, i)[:, : cache.length] for i in range(L)])
 
 
 def values_of(cache):
     """Return values [L, G, length, d padded] as float64."""
-    L = cache.config.num_hidden_layers
+    L = len(cache.config.cache_layers)
     return np.stack([read_values(cache.kv, pages(cache), i)[:, : cache.length] for i in range(L)])
 
 
@@ -137,6 +137,25 @@ def test_dropping_turns_later_keys_back(config, kv, start, stop, rng):
     assert_within(keys_of(cache), expected, unit * length * np.ones_like(expected))
     np.testing.assert_array_equal(values_of(cache), values[:, :, sources])
     np.testing.assert_array_equal(keys_of(cache)[:, :, :start], keys[:, :, :start])
+
+
+@pytest.mark.parametrize("kv", ["f32", "int8"])
+def test_what_convolutions_keep_moves_unturned(kv, rng):
+    variant = families.BY_NAME["lfm2"]
+    config = parse_config(variant.config, variant.name)
+    assert config.cache_layers == (0, 0, 1, 2, 2, 3, 3)
+    cache = filled(config, kv, 70, rng)
+    keys, values = keys_of(cache), values_of(cache)
+    cache.drop(20, 33)
+    sources = np.r_[0:20, 33:70]
+    of_attention = [2]
+    np.testing.assert_array_equal(values_of(cache), values[:, :, sources])
+    moved, expected = (np.delete(array, of_attention, axis=0) for array in (keys_of(cache), keys[:, :, sources]))
+    np.testing.assert_array_equal(moved, expected)
+    expected = turned(config, keys[of_attention][:, :, sources], np.arange(57) - sources)
+    length = np.linalg.norm(expected, axis=-1, keepdims=True)
+    unit = max(HALF_ULP[kv], 2.0**-21)
+    assert_within(keys_of(cache)[of_attention], expected, unit * length * np.ones_like(expected))
 
 
 def test_another_capacity_moves_nothing(config, rng):

@@ -113,6 +113,7 @@ def test_biases_and_norms_of_each_family():
         "Qwen3ForCausalLM": (True, True, False, "head"),
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
+        "Lfm2ForCausalLM": (False, False, False, "head"),
     }
 
 
@@ -175,6 +176,14 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("FalconForCausalLM", {"alibi": True}, "alibi"),
         ("FalconForCausalLM", {"parallel_attn": False}, "parallel_attn"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"sliding_attention": [1]}}, "sliding_rope_parameters"),
+        ("Lfm2ForCausalLM", {"conv_bias": True}, "conv_bias"),
+        ("Lfm2ForCausalLM", {"full_attn_idxs": []}, "no layer has attention"),
+        ("Lfm2ForCausalLM", {"full_attn_idxs": [3]}, "full_attn_idxs"),
+        ("Lfm2ForCausalLM", {"layer_types": ["conv"] * 2}, "layer_types"),
+        ("Lfm2ForCausalLM", {"layer_types": ["conv", "mamba", "full_attention"]}, "mamba"),
+        ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
+        ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
+        ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
     ],
 )
 def test_what_a_family_cannot_be_is_named_as_in_its_file(architecture, changes, match):
@@ -189,6 +198,30 @@ def test_qwen_windows(architecture):
     assert parse(architecture, **windowed, max_window_layers=1).sliding_windows == (0, 7, 7)
     layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
     assert parse(architecture, **windowed, layer_types=layer_types).sliding_windows == (7, 0, 7)
+
+
+def test_layers_of_lfm2():
+    layer_types = ["conv", "full_attention", "conv"]
+    config = parse("Lfm2ForCausalLM", layer_types=layer_types, full_attn_idxs=[0], conv_L_cache=4)
+    assert (config.conv_layers, config.attention_layers, config.conv_L_cache) == ((0, 2), (1,), 4)
+    assert (config.sliding_windows, config.rotary_dims) == ((4, 0, 4), (0, 16, 0))
+    assert parse("Lfm2ForCausalLM", full_attn_idxs=[2, 0]).conv_layers == (1,)
+    assert parse("Lfm2ForCausalLM").cache_layers == (0, 1, 2)
+    # What a position's 64 numbers take, beside keys and values of 16 each.
+    shapes = [(4, (0, 1, 2)), (2, (0, 1, 2)), (1, (0, 0, 1, 2, 2))]
+    for heads, layers in shapes:
+        changes = {"layer_types": layer_types, "num_key_value_heads": heads}
+        assert parse("Lfm2ForCausalLM", **changes).cache_layers == layers
+
+
+def test_width_of_the_mlp_of_lfm2():
+    """The numbers of the published models' files, and of their tensors."""
+    for size, inner in ((6656, 4608), (10240, 6912), (12288, 8192)):
+        assert parse("Lfm2ForCausalLM", block_ff_dim=size, intermediate_size=7).intermediate_size == inner
+    assert parse("Lfm2ForCausalLM", intermediate_size=96, block_auto_adjust_ff_dim=False).intermediate_size == 96
+    assert parse("Lfm2ForCausalLM", intermediate_size=96, block_ffn_dim_multiplier=None).intermediate_size == 64
+    changes = {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 50}
+    assert parse("Lfm2ForCausalLM", intermediate_size=96, **changes).intermediate_size == 100
 
 
 def test_architecture_from_model_type_alone():

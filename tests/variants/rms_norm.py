@@ -81,6 +81,16 @@ GLM = COMMON | {
     "head_dim": 40,
     "pad_token_id": 0,
 }
+LFM2 = COMMON | {
+    "architectures": ["Lfm2ForCausalLM"],
+    "model_type": "lfm2",
+    "num_key_value_heads": 1,
+    "num_hidden_layers": 4,
+    "intermediate_size": 260,
+    "block_multiple_of": 4,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+    "pad_token_id": 0,
+}
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -122,4 +132,15 @@ VARIANTS = [
     Variant("ministral3", MINISTRAL3, "bfloat16"),
     Variant("glm", GLM | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
     Variant("glm4", GLM | {"architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "attention_bias": False}),
+    # Keys as older files have them, and four taps. What is kept of a position takes half a layer of the cache.
+    Variant(
+        "lfm2-four",
+        {key: value for key, value in LFM2.items() if key not in ("layer_types", "intermediate_size")}
+        | {"full_attn_idxs": [0, 2], "block_ff_dim": 172, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}
+        | {"num_key_value_heads": 4, "tie_embedding": False},
+        "bfloat16",
+        "safetensors-sharded",
+    ),
+    # Here it takes two layers.
+    Variant("lfm2", LFM2),
 ]

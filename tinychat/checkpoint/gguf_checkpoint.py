@@ -46,6 +46,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "expert_down_proj": {1: ("ffn_down_exps",)},
     "shared_gate_up_proj": {2: ("ffn_gate_shexp", "ffn_up_shexp")},
     "shared_down_proj": {1: ("ffn_down_shexp",)},
+    "conv_in_proj": {1: ("shortconv.in_proj",)},
+    "conv_out_proj": {1: ("shortconv.out_proj",)},
     "lm_head": {1: ("output",)},
 }
 NORMS = {
@@ -54,6 +56,7 @@ NORMS = {
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
     "sinks": "attn_sinks",
+    "conv_taps": "shortconv.conv",
     "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_mlp_layernorm": "post_ffw_norm",
@@ -63,6 +66,8 @@ NORMS = {
 PARALLEL_NORMS = {"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"}
 # Where a layer calls the norm before its MLP what that after attention is called elsewhere.
 GPT_OSS_NORMS = {"post_attention_layernorm": "post_attention_norm"}
+# Where the last norm is called what elsewhere stands behind the embedding.
+LFM2_NORMS = {"norm": "token_embd_norm"}
 TABLES = {"embed_positions": "position_embd"}
 # What a linear's rows are of that are one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
@@ -308,13 +313,6 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
     """Return GGUF's name of each tensor that a checkpoint must have, its weights and biases."""
     names: dict[str, str] = {}
 
-    def add(source: str, theirs: str, layers: int | None, parts: Sequence[str]) -> None:
-        for layer in range(layers or 1):
-            place = "" if layers is None else f"blk.{layer}."
-            for part in parts:
-                # A norm that attention and MLP share has the first one's name.
-                names.setdefault(f"{source.format(layer)}.{part}", f"{place}{theirs}.{part}")
-
     def parts_of(has_bias: bool) -> Sequence[str]:
         return ("weight", "bias") if has_bias else ("weight",)
 
@@ -328,10 +326,16 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
         known = NORMS | PARALLEL_NORMS
     if config.architecture == "GptOssForCausalLM":
         known = NORMS | GPT_OSS_NORMS
+    if config.architecture == "Lfm2ForCausalLM":
+        known = NORMS | LFM2_NORMS
     for norm in norms(config):
-        add(norm.source, known[norm.name], norm.layers, parts_of(norm.bias))
+        for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
+            place = "" if norm.layers is None else f"blk.{layer}."
+            for part in parts_of(norm.bias):
+                # A norm that attention and MLP share has the first one's name.
+                names.setdefault(f"{source}.{part}", f"{place}{known[norm.name]}.{part}")
     for table in tables(config):
-        add(table.source, TABLES[table.name], None, ("weight",))
+        names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
     return names
 
 

@@ -258,6 +258,16 @@ def _gpt_oss(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]
     return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
 
 
+def _lfm2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {"block_auto_adjust_ff_dim": False, "conv_L_cache": values.get("shortconv.l_cache")}
+    heads = config.get("num_key_value_heads")
+    if isinstance(heads, list) and heads and all(type(count) is int for count in heads):
+        # Layers without keys have convolutions.
+        found["layer_types"] = ["full_attention" if count > 0 else "conv" for count in heads]
+        found["num_key_value_heads"] = max(heads)
+    return found
+
+
 _ORDERED = frozenset(["order"])
 _GAINS = frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
@@ -273,6 +283,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
     "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
     "gpt-oss": GgufFamily("GptOssForCausalLM", done=_ORDERED, extra=_gpt_oss, experts=True),
+    "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),

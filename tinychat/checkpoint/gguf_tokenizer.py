@@ -59,7 +59,7 @@ _SAME_CUTTING = {
     ("default",): Cutting(_UNNAMED),
     ("gpt-2", "phi-2", "mpt", "olmo", "exaone4"): Cutting(),
     ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"): Cutting(digits=True),
-    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"): Cutting(
+    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"): Cutting(
         (_THREE_DIGITS,), whole_words=True, adds_bos=True
     ),
     ("smaug-bpe",): Cutting((_THREE_DIGITS,), whole_words=True),

@@ -1,0 +1,153 @@
+"""LFM2: short convolutions in most layers, attention in the others.
+
+A convolution's linear gives three vectors b, c and x; each channel of ``b x`` is convolved over the last few positions,
+and multiplied by c (`kernels.short_convolution`). Attention norms each head's queries and keys (Liquid AI, 2025,
+https://arxiv.org/abs/2511.23404; github.com/huggingface/transformers, models/lfm2).
+
+What a convolution takes of the past is kept of every position, though it needs only the last two: sequences can be
+rewound and shared anywhere then. A position takes 52 KiB of a bf16 cache in the 1.2B model, of which attention's keys
+and values are 12.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.families import llama
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear, Norm
+
+CONVOLUTION, MLP = f"{llama.LAYER}conv.", f"{llama.LAYER}feed_forward."
+LONGEST = 64  # positions that a convolution sees, at most: a block of the cache
+
+
+def with_usual_names(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the values of a file with the names that transformers writes: older files have two of their own."""
+    found = dict(raw)
+    for older, name in (("block_ff_dim", "intermediate_size"), ("tie_embedding", "tie_word_embeddings")):
+        if older in raw:
+            found[name] = raw[older]
+    return found
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Which layers have attention, and how wide the MLP is, is computed from what the file says."""
+    if values.flag("conv_bias", False):
+        raise UnsupportedModelError(f"{values.source}: conv_bias true is not supported: no published model has it")
+    if config.hidden_size % config.head_dim:
+        raise values.error("hidden_size", f"a multiple of head_dim ({config.head_dim})")
+    attention = _attention_layers(values, config.num_hidden_layers)
+    if not attention:
+        raise UnsupportedModelError(f"{values.source}: no layer has attention, which is not supported")
+    layers = range(config.num_hidden_layers)
+    window = values.integer("conv_L_cache", 1, LONGEST)
+    return replace(
+        config,
+        qk_norm="head",
+        intermediate_size=_inner_size(values, config.intermediate_size),
+        conv_layers=tuple(layer for layer in layers if layer not in attention),
+        conv_L_cache=window,
+        sliding_windows=tuple(0 if layer in attention else window for layer in layers),
+        rotary_dims=tuple(config.rotary_dim if layer in attention else 0 for layer in layers),
+    )
+
+
+def _attention_layers(values: ConfigValues, layers: int) -> list[int]:
+    """Return the layers that ``layer_types`` names, or ``full_attn_idxs`` in older files; all without either."""
+    supported = ("full_attention", "conv")
+    layer_types, listed = values.get("layer_types"), values.get("full_attn_idxs")
+    if layer_types is None:
+        if listed is None:
+            return list(range(layers))
+        if not isinstance(listed, list) or not all(type(layer) is int and 0 <= layer < layers for layer in listed):
+            raise values.error("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
+        return sorted(set(listed))
+    if not isinstance(layer_types, list) or len(layer_types) != layers:
+        raise values.error("layer_types", f"a list of {layers} names, one per layer")
+    for name in layer_types:
+        if name not in supported:
+            known = ", ".join(supported)
+            raise UnsupportedModelError(
+                f"{values.source}: layer type {one_line(repr(name))} is not supported; supported are {known}"
+            )
+    return [layer for layer, name in enumerate(layer_types) if name == supported[0]]
+
+
+def _inner_size(values: ConfigValues, size: int) -> int:
+    """Return how wide the MLP is: two thirds of what the file says, times a factor, up to the next multiple."""
+    if not values.flag("block_auto_adjust_ff_dim", True):
+        return size
+    size = int(2 * size / 3)
+    if values.get("block_ffn_dim_multiplier") is None:
+        return size
+    size = int(values.number("block_ffn_dim_multiplier", 1e-3, 1e3) * size)
+    multiple = values.integer("block_multiple_of", 1, 1 << 20)
+    return -(-size // multiple) * multiple
+
+
+def linears(config: ModelConfig) -> list[Linear]:
+    """List the linear layers."""
+    D, F = config.hidden_size, config.intermediate_size
+    attention, convolution = config.attention_layers, config.conv_layers
+    found = {linear.name: linear for linear in llama.linears(config)}
+    found["qkv_proj"] = replace(found["qkv_proj"], layers=len(attention), at=attention)
+    names = (f"{llama.ATTENTION}out_proj",)
+    found["o_proj"] = replace(found["o_proj"], sources=names, layers=len(attention), at=attention)
+    found["gate_up_proj"] = replace(found["gate_up_proj"], sources=(f"{MLP}w1", f"{MLP}w3"), rows=(F, F))
+    found["down_proj"] = replace(found["down_proj"], sources=(f"{MLP}w2",), columns=F)
+    if convolution:
+        count = len(convolution)
+        found["conv_in_proj"] = Linear("conv_in_proj", (f"{CONVOLUTION}in_proj",), (3 * D,), D, count, at=convolution)
+        found["conv_out_proj"] = Linear("conv_out_proj", (f"{CONVOLUTION}out_proj",), (D,), D, count, at=convolution)
+    return list(found.values())
+
+
+def norms(config: ModelConfig) -> list[Norm]:
+    """List the norms, and the taps of the convolutions."""
+    D, d, L = config.hidden_size, config.head_dim, config.num_hidden_layers
+    attention, convolution = config.attention_layers, config.conv_layers
+    found = [
+        Norm("input_layernorm", f"{llama.LAYER}operator_norm", D, L),
+        Norm("post_attention_layernorm", f"{llama.LAYER}ffn_norm", D, L),
+        Norm("norm", "model.embedding_norm", D, None),
+    ]
+    for x in "qk":
+        source = f"{llama.ATTENTION}{x}_layernorm"
+        found.append(Norm(f"{x}_norm", source, d, len(attention), padded=False, at=attention))
+    if convolution:
+        size, count = D * config.conv_L_cache, len(convolution)
+        taps = Norm("conv_taps", f"{CONVOLUTION}conv", size, count, padded=False, at=convolution, flattened=True)
+        found.append(taps)
+    return found
+
+
+DEFAULTS = {
+    "norm_eps": 1e-5,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128000,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": True,
+    "conv_bias": False,
+    "conv_L_cache": 3,
+    "block_multiple_of": 256,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_auto_adjust_ff_dim": True,
+}
+
+FAMILIES = (
+    Family(
+        "Lfm2ForCausalLM",
+        "lfm2",
+        "LFM2 350M to 2.6B",
+        "short convolutions in most layers, q/k norm in the others",
+        DEFAULTS,
+        read,
+        linears,
+        norms,
+        names={"rms_norm_eps": "norm_eps"},
+        prepared=with_usual_names,
+    ),
+)
