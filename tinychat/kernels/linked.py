@@ -2,8 +2,8 @@
 
 Numba lets LLVM optimize each function by itself, then once more with all that is linked into it, and make machine code
 of that. Here, what only compiled code calls gets the second of these passes alone, and no machine code, which nobody
-would run; what puts such functions together is not optimized with them again. That takes two fifths off a first
-start, and neither a bit nor a measurable part of the kernels' speed.
+would run; what puts such functions together is not optimized with them again. That takes more than a third off a
+first start, and neither a bit nor a measurable part of the kernels' speed.
 """
 
 import copy
