@@ -193,65 +193,55 @@ class Arguments(NamedTuple):
 @written_in
 def forward(team, p, sizes, cache, s, attention, job, logits):
     """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
-    T = job.counts[0]
-    begin_layers(team, T, p, job, sizes, s)
+    T, outputs = job.counts[0], job.counts[1]
+    embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
+    finish_embedding(team, T, p, job.positions, sizes, s.hidden)
     for layer in range(sizes.num_hidden_layers):
-        w = layer_of(p.layers, layer)
-        run_attention(team, T, w, w.mlp, job, sizes, layer_cache(cache, layer), attention, s)
+        w, kv = layer_of(p.layers, layer), layer_cache(cache, layer)
+        quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
+        linear(team, T, w.qkv_proj, s, s.qkv, STORE)
+        begin_parallel(team, T, w.mlp, sizes, s)
+        norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
+        rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+        attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+        quantize_plain(team, T, s.attended, w.o_proj, s)
+        add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
         run_mlp(team, T, w.mlp, sizes, s)
-    end_layers(team, p, job, sizes, s, logits)
+    pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
+    quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
+    head(team, outputs, p.lm_head, s, logits)
+    cap_logits(team, outputs, logits, p.cap)
 
 
 @written_in
 def hybrid_forward(team, p, sizes, cache, s, attention, job, logits):
-    """Do the same in a model of `HybridLayers`."""
-    T = job.counts[0]
-    begin_layers(team, T, p, job, sizes, s)
-    for layer in range(sizes.num_hidden_layers):
-        w = layer_of(p.layers, layer)
-        kv = layer_cache(cache, w.cache_layer)
-        if w.mixer.places >= 0:
-            run_attention(team, T, w.mixer.first, w.mlp, job, sizes, kv, attention, s)
-        else:
-            run_convolution(team, T, w.mixer.second, job, sizes, kv, s)
-        run_mlp(team, T, w.mlp, sizes, s)
-    end_layers(team, p, job, sizes, s, logits)
+    """Do the same in a model of `HybridLayers`.
 
-
-@written_in
-def begin_layers(team, T, p, job, sizes, s):
-    """Make the residual stream of the ids."""
+    The lines are repeated: each function more that is written in makes the compilation longer, of all models.
+    """
+    T, outputs = job.counts[0], job.counts[1]
     embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
     finish_embedding(team, T, p, job.positions, sizes, s.hidden)
-
-
-@written_in
-def run_attention(team, T, w, mlp, job, sizes, kv, attention, s):
-    """Add a layer's attention to the residual stream; begin an MLP that stands beside it."""
-    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
-    linear(team, T, w.qkv_proj, s, s.qkv, STORE)
-    begin_parallel(team, T, mlp, sizes, s)
-    norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
-    rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
-    attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
-    quantize_plain(team, T, s.attended, w.o_proj, s)
-    add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
-
-
-@written_in
-def run_convolution(team, T, w, job, sizes, kv, s):
-    """Add a layer's short convolution to the residual stream."""
-    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
-    linear(team, T, w.in_proj, s, s.qkv, STORE)
-    short_convolution(team, T, job, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
-    quantize_plain(team, T, s.attended, w.out_proj, s)
-    linear(team, T, w.out_proj, s, s.hidden, ADD)
-
-
-@written_in
-def end_layers(team, p, job, sizes, s, logits):
-    """Leave logits of the rows that are wanted."""
-    outputs = job.counts[1]
+    for layer in range(sizes.num_hidden_layers):
+        parts = layer_of(p.layers, layer)
+        kv = layer_cache(cache, parts.cache_layer)
+        if parts.mixer.places >= 0:
+            w = parts.mixer.first
+            quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
+            linear(team, T, w.qkv_proj, s, s.qkv, STORE)
+            norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
+            rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+            attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+            quantize_plain(team, T, s.attended, w.o_proj, s)
+            add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+        else:
+            c = parts.mixer.second
+            quantize_normed(team, T, s.hidden, c.input_layernorm, sizes, c.in_proj, s)
+            linear(team, T, c.in_proj, s, s.qkv, STORE)
+            short_convolution(team, T, job, s.qkv, c.taps, s.rows, sizes, kv, s.attended)
+            quantize_plain(team, T, s.attended, c.out_proj, s)
+            linear(team, T, c.out_proj, s, s.hidden, ADD)
+        run_mlp(team, T, parts.mlp, sizes, s)
     pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, logits)
