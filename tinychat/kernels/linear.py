@@ -32,7 +32,7 @@ from tinychat.kernels.dot import (
     start_tile,
 )
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, written_in
-from tinychat.kernels.memory import load_f32, prefetch, store_f32
+from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
 from tinychat.kernels.procedures import procedure, procedure_by_type
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import LANES, add
@@ -69,7 +69,9 @@ UNITS_PER_THREAD = 2
 STORE, ADD = np.bool_(False), np.bool_(True)
 FIRST = np.int64(0)
 NOTHING = np.int32(0)
-PREFETCH_BYTES = 4096
+# How far ahead weights are asked for, into the second-level cache and into the first. On a Xeon that prefetches by itself
+# decoding takes 1.4 times as long without, and 1.05 times as long if they are asked for into the first alone.
+FAR_BYTES, NEAR_BYTES = 8192, 1024
 
 
 @inlined
@@ -84,6 +86,13 @@ def tokens_per_tile(T):
     return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
 
 
+@inlined
+def ask_ahead(packed, place):
+    """Ask for the lines of a weight that will be wanted some time after the one at byte `place`."""
+    prefetch_far(packed, place + FAR_BYTES)
+    prefetch(packed, place + NEAR_BYTES)
+
+
 @inlined_by_type
 def dot_group(weight, sums, first, lines, codes, index, tokens):
     """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
@@ -95,7 +104,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
         table = load_table(weight.table)
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
-            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            ask_ahead(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
@@ -105,7 +114,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
             if len(tokens) == 1:
-                prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+                ask_ahead(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot_small(sums, low_codes(line), codes, x)
             sums = dot_small(sums, high_codes(line), codes, x + 4 * len(tokens))
@@ -114,7 +123,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
     def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
-            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            ask_ahead(weight.packed, first + j * 64)
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
@@ -155,7 +164,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
         coarse = sums = start_all(NOTHING, ONE_ROW, tokens)
         for j in range(lines):
             line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
-            prefetch(weight.packed, first + j * 64 + PREFETCH_BYTES)
+            ask_ahead(weight.packed, first + j * 64)
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
