@@ -155,11 +155,11 @@ class Engine:
             If there is no memory for their keys and values.
         """
         self._check(spans)
-        self._check_logits(spans, out)
+        outputs = sum(span.outputs for span in spans)
+        rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
         with self._lock:
             for span in spans:
                 span.cache.make_room(len(span.ids))
-            rows = self.new_logits(sum(span.outputs for span in spans)) if out is None else out
             self._workers.run(self._post(spans, rows))
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
@@ -235,13 +235,12 @@ class Engine:
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")
 
-    def _check_logits(self, spans: SequenceOf[Span], out: Logits | None) -> None:
-        """Refuse memory that compiled code would write beyond."""
-        if out is None:
-            return
-        wanted, width = sum(span.outputs for span in spans), 4 * padded(self.vocab_size, LANES)
-        if len(out) < wanted or out.dtype != np.float32 or out.strides != (width, 4):
-            raise SettingError(f"memory for {wanted} rows of logits is wanted: give what `new_logits` returns")
+    def _checked_logits(self, out: Logits, rows: int) -> Logits:
+        """Return memory for logits; refuse what compiled code would write beyond."""
+        width = 4 * padded(self.vocab_size, LANES)
+        if len(out) < rows or out.dtype != np.float32 or out.strides != (width, 4):
+            raise SettingError(f"memory for {rows} rows of logits is wanted: give what `new_logits` returns")
+        return out
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int) -> NDArray[np.float32]:
         angles = angle_set(self.config, sequence_length)
