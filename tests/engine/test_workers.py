@@ -4,14 +4,16 @@ import gc
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
-from tinychat.engine.thread_count import ThreadCount
+from tinychat.engine.thread_count import Pace, ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.kernels.team import (
+    CLAIMED,
     LINE,
     PARKED,
     PATIENCE,
@@ -19,8 +21,10 @@ from tinychat.kernels.team import (
     STATES,
     THREADS,
     atomic_add,
+    atomic_load,
     barrier,
     begin,
+    relax,
     release,
 )
 
@@ -113,6 +117,36 @@ def test_threads_that_were_let_go_come_back():
     counts[:] = 0
     wait_until(lambda: workers._begin(3))
     np.testing.assert_array_equal(counts[-4:] >= 3, True)
+
+
+@compiled
+def lag(thread, threads, queue, may_end):
+    """Meet once; whoever is let go stays until it may end."""
+    while begin(queue, thread, threads):
+        if thread >= barrier(queue, thread):
+            while atomic_load(may_end, 0) == 0:
+                relax()
+        if thread == 0:
+            release(queue)
+            return True
+    return False
+
+
+def test_memory_of_a_job_lives_until_threads_that_were_let_go_have_left_it(monkeypatch):
+    monkeypatch.setattr(Pace, "patience", lambda pace, tokens: -1e-9)
+    may_end = np.zeros(1, np.int64)
+    workers = Workers(lag, ThreadCount(1, 2), (may_end,))
+    memory = [np.zeros(8) for _ in range(3)]
+    lives = [weakref.ref(array) for array in memory]
+    workers.compile()
+    workers.run(memory=memory.pop(0))
+    assert workers._threads.queue[STATES + LINE] == CLAIMED
+    workers.run(memory=memory.pop(0))
+    assert lives[0]() is not None
+    may_end[0] = 1
+    wait_until(lambda: workers._threads.queue[STATES + LINE] != CLAIMED)
+    workers.run(memory=memory.pop(0))
+    assert [live() is not None for live in lives] == [False, False, True]
 
 
 def test_compiling_runs_nothing_and_starts_no_thread():

@@ -85,13 +85,13 @@ class Engine:
         self._attention = AttentionMemory(0, attention, places_of(attention))
         self._job = allocate_job(config, self.chunk_size)
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
-        lasting = (self.parameters, sizes_of(config), scratch, self._job)
-        self._arguments = Arguments(*lasting, self.pool.buffers, attention, self._rows_of_logits(0))
-        self._places = places_of(self._arguments)
-        self._lasting = len(places_of(lasting))
+        self._lasting = (self.parameters, sizes_of(config), scratch, self._job)
+        arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
+        self._places = places_of(arguments)
+        self._replaced = len(places_of(self._lasting))  # where the places of the others begin
         self.take_part = take_part_in_hybrid if config.conv_layers else take_part
         count = ThreadCount(fewest_threads, threads)
-        self._workers = Workers(self.take_part, count, (Kind(self._arguments), self._places))
+        self._workers = Workers(self.take_part, count, (Kind(arguments), self._places))
 
     @property
     def trained_length(self) -> int:
@@ -160,7 +160,8 @@ class Engine:
         with self._lock:
             for span in spans:
                 span.cache.make_room(len(span.ids))
-            self._workers.run(self._post(spans, rows))
+            arguments = self._post(spans, rows)
+            self._workers.run(sum(len(span.ids) for span in spans), arguments)
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
         ends = itertools.accumulate(span.outputs for span in spans)
@@ -174,8 +175,8 @@ class Engine:
         """Return memory for so many rows, of whole vectors."""
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
-    def _post(self, spans: SequenceOf[Span], logits: Logits) -> int:
-        """Write what runs into the job, and where its logits go; return how many ids there are."""
+    def _post(self, spans: SequenceOf[Span], logits: Logits) -> Arguments:
+        """Write what runs into the job, and where its logits go; return all that it works with."""
         job, firsts = self._job, [0]
         ids: list[int] = []
         sequences: list[int] = []
@@ -198,10 +199,10 @@ class Engine:
         job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
         job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
         job.counts[:] = T, outputs, len(spans)
-        attention = self._attention_for(max(span.cache.context_size for span in spans)).places
+        attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
-        self._places[self._lasting :] = np.concatenate((self.pool.places, attention, place))
-        return T
+        self._places[self._replaced :] = np.concatenate((self.pool.places, attention.places, place))
+        return Arguments(*self._lasting, self.pool.buffers, attention.scratch, logits)
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.

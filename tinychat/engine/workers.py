@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.engine.thread_count import Cores, ThreadCount
-from tinychat.kernels.team import PATIENCE, RECALL, WAITED, new_queue
+from tinychat.kernels.team import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
 from tinychat.machine import core_wait, free_cores
 
 TakePart = Callable[..., bool]
@@ -35,6 +35,7 @@ class WorkerThreads:
         self.queue = new_queue(count.most, count.fewest)
         self.native_ids: list[int] = []
         self.closed = False
+        self.memory: list[Any] = []
         self.wake = [threading.Event() for _ in range(count.most)]
 
     def start(self) -> None:
@@ -52,6 +53,15 @@ class WorkerThreads:
             if self.closed:
                 return
             self.take_part(thread, self.count.most, self.queue, *self.arguments)
+
+    def keep(self, memory: Any) -> None:
+        """Keep a job's memory alive as long as a thread may be in it.
+
+        One that a job has let go comes to its end after the others, perhaps when the caller has forgotten the job.
+        """
+        if not (self.queue[STATES + LINE :: LINE] == CLAIMED).any():
+            self.memory.clear()
+        self.memory.append(memory)
 
     def wake_first(self, threads: int) -> None:
         """Wake those of the first `threads` threads that sleep."""
@@ -83,11 +93,15 @@ class Workers:
         self._lock = threading.Lock()
         self._process: int | None = None
 
-    def run(self, tokens: int = 1) -> None:
-        """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done."""
+    def run(self, tokens: int = 1, memory: Any = None) -> None:
+        """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done.
+
+        memory : what the job's arguments only say the place of; it lives until no thread looks there.
+        """
         with self._lock:
             if self._process != os.getpid():
                 self._start()
+            self._threads.keep(memory)
             pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
             queue[PATIENCE] = int(1e9 * pace.patience(tokens))
