@@ -129,6 +129,8 @@ allocating_kernel = compiled(_nrt=True)
 assembly = compiled(pipeline_class=AssemblyCompiler)
 inlined = inner(forceinline=True)
 written_in = compiled(inline="always")
+# The same, of what only puts subroutines together, for those who call it from Python.
+assembly_written_in = compiled(inline="always", pipeline_class=AssemblyCompiler)
 
 
 def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:

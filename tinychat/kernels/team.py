@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import inlined, subroutine, written_in
+from tinychat.kernels.jit import assembly_written_in, inlined, subroutine, written_in
 from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.procedures import procedure
 
@@ -278,7 +278,7 @@ def stage(function):
     names = {"body": body, "end_stage": end_stage, "__name__": function.__module__}
     exec(compile(source, code.co_filename, "exec"), names)
     names[code.co_name].__doc__ = function.__doc__
-    return written_in(names[code.co_name])
+    return assembly_written_in(names[code.co_name])
 
 
 @subroutine
