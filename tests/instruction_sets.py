@@ -2,8 +2,12 @@
 
 The models' logits, and what those kernels give that these models do not use: of unquantized weights and of kept codes,
 of other types of cache, norms and activations. A forward pass of each kind would take several times as long to compile.
+
+"generic" has the tiles of "avx2", and its own way to multiply codes, to look them up and to convert float16
+(`GENERIC_SOURCES`): it computes only what these are used in.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -27,10 +31,14 @@ from tinychat.kernels.experts import choose_experts
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.norms import LayerNorm, RmsNorm
 from tinychat.kernels.scores import Capped, cap_rows
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
+# What asks whether the instruction set is "generic". Another file that does so needs a comparison in `of_generic`.
+GENERIC_SOURCES = {"codes.py", "dot.py", "memory.py", "setup.py"}
 # These models have all kinds of quantized weights.
-METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv != engines.KV_OF["mixed"]]
+METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv not in ("f16", engines.KV_OF["mixed"])]
 
 
 def unquantized():
@@ -99,18 +107,43 @@ def cached(kv):
         yield from ((f"{name}, {place}", array) for name, array in cache.buffers._asdict().items())
         stored, _, _ = fill_cache(kv, *rng.standard_normal((2, start + T, G, d)).astype(np.float32))
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
-    bcx, taps = test_short_convolution.draw(rng, 80, 3)
-    yield "short convolution", test_short_convolution.run(test_short_convolution.new_cache(kv, 2, 80), bcx, taps, 0)
+
+
+def convolved():
+    """Return the result of a short convolution."""
+    bcx, taps = test_short_convolution.draw(np.random.default_rng(SEED), 80, 3)
+    return test_short_convolution.run(test_short_convolution.new_cache("bf16", 2, 80), bcx, taps, 0)
+
+
+def quantized():
+    """Yield name and result of what runs on quantized weights, rows of both kinds in one."""
+    rng = np.random.default_rng(SEED)
+    (frequent, _), (rest, _) = (random_weight(rng, method, N, 544) for method, N in [("int8", 32), ("int4", 48)])
+    weight = SplitWeight(frequent, rest)
+    for T in (1, 6, 17):
+        x = test_linear.prepare(rest, "int4", rng.standard_normal((T, 544)).astype(np.float32))
+        yield f"head, {T} tokens", test_linear.apply_head(weight, x, T, 80, threads=1)
+    hidden = np.zeros((80, 544), np.float32)
+    on_threads(embed, 1, 80, weight, np.arange(80), test_affine.SIZES, hidden)
+    yield "embedding", hidden
+
+
+def of_generic():
+    """Return what may differ between "generic" and "avx2"."""
+    found = {f"quantized: {name}": array for name, array in quantized()}
+    found |= {f"kept: {name}": array for name, array in kept()}
+    return found | {f"f16: {name}": array for name, array in cached("f16")}
 
 
 def results(folders):
     """Return all that is compared, arrays by name."""
-    found = {folder.name: engines.fresh_logits(folder) for folder in folders}
+    found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
-    found |= {f"kept: {name}": array for name, array in kept()}
-    found |= {f"experts: {name}": array for name, array in routed()}
+    found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **results(map(Path, sys.argv[2:])))
+    # As in conftest.py.
+    gc.set_threshold(50_000, 20, 100)
+    np.savez(sys.argv[1], **of_generic() if ISA == "generic" else results(map(Path, sys.argv[2:])))
