@@ -306,6 +306,20 @@ def test_memory_that_is_full_is_told_and_given_back(config):
         pool.reserve(257)
 
 
+def test_blocks_of_a_forgotten_sequence_are_given_back_once(config):
+    pool = pool_of(config, blocks=4)
+    one, two = KVCache(pool, 1000), KVCache(pool, 1000)
+    extend(one, range(60))
+    extend(two, range(1000, 1060))
+    del one
+    gc.collect()
+    pool._count_anew()  # before what was forgotten is given back, as if another thread did
+    extend(two, range(2000, 2196))
+    assert sorted(two.table) == [0, 1, 2, 3]
+    with pytest.raises(CacheFullError):
+        two.make_room(1)
+
+
 def test_a_model_of_learned_positions_takes_no_more_than_it_has():
     pool = BlockPool(parse_config(families.BY_NAME["gpt2"].config, "gpt2"), "f16")
     pool.reserve(256)

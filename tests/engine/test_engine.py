@@ -276,6 +276,48 @@ def test_sequences_of_one_engine_say_what_each_says_alone(threads, kv, folders):
             assert sequence.ids == ids[:stop]
 
 
+def test_a_step_refuses_what_would_reach_beyond_its_arrays(sequence, folders):
+    engine, stranger = sequence.engine, engines.open_sequence(folders("qwen3-window"))
+    sequence.step([1, 2])
+    full = engine.sequence(3)
+    refused = {
+        "^logits after -2 of 2": [sequence.span([1, 2], 4, -2)],
+        "^logits after 3 of 2": [sequence.span([1, 2], 4), full.span([1, 2], 2, 3)],
+        "^4 tokens do not fit": [sequence.span([1, 2], 4), full.span([1] * 4, 4)],
+        "of another engine": [sequence.span([1], 3), stranger.span([1], 1)],
+        "stands twice": [sequence.span([1], 3), full.span([1], 1), sequence.span([2], 4)],
+        "^0 tokens in one step": [],
+        "^1 tokens in one step": [sequence.span([1], 3), full.span([], 0)],
+    }
+    for message, spans in refused.items():
+        with pytest.raises((SettingError, ContextError), match=message):
+            engine.run(spans)
+    assert (sequence.ids, full.ids, stranger.ids) == ([1, 2], [], [])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 1), (2, 1), (1, 4), (4, 5), (10**6, 10**6 + 1)])
+def test_only_positions_that_are_there_can_be_dropped(sequence, start, stop):
+    sequence.step([1, 2, 3])
+    with pytest.raises(SettingError, match=f"^positions {start} to {stop} cannot be dropped: there are 3$"):
+        sequence.drop(start, stop)
+    assert sequence.ids == [1, 2, 3]
+
+
+def test_blocks_do_not_move_while_a_step_or_a_rewrite_runs(sequence, monkeypatch):
+    engine, is_free = sequence.engine, []
+
+    def look(*arguments):
+        other = threading.Thread(target=lambda: is_free.append(engine.pool.lock.acquire(blocking=False)))
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(engine._workers, "run", look)
+    sequence.step([1, 2, 3])
+    monkeypatch.setattr("tinychat.engine.cache.rewrite", look)
+    sequence.drop(0, 1)
+    assert is_free == [False, False]
+
+
 def test_a_step_leaves_the_logits_of_other_steps_alone(sequence):
     first = sequence.step([1, 2])
     kept = first.copy()
@@ -303,6 +345,19 @@ def test_memory_for_logits_that_is_too_small_is_refused(sequence):
         with pytest.raises(SettingError, match="2 rows of logits"):
             sequence.step([1, 2, 3], outputs=2, out=out)
     assert sequence.ids == []
+
+
+def test_memory_for_logits_that_are_not_to_be_written_there_is_refused(sequence):
+    whole = sequence.new_logits(2).base
+    read_only = sequence.new_logits(2)
+    read_only.flags.writeable = False
+    of_bytes = np.frombuffer(bytearray(whole.nbytes), np.float32).reshape(whole.shape)[:, :517]
+    for out in (whole[:, 11:], whole[::-1, :517], read_only, of_bytes, whole, whole[:, :517].tolist(), np.float32(0)):
+        with pytest.raises(SettingError, match="2 rows of logits"):
+            sequence.step([1, 2, 3], outputs=2, out=out)
+    assert sequence.ids == []
+    rows = sequence.step([1, 2, 3], outputs=2, out=sequence.new_logits(5)[2:4])
+    assert rows.shape == (2, 517)
 
 
 @pytest.mark.parametrize("kv", KVS)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from typing import Protocol
-from weakref import WeakSet
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +25,6 @@ from tinychat.models.config import ModelConfig
 # Of what is free, where nobody says otherwise: taken only as it is written.
 USUAL_SHARE = 0.25
 FORGOTTEN_AT_ONCE = 1 / 16  # of all blocks: finding the oldest takes a look at many
-
-
-class Owner(Protocol):
-    """Whoever has blocks of a pool."""
-
-    pool: BlockPool
-    table: list[int]
 
 
 def blocks_for(positions: int) -> int:
@@ -50,7 +42,8 @@ class BlockPool:
     """Blocks of one type for one model.
 
     Each block has as many owners as tables and prefixes name it. Ctrl-C may come between any two operations: then a
-    block may keep an owner that it has not; when blocks run out, owners are counted anew.
+    block may keep an owner that it has not; when blocks run out, owners are counted anew. It never lacks one that it
+    has: two would write to it.
 
     Parameters
     ----------
@@ -67,6 +60,8 @@ class BlockPool:
         What one token takes, over all layers.
     prefixes : PrefixIndex
         Beginnings that later sequences may use.
+    lock : RLock
+        Whoever reads or writes blocks holds it, and whoever has blocks that no table names yet.
     """
 
     def __init__(self, config: ModelConfig, kv: str, memory: int | None = None) -> None:
@@ -83,9 +78,9 @@ class BlockPool:
         self._limit = (self._usual_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
-        self._tables: WeakSet[Owner] = WeakSet()
+        self._tables: dict[int, list[int]] = {}  # by their `id`
         self._abandoned: deque[list[int]] = deque()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     @property
     def capacity(self) -> int:
@@ -119,7 +114,7 @@ class BlockPool:
         if config.learned_positions and positions > config.max_position_embeddings:
             has = f"it has vectors for {config.max_position_embeddings} positions"
             raise SettingError(f"a context of {positions} tokens is too large for this model: {has}")
-        with self._lock:
+        with self.lock:
             if self.is_fixed and needed > self._limit:
                 has = f"{self._limit * BLOCK} fit into a cache memory of {self._limit * self._block_bytes >> 20} MiB"
                 raise SettingError(f"a context of {positions} tokens is too large: {has}")
@@ -132,12 +127,14 @@ class BlockPool:
                     self._grow(needed)
                     self._limit = needed
 
-    def register(self, owner: Owner) -> None:
-        """Count the blocks of an owner's table as long as it lives."""
-        self._tables.add(owner)
+    def new_table(self) -> list[int]:
+        """Return an empty list, to be changed in place: what stands in it counts as owned until it is abandoned."""
+        table: list[int] = []
+        self._tables[id(table)] = table
+        return table
 
     def abandon(self, table: list[int]) -> None:
-        """Release the blocks of an owner that is no more, soon: Python may say so in the middle of anything."""
+        """Release the blocks of a table that nobody uses any more, soon: in the middle of anything else."""
         self._abandoned.append(table)
 
     def take(self, count: int, beyond_limit: bool = False) -> list[int]:
@@ -150,7 +147,7 @@ class BlockPool:
         CacheFullError
             If there are not as many, even without the prefixes that no sequence uses now.
         """
-        with self._lock:
+        with self.lock:
             self._release_abandoned()
             if len(self._free) < count:
                 self._find_free(count, beyond_limit)
@@ -160,12 +157,12 @@ class BlockPool:
 
     def share(self, blocks: Iterable[int]) -> None:
         """Note one more owner of each block; negative numbers stand for none."""
-        with self._lock:
+        with self.lock:
             self._owners.update(block for block in blocks if block >= 0)
 
     def release(self, blocks: Iterable[int]) -> None:
         """Note one owner less of each block; those without any are free, negative numbers stand for none."""
-        with self._lock:
+        with self.lock:
             for block in blocks:
                 if block < 0:
                     continue
@@ -176,9 +173,10 @@ class BlockPool:
 
     def remember(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
         """Keep the blocks of a sequence's first ids for later ones; `table` gets those that were kept before."""
-        with self._lock:
-            added, known, replaced = self.prefixes.add(angles, ids, table[: blocks_for(len(ids))])
-            self.share(added)
+        with self.lock:
+            with self._changed_prefixes() as prefixes:
+                added, known, replaced = prefixes.add(angles, ids, table[: blocks_for(len(ids))])
+                self.share(added)
             for place, block in known:
                 if len(ids) >= (place + 1) * BLOCK:
                     self.share([block])
@@ -188,8 +186,9 @@ class BlockPool:
 
     def recall(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
         """Return the blocks of the longest kept beginning of `ids`, of which the caller is now an owner; its length."""
-        with self._lock:
-            blocks, length = self.prefixes.find(angles, ids)
+        with self.lock:
+            with self._changed_prefixes() as prefixes:
+                blocks, length = prefixes.find(angles, ids)
             self.share(blocks)
         return blocks, length
 
@@ -204,9 +203,23 @@ class BlockPool:
             buffer[new] = buffer[block]
         return new
 
+    @contextmanager
+    def _changed_prefixes(self) -> Iterator[PrefixIndex]:
+        """Forget all beginnings where Ctrl-C comes in the middle of a change: they may name blocks of others."""
+        try:
+            yield self.prefixes
+        except BaseException:
+            self.prefixes = PrefixIndex()
+            raise
+
     def _release_abandoned(self) -> None:
-        while self._abandoned:
-            self.release(self._abandoned.popleft())
+        with self.lock:
+            while self._abandoned:
+                table = self._abandoned[0]
+                while table:
+                    self.release([table.pop()])
+                self._tables.pop(id(table), None)
+                self._abandoned.popleft()
 
     def _find_free(self, count: int, beyond_limit: bool) -> None:
         """Free blocks until there are `count`, or add them."""
@@ -214,7 +227,9 @@ class BlockPool:
             self._grow(self._limit)
         if len(self._free) < count:
             wanted = max(int(FORGOTTEN_AT_ONCE * self.capacity), count - len(self._free))
-            self.release(self.prefixes.forget(wanted, lambda block: self._owners[block] == 1))
+            with self._changed_prefixes() as prefixes:
+                unused = prefixes.forget(wanted, lambda block: self._owners[block] == 1)
+            self.release(unused)
         if len(self._free) < count:
             self._count_anew()
         if len(self._free) < count and beyond_limit:
@@ -226,9 +241,8 @@ class BlockPool:
     def _count_anew(self) -> None:
         """Count the owners of all blocks."""
         owners = Counter(self.prefixes.blocks())
-        for owner in list(self._tables):
-            if owner.pool is self:
-                owners.update(block for block in owner.table if block >= 0)
+        for table in list(self._tables.values()):
+            owners.update(block for block in table if block >= 0)
         self._owners = owners
         self._free = [block for block in range(self.capacity) if not owners[block]]
 

@@ -44,16 +44,16 @@ class KVCache:
         self.config = pool.config
         self.context_size = context_size
         self.ids: list[int] = []
-        self.table: list[int] = []
+        self.table = pool.new_table()
         self.angles_of = 0
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
         windows = self.config.sliding_windows
         self._seen = max(windows) if all(windows) else None
-        pool.register(self)
 
     def __del__(self) -> None:
-        self.pool.abandon(self.table)
+        if hasattr(self, "table"):  # or Ctrl-C came before
+            self.pool.abandon(self.table)
 
     @property
     def kv(self) -> str:
@@ -80,13 +80,14 @@ class KVCache:
 
     def rewind(self, length: int) -> None:
         """Keep only the first `length` positions, as `can_rewind` allows."""
-        del self.ids[length:]
-        if self._altered_from is not None and self.length <= self._altered_from:
-            self._altered_from = None
-        needed = blocks_for(self.length)
-        surplus = self.table[needed:]
-        del self.table[needed:]
-        self.pool.release(surplus)
+        with self.pool.lock:
+            del self.ids[length:]
+            if self._altered_from is not None and self.length <= self._altered_from:
+                self._altered_from = None
+            needed = blocks_for(self.length)
+            surplus = self.table[needed:]
+            del self.table[needed:]
+            self.pool.release(surplus)
 
     def make_room(self, count: int) -> None:
         """Have blocks for `count` more positions that no other sequence uses.
@@ -96,14 +97,17 @@ class KVCache:
         CacheFullError
             If the pool has no more.
         """
-        place, filled = divmod(self.length, BLOCK)
-        if filled and self.pool.is_shared(self.table[place]):
-            own = self.pool.copy(self.table[place])
-            self.table[place], shared = own, self.table[place]
-            self.pool.release([shared])
-        missing = blocks_for(self.length + count) - len(self.table)
-        if missing > 0:
-            self.table += self.pool.take(missing)
+        with self.pool.lock:
+            # What Ctrl-C left behind the ids may be others' blocks.
+            self.rewind(self.length)
+            place, filled = divmod(self.length, BLOCK)
+            if filled and self.pool.is_shared(self.table[place]):
+                own = self.pool.copy(self.table[place])
+                self.table[place], shared = own, self.table[place]
+                self.pool.release([shared])
+            missing = blocks_for(self.length + count) - len(self.table)
+            if missing > 0:
+                self.table += self.pool.take(missing)
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
         """Note the ids whose keys and values have been written after the last position.
@@ -142,13 +146,14 @@ class KVCache:
         angles = angle_set(self.config, angles_of)
         if angles is None:
             return
-        blocks, length = self.pool.recall(angles, ids)
-        if length <= self.common_prefix(ids):
-            self.pool.release(blocks)
-            return
-        self.rewind(0)
-        self.table = blocks
-        self.ids, self.angles_of = list(ids[:length]), angles_of
+        with self.pool.lock:
+            blocks, length = self.pool.recall(angles, ids)
+            if length <= self.common_prefix(ids):
+                self.pool.release(blocks)
+                return
+            self.rewind(0)
+            self.table += blocks
+            self.ids, self.angles_of = list(ids[:length]), angles_of
 
     def drop(self, start: int, stop: int) -> None:
         """Take positions ``start..stop`` out; later ones move down, their keys re-rotated to where they now stand."""
@@ -167,9 +172,10 @@ class KVCache:
         SettingError
             If `context_size` is less than what is stored.
         """
-        if context_size < self.length:
-            raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
-        self.context_size = context_size
+        with self.pool.lock:  # not while a step runs
+            if context_size < self.length:
+                raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
+            self.context_size = context_size
 
     def move(self, pool: BlockPool) -> None:
         """Move everything to blocks of another pool, whose type may be another."""
@@ -183,15 +189,18 @@ class KVCache:
 
     def _give_back(self, count: int) -> None:
         """Give back the first `count` blocks, as far as that has not been done."""
-        unseen = [block for block in self.table[:count] if block != GONE]
-        self.table[:count] = [GONE] * count
-        self.pool.release(unseen)
+        with self.pool.lock:
+            unseen = [block for block in self.table[:count] if block != GONE]
+            self.table[:count] = [GONE] * count
+            self.pool.release(unseen)
 
     def fork(self) -> KVCache:
         """Return a cache that holds the same, in the same blocks until one of the two writes."""
         other = KVCache(self.pool, self.context_size)
-        self.pool.share(self.table)
-        other.table, other.ids = self.table.copy(), self.ids.copy()
+        with self.pool.lock:
+            self.pool.share(self.table)
+            other.table += self.table
+        other.ids = self.ids.copy()
         other.angles_of, other._altered_from = self.angles_of, self._altered_from
         return other
 
@@ -207,9 +216,6 @@ class KVCache:
         """
         first = max(first, self.table.count(GONE) * BLOCK)
         kept, moved = self.table[: first // BLOCK], sources[first:]
-        new = pool.take(blocks_for(len(moved)), beyond_limit=True)
-        tables = np.zeros((2, max(len(self.table), len(kept) + len(new))), np.int64)
-        tables[0, : len(self.table)], tables[1, len(kept) : len(kept) + len(new)] = self.table, new
         moves = Moves(
             first,
             moved,
@@ -217,17 +223,22 @@ class KVCache:
             np.array([self.config.angle_sets[layer] for layer in self.config.cache_layers], np.int64),
             np.array([self.config.rotary_dims[layer] for layer in self.config.cache_layers], np.int64),
         )
-        row = np.empty(self.config.head_dim, np.float32)
-        rewrite(self.pool.buffers, pool.buffers, tables, moves, row)
-        ids = [self.ids[source] for source in sources]
-        # Ctrl-C may come between any two of these: an empty cache is valid with any blocks.
-        self.ids = []
-        old, self.table = self.table, kept + new
-        self.pool.release(old[len(kept) :])
-        if pool is not self.pool:
-            pool.register(self)
-        self.pool = pool
-        self.ids = ids
+        ids, old, table = [self.ids[source] for source in sources], self.table, pool.new_table()
+        with self.pool.lock, pool.lock:
+            try:
+                pool.share(kept)
+                table += kept
+                table += pool.take(blocks_for(len(moved)), beyond_limit=True)
+                tables = np.zeros((2, max(len(old), len(table))), np.int64)
+                tables[0, : len(old)], tables[1, : len(table)] = old, table
+                rewrite(self.pool.buffers, pool.buffers, tables, moves, np.empty(self.config.head_dim, np.float32))
+                before = self.pool
+                # Python lets nothing come between plain assignments, not even Ctrl-C.
+                self.pool, self.table, self.ids = pool, table, ids
+            except BaseException:
+                pool.abandon(table)
+                raise
+            before.abandon(old)
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""

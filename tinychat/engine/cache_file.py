@@ -85,16 +85,17 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
     ids, angles, checksums = header["ids"], header["angles"], header["blocks"]
     if not ids or len(checksums) != blocks_for(len(ids)):
         return 0
-    table = pool.take(len(checksums))
-    try:
-        for block, checksum in zip(table, checksums):
-            if any(file.readinto(part) != part.nbytes for part in _parts(pool, block)):
-                return 0
-            if _checksum(pool, block) != checksum:
-                return 0
-        pool.remember(angles, ids, table)
-    finally:
-        pool.release(table)
+    with pool.lock:
+        table = pool.take(len(checksums))
+        try:
+            for block, checksum in zip(table, checksums):
+                if any(file.readinto(part) != part.nbytes for part in _parts(pool, block)):
+                    return 0
+                if _checksum(pool, block) != checksum:
+                    return 0
+            pool.remember(angles, ids, table)
+        finally:
+            pool.release(table)
     return len(ids)
 
 

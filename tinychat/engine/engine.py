@@ -1,7 +1,6 @@
 """What runs a model: its weights, a team of threads and working memory, shared by all sequences."""
 
 import itertools
-import threading
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import Any, NamedTuple
@@ -80,7 +79,6 @@ class Engine:
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
-        self._lock = threading.Lock()
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, places_of(attention))
         self._job = allocate_job(config, self.chunk_size)
@@ -150,14 +148,18 @@ class Engine:
         Raises
         ------
         SettingError
-            If there are no ids, or too many, or one is not of the vocabulary.
+            If there are no ids, or too many, or one is not of the vocabulary; if a sequence is of another engine, or
+            stands there twice; if `out` is not of `new_logits`, or has too few rows.
+        ContextError
+            If the ids do not fit into the context.
         CacheFullError
             If there is no memory for their keys and values.
         """
-        self._check(spans)
-        outputs = sum(span.outputs for span in spans)
-        rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
-        with self._lock:
+        # Nobody else may move the blocks of the cache meanwhile, and steps take turns.
+        with self.pool.lock:
+            self._check(spans)
+            outputs = sum(span.outputs for span in spans)
+            rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
             for span in spans:
                 span.cache.make_room(len(span.ids))
             arguments = self._post(spans, rows)
@@ -226,20 +228,34 @@ class Engine:
         return self._workers.call_arguments()
 
     def _check(self, spans: SequenceOf[Span]) -> None:
-        """Refuse what compiled code, which looks nothing up, would read beyond its arrays for."""
+        """Refuse what compiled code, which looks nothing up, would read or write beyond its arrays for."""
         count = sum(len(span.ids) for span in spans)
-        if count > self.chunk_size or not all(span.ids for span in spans):
-            raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}")
+        if not 1 <= count <= self.chunk_size or not all(len(span.ids) for span in spans):
+            raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}, and each sequence some")
+        if len({id(span.cache) for span in spans}) < len(spans):
+            raise SettingError("a sequence stands twice in one step: give its ids together")
         for span in spans:
+            if span.cache.pool is not self.pool:
+                raise SettingError("a sequence of another engine: a step takes those of its own engine")
+            span.check()
             for token_id in (min(span.ids), max(span.ids)):
                 if not 0 <= token_id < self.vocab_size:
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
-        """Return memory for logits; refuse what compiled code would write beyond."""
-        width = 4 * padded(self.vocab_size, LANES)
-        if len(out) < rows or out.dtype != np.float32 or out.strides != (width, 4):
+        """Return memory for logits; refuse what compiled code would write beyond, or must not write to."""
+        width = padded(self.vocab_size, LANES)
+        whole = out.base if isinstance(out, np.ndarray) else None
+        is_ours = (
+            isinstance(whole, np.ndarray)
+            and whole.dtype == np.float32
+            and (whole.shape[1:], out.shape[1:]) == ((width,), (self.vocab_size,))
+            and whole.strides == out.strides == (4 * width, 4)
+            and (out.ctypes.data - whole.ctypes.data) % (4 * width) == 0
+            and out.flags.writeable
+        )
+        if not is_ours or len(out) < rows:
             raise SettingError(f"memory for {rows} rows of logits is wanted: give what `new_logits` returns")
         return out
 

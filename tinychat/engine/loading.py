@@ -62,6 +62,8 @@ def load_engine(
     opened = open_model_folder(folder)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
+    if fewest_threads < 1:
+        raise FieldError("fewest_threads", f"must be 1 or more, not {fewest_threads}")
     # Imported late: a wrong folder or setting is reported at once.
     with held_signals():
         from tinychat.engine.compiling import compile_kernels

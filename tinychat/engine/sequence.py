@@ -25,6 +25,25 @@ class Span(NamedTuple):
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
 
+    def check(self) -> None:
+        """Refuse a step that the cache has no positions for, or logits after ids that are not there.
+
+        Raises
+        ------
+        ContextError
+            If the ids do not fit into the context.
+        SettingError
+            If logits are wanted after more ids than there are.
+        """
+        count, context_size = len(self.ids), self.cache.context_size
+        if not 0 <= self.outputs <= count:
+            raise SettingError(f"logits after {self.outputs} of {count} tokens: give 0 to {count}")
+        stop = self.cache.length + count
+        if stop > context_size:
+            raise ContextError(
+                f"{stop} tokens do not fit into a context of {context_size}: shorten the text, or use a larger context"
+            )
+
 
 class Sequence:
     """Token ids that have run on an engine, with their keys and values; `Engine.sequence` makes one.
@@ -134,7 +153,14 @@ class Sequence:
         """Take positions ``start..stop`` out; what follows moves down, its keys re-rotated.
 
         Where memory was given back before, the rest is computed anew.
+
+        Raises
+        ------
+        SettingError
+            If there are no such positions.
         """
+        if not 0 <= start <= stop <= self.cache.length:
+            raise SettingError(f"positions {start} to {stop} cannot be dropped: there are {self.cache.length}")
         if self.cache.is_whole:
             self.cache.drop(start, stop)
         else:
@@ -221,16 +247,12 @@ class Sequence:
         """
         if not 1 <= outputs <= len(ids):
             raise SettingError(f"logits after {outputs} of {len(ids)} tokens: give 1 to {len(ids)}")
-        stop = self.cache.length + len(ids)
-        if stop > self.context_size:
-            raise ContextError(
-                f"{stop} tokens do not fit into a context of {self.context_size}: "
-                "shorten the text, or use a larger context"
-            )
-        sequence_length = max(stop, sequence_length or 0)
+        sequence_length = max(self.cache.length + len(ids), sequence_length or 0)
+        span = self.span(ids, sequence_length, outputs)
+        span.check()
         if self._needs_other_angles(sequence_length):
             self._run_again(self.ids, sequence_length)
-        return self.engine.run([self.span(ids, sequence_length, outputs)], out)[0]
+        return self.engine.run([span], out)[0]
 
     def _angle_sets(self, sequence_length: int) -> tuple[int | None, int | None]:
         """Return the set of angles of a sequence of so many tokens, and that of the keys in the cache."""
