@@ -54,13 +54,14 @@ from tinychat.kernels.weights import (
 
 # Tile shapes: tuples whose lengths count. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
 # into the 16 of AVX2. Sixteen totals wait in memory while a group is summed, which costs less than looking codes up for
-# fewer tokens would; of tiles of fewer tokens less is computed for nothing. A tile is one row block high: two are two
-# streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
+# fewer tokens would. Tiles of fewer tokens compute less for nothing, in less time than the weights take to be read. A
+# tile is one row block high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for
+# one token or a few).
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
-TOKENS = (0,) * (16 if ISA == "avx512vnni" else 4)
-FEW_TOKENS = (0,) * (6 if ISA == "avx512vnni" else 4)
-SOME_TOKENS = (0,) * (8 if ISA == "avx512vnni" else 4)
+FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
+    (0,) * count for count in ((3, 5, 8, 16) if ISA == "avx512vnni" else (4, 4, 4, 4))
+)
 TILE_FLOATS = len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
@@ -81,6 +82,8 @@ def tokens_per_tile(T):
         return 1
     if T <= len(FEW_TOKENS):
         return len(FEW_TOKENS)
+    if T <= len(SEVERAL_TOKENS):
+        return len(SEVERAL_TOKENS)
     # A second tile of many for a few tokens would take longer than three of some.
     some_more = len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
     return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
@@ -275,6 +278,8 @@ def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_TOKEN)
     elif tile == len(FEW_TOKENS) < len(TOKENS):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, FEW_TOKENS)
+    elif tile == len(SEVERAL_TOKENS) < len(TOKENS):
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SEVERAL_TOKENS)
     elif tile == len(SOME_TOKENS) < len(TOKENS):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SOME_TOKENS)
     else:
