@@ -5,15 +5,12 @@ import numpy as np
 import pytest
 from fake_model import ByteTokenizer, fake_model
 
-from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.engine import Engine
 from tinychat.errors import CacheFullError, ContextError, SettingError
 from tinychat.generate.many import LEVELS, RowsThatPay, write_many
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 from tinychat.generate.scheduler import Scheduler
-from tinychat.models.folder import open_model_folder
 
 CONTEXT = 400
 NEW_TOKENS = 12
@@ -22,6 +19,11 @@ NEW_TOKENS = 12
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(scope="module")
+def unquantized(tmp_path_factory):
+    return engines.convert_variant("qwen3-window", "f32", tmp_path_factory.mktemp("models") / "model")
 
 
 @pytest.fixture
@@ -38,8 +40,7 @@ class Letters(ByteTokenizer):
 
 def small_engine(folder, blocks):
     """Return an engine whose sequences have room for so many blocks together."""
-    opened = open_model_folder(folder)
-    return Engine(opened, 2, "bf16", cache_memory=blocks * 64 * bytes_per_position(opened.config, "bf16"))
+    return engines.open_engine(folder, threads=2, positions=blocks * 64)
 
 
 def reply_to(ids, **fields):
@@ -118,8 +119,8 @@ def test_a_common_beginning_is_read_once(engine, folder):
     assert sorted(reply.summary.reused_tokens for reply in replies) == [0] + [250] * (len(ends) - 1)
 
 
-def test_memory_that_is_full_puts_the_youngest_back(folder):
-    engine = small_engine(folder, blocks=8)
+def test_memory_that_is_full_puts_the_youngest_back(unquantized):
+    engine = small_engine(unquantized, blocks=8)
     prompts = draw_prompts(engine, (100, 60, 120, 30, 62, 61))
     alone = [written_alone(engine, ids, max_tokens=40) for ids in prompts]
     replies = [reply_to(ids, max_tokens=40) for ids in prompts]
@@ -180,8 +181,8 @@ def test_a_reply_may_be_taken_out(engine):
     assert [len(reply.token_ids) for reply in replies] == [1, NEW_TOKENS, 0]
 
 
-def test_memory_too_small_for_one_is_an_error(folder):
-    engine = small_engine(folder, blocks=2)
+def test_memory_too_small_for_one_is_an_error(unquantized):
+    engine = small_engine(unquantized, blocks=2)
     with pytest.raises(SettingError, match="too large"):
         Scheduler(engine, CONTEXT, 2).add(reply_to([1])) or engine.sequence(CONTEXT)
     hog = engine.sequence(128)

@@ -194,9 +194,21 @@ def test_spellings_that_begin_alike_too_often():
         spelling_pattern("a" * length for length in range(990))
 
 
-def test_thousands_of_spellings_take_no_seconds():
-    started = time.monotonic()
-    pattern = spelling_pattern(f"<unused{number}>" for number in range(10_000))
+def growth(run, size):
+    """Return how many times as long sixteen times the size takes: 16, or 256 where time grows with its square."""
+
+    def seconds(size):
+        started = time.process_time()
+        run(size)
+        return time.process_time() - started
+
+    return min(seconds(16 * size) for _ in range(3)) / min(seconds(size) for _ in range(3))
+
+
+def test_time_grows_with_spellings_and_with_the_text_that_is_searched():
+    spellings = [f"<unused{number}>" for number in range(10_000)]
+    pattern = spelling_pattern(spellings)
     assert pattern.findall("<unused77> and <unused9999><unused10000>") == ["<unused77>", "<unused9999>"]
     assert pattern.findall("<" * 100_000) == []
-    assert time.monotonic() - started < 2
+    assert growth(lambda count: spelling_pattern(spellings[:count]), 625) < 64
+    assert growth(lambda length: pattern.findall("<" * length), 100_000) < 64
