@@ -17,11 +17,10 @@ from tinychat.generate.sequence import logits_of_all
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
 # one of them shared; short convolutions.
 KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe", "lfm2")
-INT4_KINDS = ("llama3", "gemma2", "olmo2", "phi", "qwen3-moe-some", "lfm2")
-# With these, each norm, activation, way of scoring and form of MLP runs in int4 beside an int8 cache: slopes and a
-# normed embedding; learned positions and another activation; one more, side by side; a shared expert; sinks. What puts
-# them together, and does not know what they are quantized to, runs in f32 for every family.
-LIVE_INT4_KINDS = ("bloom", "opt", "gpt-neox", "qwen2-moe", "gpt-oss")
+# What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
+# kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them
+# together: norms before and after, layer norms side by side, experts in some layers, short convolutions.
+INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)
@@ -33,11 +32,7 @@ def is_of(variant, names):
 
 
 GOLDEN = [variant for variant in families.VARIANTS if is_of(variant, KINDS)]
-IN_INT4 = [
-    pytest.param(each, marks=() if is_of(each, INT4_KINDS) else pytest.mark.live)
-    for each in families.NEWER
-    if is_of(each, INT4_KINDS + LIVE_INT4_KINDS)
-]
+IN_INT4 = [variant for variant in families.NEWER if is_of(variant, INT4_KINDS)]
 
 
 def convert_and_load(checkpoint, folder):

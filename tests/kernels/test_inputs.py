@@ -16,10 +16,11 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.engine.forward import Sizes
-from tinychat.kernels.activations import Silu
+from tinychat.engine.parameters import ACTIVATIONS
+from tinychat.kernels.activations import ClampedSwiglu, GeluTanh, Silu
 from tinychat.kernels.dot import DOT_ZERO
-from tinychat.kernels.inputs import quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.norms import RmsNorm
+from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
+from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -183,13 +184,26 @@ def test_threads_share_tokens_and_groups(method, T, rng):
             assert a.tobytes() == b.tobytes() == c.tobytes()
 
 
-@methods
-def test_one_token_is_written_as_among_many(method, rng):
-    hidden = rng.standard_normal((17, 192)).astype(np.float32)
-    norm = RmsNorm(np.ones(192, np.float32))
-    many = write(quantize_normed, method, 17, 192, 32, hidden, norm, sizes_of(192))
+# What quantizes does not depend on what comes before it, so each norm and activation is quantized once.
+@pytest.mark.parametrize(
+    ("method", "writer", "kind"),
+    [
+        *[(method, quantize_normed, RmsNorm(np.ones(192, np.float32))) for method in METHODS],
+        ("int4", quantize_normed, LayerNorm(*np.ones((2, 192), np.float32))),
+        ("int4", quantize_normed, NoNorm()),
+        ("int4", quantize_gated, Silu()),
+        ("int4", quantize_gated, GeluTanh()),
+        ("int4", quantize_gated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
+        *[("int4", quantize_activated, activation) for activation in ACTIVATIONS.values()],
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
+)
+def test_one_token_is_written_as_among_many(method, writer, kind, rng):
+    rows = rng.standard_normal((17, 400)).astype(np.float32)
+    size = 192 if writer is quantize_gated else sizes_of(192)
+    many = write(writer, method, 17, 192, 32, rows, kind, size)
     for t in (0, 6, 16):
-        one = write(quantize_normed, method, 1, 192, 32, hidden[t : t + 1], norm, sizes_of(192))
+        one = write(writer, method, 1, 192, 32, rows[t : t + 1], kind, size)
         for alone, among in zip(contents(method, one, 1), contents(method, many, 17)):
             assert alone[0].tobytes() == among[t].tobytes()
 
