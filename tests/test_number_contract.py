@@ -122,13 +122,18 @@ def test_chunks(name, method, sharing, folders, expected):
     assert_same(rows, logits[ends], f"chunks of {size}")
 
 
-@models
-def test_cached_prefix_and_rewind(name, method, folders, expected):
+# How many positions stay, and in what chunks the others are computed again. Each model in each quantization; each of
+# these with each model and with each quantization.
+REWINDS = [((520, 9), (63, 256)), ((200, 64), (1, 256)), ((199, 1), (0, 33))]
+
+
+@pytest.mark.parametrize(("name", "method", "rewinds"), covering(NAMES, METHODS, REWINDS), ids=str)
+def test_cached_prefix_and_rewind(name, method, rewinds, folders, expected):
     ids, logits = expected(name, method)
     sequence = engines.open_sequence(folders(name, method), threads=2)
     detour = ids[:200] + ids[300:] + ids[:30]
     run_in_chunks(sequence, detour, 100)
-    for kept, size in [(520, 9), (200, 64), (199, 1), (63, 256), (1, 256), (0, 33)]:
+    for kept, size in rewinds:
         reused = sequence.reusable_prefix(ids)
         sequence.rewind(min(kept, reused))
         ends, rows = run_in_chunks(sequence, ids[sequence.cache.length :], size)

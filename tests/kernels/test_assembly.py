@@ -3,6 +3,7 @@
 Compiled anew in a process of its own: code that comes from the kernel cache has no assembly to show.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tinychat.kernels.setup import ISA
 
 PRINT_ASSEMBLY = """
+import json
 import sys
 import numpy as np
 from numba import typeof
@@ -22,14 +24,18 @@ from kernels.test_affine import random_affine
 from tinychat.kernels.linear import FIRST, STORE, multiply_rows
 
 rng = np.random.default_rng(0)
-if sys.argv[1] == "int4":
-    weight, _ = random_weight(rng, "int4", 64, 256)
-else:
-    weight, _ = random_affine(rng, 4, 4, 256, 32, 8, np.int8)
+weights = {
+    "int4": random_weight(rng, "int4", 64, 256)[0],
+    "affine": random_affine(rng, 4, 4, 256, 32, 8, np.int8)[0],
+}
 x, out = empty_activations("int4", 16, 256), np.zeros((16, 64), np.float32)
-arguments = team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE
-multiply_rows.compile(tuple(typeof(argument) for argument in arguments))
-sys.stdout.write("".join(multiply_rows.inspect_asm().values()))
+found = {}
+for kind, weight in weights.items():
+    arguments = team_of(1)[0], 0, weight, x, out, FIRST, scratch_of(x, 1, 0).tiles, STORE
+    types = tuple(typeof(argument) for argument in arguments)
+    multiply_rows.compile(types)
+    found[kind] = multiply_rows.inspect_asm(types)
+json.dump(found, sys.stdout)
 """
 
 
@@ -40,16 +46,22 @@ def fresh_environment(cache):
     return kept | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
 
 
-@pytest.fixture(scope="module", params=["int4", "affine"])
-def loops(request, tmp_path_factory):
-    """Return the innermost loops of the linear that hold dot products, as text."""
+@pytest.fixture(scope="module")
+def assemblies(tmp_path_factory):
+    """Return the assembly of the linear for each kind of weight."""
     if ISA != "avx512vnni":
         pytest.skip(f"looks for AVX-512 VNNI; these kernels are compiled for {ISA}")
     environment = fresh_environment(tmp_path_factory.mktemp("cache"))
-    command = [sys.executable, "-c", PRINT_ASSEMBLY, request.param]
+    command = [sys.executable, "-c", PRINT_ASSEMBLY]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
-    return [loop for loop in innermost_loops(result.stdout) if "vpdpbusd" in loop]
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(params=["int4", "affine"])
+def loops(request, assemblies):
+    """Return the innermost loops of the linear that hold dot products, as text."""
+    return [loop for loop in innermost_loops(assemblies[request.param]) if "vpdpbusd" in loop]
 
 
 def innermost_loops(assembly):
