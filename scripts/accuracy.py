@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import halves_order, rotated_heads, tensor_names
+from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.models.architectures import read_config
 from tinychat.perplexity import measure
 
@@ -76,7 +77,7 @@ def checkpoint_of_gguf(file: Path, checkpoint: Path, target: Path) -> int:
     from gguf import GGUFReader, dequantize
 
     config = read_config(checkpoint / "config.json")
-    names = {theirs: ours for ours, theirs in tensor_names(config).items()}
+    names = {theirs: ours for ours, theirs in tensor_names(config, FAMILIES["llama"]).items()}
     tensors, size = {}, 0.0
     for tensor in GGUFReader(file).tensors:
         if tensor.name not in names:

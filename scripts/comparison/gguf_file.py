@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import tensor_names
+from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.errors import TinychatError, UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import inverse_frequencies
@@ -77,7 +78,7 @@ def tensors_of(checkpoint: Checkpoint, row_multiple: int = 1) -> Iterator[Tensor
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     if config.rope_scaling is not None:
         yield Tensor("rope_freqs.weight", rope_factors(config))
-    for theirs, ours in tensor_names(config).items():
+    for theirs, ours in tensor_names(config, FAMILIES[ARCHITECTURE]).items():
         values = checkpoint.tensors.read(theirs)
         kind = ours.split(".")[-2]
         values = values.astype(np.float32) if values.ndim == 1 else values

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
-from tinychat.checkpoint.gguf_families import GgufValues, positive
+from tinychat.checkpoint.gguf_families import GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes
@@ -50,24 +50,6 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "conv_out_proj": {1: ("shortconv.out_proj",)},
     "lm_head": {1: ("output",)},
 }
-NORMS = {
-    "embed_norm": "token_embd_norm",
-    "input_layernorm": "attn_norm",
-    "q_norm": "attn_q_norm",
-    "k_norm": "attn_k_norm",
-    "sinks": "attn_sinks",
-    "conv_taps": "shortconv.conv",
-    "post_self_attn_layernorm": "post_attention_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "post_mlp_layernorm": "post_ffw_norm",
-    "norm": "output_norm",
-}
-# Where Falcon has two norms in front of what stands beside each other.
-PARALLEL_NORMS = {"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"}
-# Where a layer calls the norm before its MLP what that after attention is called elsewhere.
-GPT_OSS_NORMS = {"post_attention_layernorm": "post_attention_norm"}
-# Where the last norm is called what elsewhere stands behind the embedding.
-LFM2_NORMS = {"norm": "token_embd_norm"}
 TABLES = {"embed_positions": "position_embd"}
 # What a linear's rows are of that are one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
@@ -309,8 +291,8 @@ def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
-def tensor_names(config: ModelConfig) -> dict[str, str]:
-    """Return GGUF's name of each tensor that a checkpoint must have, its weights and biases."""
+def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
+    """Return what files of a family call each tensor that a checkpoint must have, its weights and biases."""
     names: dict[str, str] = {}
 
     def parts_of(has_bias: bool) -> Sequence[str]:
@@ -321,13 +303,7 @@ def tensor_names(config: ModelConfig) -> dict[str, str]:
             place = "" if linear.layers is None else f"blk.{linear.layer_of(piece)}."
             for name, theirs in zip(linear.names(piece), LINEARS[linear.name][len(linear.sources)]):
                 names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
-    known = NORMS
-    if config.architecture == "FalconForCausalLM" and config.separate_mlp_norm:
-        known = NORMS | PARALLEL_NORMS
-    if config.architecture == "GptOssForCausalLM":
-        known = NORMS | GPT_OSS_NORMS
-    if config.architecture == "Lfm2ForCausalLM":
-        known = NORMS | LFM2_NORMS
+    known = family.norm_names(config)
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             place = "" if norm.layers is None else f"blk.{layer}."
@@ -412,8 +388,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         If the file is damaged, or the rows of a tensor do not make whole heads.
     """
     files = open_gguf(file)
-    names = tensor_names(config)
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
+    names = tensor_names(config, family)
     cuts: dict[str, slice] = {}
     existing = {tensor for each in files for tensor in each.tensors}
     if "blk.0.attn_qkv.weight" in existing and "blk.0.attn_q.weight" in names.values():

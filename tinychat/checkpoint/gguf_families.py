@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig
 
 # Keys of config.json by those of the metadata, which begin with the architecture's name.
 KEYS = {
@@ -21,6 +22,19 @@ KEYS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
     "sliding_window": "attention.sliding_window",
+}
+# What most architectures call norms, and what else has one number for each channel.
+NORMS = {
+    "embed_norm": "token_embd_norm",
+    "input_layernorm": "attn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "sinks": "attn_sinks",
+    "conv_taps": "shortconv.conv",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
+    "norm": "output_norm",
 }
 MOST = 1e30  # of any number that something is computed from
 
@@ -111,6 +125,10 @@ class GgufFamily:
         See `Extra`.
     experts : bool
         Whether a mixture of experts of it is known.
+    norms : mapping
+        What norms are called that have other names than in `NORMS`.
+    parallel_norms : mapping
+        The same, where an MLP beside attention has a norm of its own.
     """
 
     architecture: str | Callable[[GgufValues], str]
@@ -118,6 +136,12 @@ class GgufFamily:
     done: frozenset[str] = frozenset()
     extra: Extra = _nothing
     experts: bool = False
+    norms: Mapping[str, str] = field(default_factory=dict)
+    parallel_norms: Mapping[str, str] = field(default_factory=dict)
+
+    def norm_names(self, config: ModelConfig) -> dict[str, str]:
+        """Return what norms are called in files of a model."""
+        return {**NORMS, **self.norms, **(self.parallel_norms if config.separate_mlp_norm else {})}
 
 
 def _gemma2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -282,8 +306,14 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=_qwen_moe, experts=True),
     "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
     "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
-    "gpt-oss": GgufFamily("GptOssForCausalLM", done=_ORDERED, extra=_gpt_oss, experts=True),
-    "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2),
+    "gpt-oss": GgufFamily(
+        "GptOssForCausalLM",
+        done=_ORDERED,
+        extra=_gpt_oss,
+        experts=True,
+        norms={"post_attention_layernorm": "post_attention_norm"},
+    ),
+    "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2, norms={"norm": "token_embd_norm"}),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
@@ -316,7 +346,12 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "phi2": GgufFamily("PhiForCausalLM"),
     "gpt2": GgufFamily("GPT2LMHeadModel", done=frozenset(["transposed"])),
     "gptneox": GgufFamily("GPTNeoXForCausalLM", done=_ORDERED, extra=_gpt_neox),
-    "falcon": GgufFamily("FalconForCausalLM", done=_ORDERED, extra=_falcon),
+    "falcon": GgufFamily(
+        "FalconForCausalLM",
+        done=_ORDERED,
+        extra=_falcon,
+        parallel_norms={"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"},
+    ),
     "bloom": GgufFamily("BloomForCausalLM", done=_ORDERED),
     "mpt": GgufFamily("MptForCausalLM", extra=_mpt),
 }
