@@ -51,7 +51,7 @@ class Recipe:
     group_size : int
         Columns that share one scale.
     method : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: see `tinychat.conversion.convert.write_model_folder`. All but "plain" smooth the
+        How four-bit codes are chosen: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the
         activations of int8 weights.
     bits : str
         Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
@@ -239,8 +239,7 @@ def _make(
         quantization,
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
-        method=recipe.method,
-        texts=texts,
+        coding=conversion.Coding(recipe.method, texts),
         examine=examine if checks else None,
         work=work,
     )

@@ -39,7 +39,7 @@ reads_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 CONVERT = """
 import sys, threading
 from pathlib import Path
-from tinychat.conversion.convert import write_model_folder
+from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.models.layout import Quantization
 
 def anonymous():
@@ -48,7 +48,7 @@ def anonymous():
 
 def convert(checkpoint, target):
     texts = [[*range(64)]] if method == "gptq" else ()
-    write_model_folder(checkpoint, target, Quantization(quant), method=method, texts=texts)
+    write_model_folder(checkpoint, target, Quantization(quant), coding=Coding(method, texts))
 
 warmup, checkpoint, target, quant, method = sys.argv[1:]
 convert(warmup, target + "-warmup")

@@ -10,7 +10,7 @@ import pytest
 import reference
 from safetensors.numpy import load_file, save_file
 
-from tinychat.conversion.convert import convert, write_model_folder
+from tinychat.conversion.convert import Coding, convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
@@ -279,7 +279,7 @@ TEXTS = [[1, 5, 9, 200, 31, 7] * 8, [3, 4, 77, 12] * 5]
 def test_calibrated_codes_mean_what_the_weights_meant(coding, name, tmp_path):
     checkpoint = checkpoint_of(name, tmp_path)
     folder = open_model_folder(
-        write_model_folder(checkpoint, tmp_path / "model", Quantization(), method=coding, texts=TEXTS)
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding(coding, TEXTS))
     )
     weights = families.make_weights(families.BY_NAME[name])
     for linear in linears(folder.config):
@@ -298,7 +298,7 @@ def test_calibrated_codes_mean_what_the_weights_meant(coding, name, tmp_path):
 def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):
     checkpoint = checkpoint_of("qwen3", tmp_path)
     stored = Quantization("int4", 32, ("lm_head", "o_proj"))
-    made = write_model_folder(checkpoint, tmp_path / "model", stored, method="gptq", texts=TEXTS)
+    made = write_model_folder(checkpoint, tmp_path / "model", stored, coding=Coding("gptq", TEXTS))
     folder = open_model_folder(made)
     assert folder.quantization.int8 == ("lm_head", "o_proj")
     weights = families.make_weights(families.BY_NAME["qwen3"])
@@ -309,7 +309,7 @@ def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):
 def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
     checkpoint = checkpoint_of("smollm2", tmp_path)
     stored = Quantization("int4", 32, (), 32)
-    folder = open_model_folder(write_model_folder(checkpoint, tmp_path / "model", stored, method="gptq", texts=TEXTS))
+    folder = open_model_folder(write_model_folder(checkpoint, tmp_path / "model", stored, coding=Coding("gptq", TEXTS)))
     rows = families.make_weights(families.BY_NAME["smollm2"])["model.embed_tokens.weight"].astype(np.float64)
     tensors = folder.tensors
     first = reference.dequantize_int8(
@@ -327,7 +327,7 @@ def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
 def test_a_method_that_cannot_work_is_refused(method, texts, tmp_path):
     with pytest.raises(SettingError, match=method):
         write_model_folder(
-            checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), method=method, texts=texts
+            checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), coding=Coding(method, texts)
         )
     assert not (tmp_path / "model").exists()
 
@@ -353,5 +353,5 @@ def test_inputs_that_overflow_are_told(tmp_path):
 
     change_weights(checkpoint, enlarge)
     with pytest.raises(ConversionError, match="inputs of qkv_proj are not finite"):
-        write_model_folder(checkpoint, tmp_path / "model", Quantization(), method="gptq", texts=TEXTS)
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding("gptq", TEXTS))
     assert not (tmp_path / "model").exists()

@@ -15,7 +15,7 @@ import pytest
 import tinychat
 from tinychat.checkpoint.gguf import folder_of
 from tinychat.conversion import calibrated, convert
-from tinychat.conversion.convert import write_model_folder
+from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.conversion.unfinished import Pieces, key_of, work_for
 from tinychat.errors import ConversionError
 from tinychat.making import Recipe, quantization_of
@@ -43,7 +43,7 @@ texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
 with folder_of(Path(sys.argv[1])) as folder:
     quantization = quantization_of(folder, Recipe(sys.argv[4], method="plain"))
-    convert.write_model_folder(folder, sys.argv[2], quantization, texts=texts, method=method)
+    convert.write_model_folder(folder, sys.argv[2], quantization, coding=convert.Coding(method, texts))
 """
 
 
@@ -75,7 +75,7 @@ def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint
     def make(target, progress=None):
         with folder_of(checkpoint) as folder:
             quantization = quantization_of(folder, Recipe(quant, method="plain"))
-            return write_model_folder(folder, target, quantization, progress, texts=texts, method=method)
+            return write_model_folder(folder, target, quantization, progress, coding=Coding(method, texts))
 
     expected = make(tmp_path / "whole")
     target = tmp_path / "model"

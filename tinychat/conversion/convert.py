@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,29 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 Examine = Callable[[Path], Mapping[str, object]]
 """Called with the finished folder before it gets its name; returns the certificate to record in it."""
-CODINGS = ("plain", "importance", "gptq")
+METHODS = ("plain", "importance", "gptq")
 # Linears that a certificate names as those with the largest errors.
 WORST = 4
+
+
+class Coding(NamedTuple):
+    """How codes are chosen.
+
+    Attributes
+    ----------
+    method : {"plain", "importance", "gptq"}
+        Of four-bit codes: each weight by itself; weighted by the mean square of each column's inputs; with each
+        column's error passed on to the columns after it.
+    texts : sequence of sequences of int
+        Token ids. The inputs that they give are what "importance" and "gptq" go by; for int8 weights, they are what
+        activations are smoothed by (`conversion.smoothing`).
+    """
+
+    method: str = "plain"
+    texts: Sequence[Sequence[int]] = ()
+
+
+PLAIN = Coding()
 
 
 def convert(
@@ -61,12 +82,11 @@ def write_model_folder(
     progress: Progress | None = None,
     source: str | None = None,
     *,
-    method: str = "plain",
-    texts: Sequence[Sequence[int]] = (),
+    coding: Coding = PLAIN,
     examine: Examine | None = None,
     work: Work | None = None,
 ) -> Path:
-    """Convert as `convert` does, with any quantization, and with codes chosen by any method.
+    """Convert as `convert` does, with any quantization and coding.
 
     Parameters
     ----------
@@ -75,12 +95,7 @@ def write_model_folder(
     quantization : Quantization
     progress, source : optional
         See `convert`.
-    method : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: each weight by itself; weighted by the mean square of each column's inputs; with
-        each column's error passed on to the columns after it.
-    texts : sequence of sequences of int
-        Token ids. The inputs that they give are what "importance" and "gptq" go by; for int8 weights, they are what
-        activations are smoothed by (`conversion.smoothing`).
+    coding : Coding
     examine : callable, optional
         See `Examine`.
     work : Work, optional
@@ -91,21 +106,20 @@ def write_model_folder(
     SettingError
         If there is no such method, or no text for it.
     """
-    calibrated = quantization.method == "int4" and method != "plain"
-    if method not in CODINGS:
-        raise SettingError(f"method {method!r} is unknown: choose one of {', '.join(CODINGS)}")
-    if calibrated and not texts:
-        raise SettingError(f"method {method!r} needs calibration texts")
+    calibrated = quantization.method == "int4" and coding.method != "plain"
+    if coding.method not in METHODS:
+        raise SettingError(f"method {coding.method!r} is unknown: choose one of {', '.join(METHODS)}")
+    if calibrated and not coding.texts:
+        raise SettingError(f"method {coding.method!r} needs calibration texts")
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
-    is_smoothed = quantization.method == "int8" and bool(texts)
+    is_smoothed = quantization.method == "int8" and bool(coding.texts)
     if is_smoothed:
-        checkpoint = smoothed(checkpoint, texts)
-    own = work_for(Path(dst), key_of(Path(src), quantization, method, texts)) if work is None else nullcontext(work)
+        checkpoint = smoothed(checkpoint, coding.texts)
+    own = work_for(Path(dst), key_of(Path(src), quantization, *coding)) if work is None else nullcontext(work)
     with own as place:
         folder = place.model
-        how = (method, texts) if calibrated else None
-        errors = write_weights(checkpoint, quantization, place, progress, how)
+        errors = write_weights(checkpoint, quantization, place, progress, coding if calibrated else None)
         for file in checkpoint.text_files():
             (folder / file.name).write_bytes(read_text_file(file))
         description: dict[str, object] = {
@@ -118,7 +132,7 @@ def write_model_folder(
         if is_smoothed:
             description["smoothed"] = True
         if calibrated:
-            description["coding"] = method
+            description["coding"] = coding.method
         _write_description(folder, description)
         if examine is not None:
             worst = dict(sorted(errors.items(), key=lambda item: -item[1])[:WORST])
@@ -149,12 +163,12 @@ def write_weights(
     quantization: Quantization,
     work: Work,
     progress: Progress | None,
-    calibrated: tuple[str, Sequence[Sequence[int]]] | None = None,
+    calibrated: Coding | None = None,
 ) -> dict[str, float]:
     """Write the weight file; return the relative root-mean-square error of each quantized linear.
 
-    What `work` has of an earlier try is kept. `calibrated` is the method that chooses four-bit codes, and its texts:
-    the errors are then those of the outputs, not of the weights.
+    What `work` has of an earlier try is kept. `calibrated` says how four-bit codes are chosen by texts: the errors are
+    then those of the outputs, not of the weights.
     """
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
@@ -177,7 +191,7 @@ def write_weights(
                         pieces.write(router.name, piece, packer.pack(checkpoint.tensors, router, piece), ())
         else:
             how = (
-                _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, *calibrated)
+                _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, calibrated)
             )
             for linear, layer, arrays, note in how.linears(pieces.finished):
                 pieces.write(linear, layer, arrays, note)
@@ -231,10 +245,8 @@ class _Plain:
         return {each.name: found[each.name] for each in stored if quantization.method_of(each.name) != "f32"}
 
 
-def _calibrated(
-    checkpoint: Checkpoint, packer: Packer, work: Work, method: str, texts: Sequence[Sequence[int]]
-) -> Calibrated:
-    return Calibrated(checkpoint, packer, packer.quantization, method == "gptq", texts, work)
+def _calibrated(checkpoint: Checkpoint, packer: Packer, work: Work, coding: Coding) -> Calibrated:
+    return Calibrated(checkpoint, packer, packer.quantization, coding.method == "gptq", coding.texts, work)
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
