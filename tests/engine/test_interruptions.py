@@ -72,6 +72,7 @@ def converse(caches, pools):
     two.recall(range(140), 140)
     run(two, [7] * 80)
     two.rewind(130)
+    two.fork()  # which nobody keeps
     caches.append(two.fork())
     run(caches[2], [8] * 3)
     two.drop(10, 80)

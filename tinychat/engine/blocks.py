@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +79,9 @@ class BlockPool:
         self._limit = (self._usual_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
-        self._tables: dict[int, list[int]] = {}  # by their `id`
-        self._abandoned: deque[list[int]] = deque()
+        # By the `id` of a reference to the owner, which enters the second when the owner is no more.
+        self._tables: dict[int, tuple[ref[object], list[int]]] = {}
+        self._abandoned: deque[ref[object]] = deque()
         self.lock = threading.RLock()
 
     @property
@@ -127,15 +129,21 @@ class BlockPool:
                     self._grow(needed)
                     self._limit = needed
 
-    def new_table(self) -> list[int]:
-        """Return an empty list, to be changed in place: what stands in it counts as owned until it is abandoned."""
-        table: list[int] = []
-        self._tables[id(table)] = table
+    def new_table(self, owner: object) -> list[int]:
+        """Return an empty list, to be changed in place: blocks that stand in it count as owned while its owner lives.
+
+        They are released later, since Python may end an owner in the middle of anything. No code of ours runs then,
+        in which Ctrl-C would be lost.
+        """
+        reference, table = ref(owner, self._abandoned.append), list[int]()
+        self._tables[id(reference)] = reference, table
         return table
 
-    def abandon(self, table: list[int]) -> None:
-        """Release the blocks of a table that nobody uses any more, soon: in the middle of anything else."""
-        self._abandoned.append(table)
+    def empty(self, table: list[int]) -> None:
+        """Release all blocks of a table."""
+        with self.lock:
+            while table:
+                self.release([table.pop()])
 
     def take(self, count: int, beyond_limit: bool = False) -> list[int]:
         """Return blocks that nobody owns.
@@ -215,10 +223,10 @@ class BlockPool:
     def _release_abandoned(self) -> None:
         with self.lock:
             while self._abandoned:
-                table = self._abandoned[0]
-                while table:
-                    self.release([table.pop()])
-                self._tables.pop(id(table), None)
+                place = id(self._abandoned[0])
+                if place in self._tables:
+                    self.empty(self._tables[place][1])
+                    del self._tables[place]
                 self._abandoned.popleft()
 
     def _find_free(self, count: int, beyond_limit: bool) -> None:
@@ -241,7 +249,7 @@ class BlockPool:
     def _count_anew(self) -> None:
         """Count the owners of all blocks."""
         owners = Counter(self.prefixes.blocks())
-        for table in list(self._tables.values()):
+        for _, table in list(self._tables.values()):
             owners.update(block for block in table if block >= 0)
         self._owners = owners
         self._free = [block for block in range(self.capacity) if not owners[block]]

@@ -44,16 +44,12 @@ class KVCache:
         self.config = pool.config
         self.context_size = context_size
         self.ids: list[int] = []
-        self.table = pool.new_table()
+        self.table = pool.new_table(self)
         self.angles_of = 0
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
         windows = self.config.sliding_windows
         self._seen = max(windows) if all(windows) else None
-
-    def __del__(self) -> None:
-        if hasattr(self, "table"):  # or Ctrl-C came before
-            self.pool.abandon(self.table)
 
     @property
     def kv(self) -> str:
@@ -223,22 +219,22 @@ class KVCache:
             np.array([self.config.angle_sets[layer] for layer in self.config.cache_layers], np.int64),
             np.array([self.config.rotary_dims[layer] for layer in self.config.cache_layers], np.int64),
         )
-        ids, old, table = [self.ids[source] for source in sources], self.table, pool.new_table()
-        with self.pool.lock, pool.lock:
-            try:
-                pool.share(kept)
-                table += kept
-                table += pool.take(blocks_for(len(moved)), beyond_limit=True)
-                tables = np.zeros((2, max(len(old), len(table))), np.int64)
-                tables[0, : len(old)], tables[1, : len(table)] = old, table
-                rewrite(self.pool.buffers, pool.buffers, tables, moves, np.empty(self.config.head_dim, np.float32))
-                before = self.pool
-                # Python lets nothing come between plain assignments, not even Ctrl-C.
-                self.pool, self.table, self.ids = pool, table, ids
-            except BaseException:
-                pool.abandon(table)
-                raise
-            before.abandon(old)
+        ids, before, old = [self.ids[source] for source in sources], self.pool, self.table
+        with before.lock, pool.lock:
+            table = kept + pool.take(blocks_for(len(moved)), beyond_limit=True)
+            tables = np.zeros((2, max(len(old), len(table))), np.int64)
+            tables[0, : len(old)], tables[1, : len(table)] = old, table
+            rewrite(before.buffers, pool.buffers, tables, moves, np.empty(self.config.head_dim, np.float32))
+            # Python lets nothing come between assignments of one line that call nothing, not even Ctrl-C.
+            if pool is before:
+                replaced = old[len(kept) :]
+                self.table[:], self.ids = table, ids
+                pool.release(replaced)
+            else:
+                own = pool.new_table(self)
+                own += table
+                self.pool, self.table, self.ids = pool, own, ids
+                before.empty(old)
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""
