@@ -94,8 +94,9 @@ class KVCache:
             If the pool has no more.
         """
         with self.pool.lock:
-            # What Ctrl-C left behind the ids may be others' blocks.
-            self.rewind(self.length)
+            if len(self.table) > blocks_for(self.length):
+                # What Ctrl-C left behind the ids may be others' blocks.
+                self.rewind(self.length)
             place, filled = divmod(self.length, BLOCK)
             if filled and self.pool.is_shared(self.table[place]):
                 own = self.pool.copy(self.table[place])

@@ -27,6 +27,7 @@ from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
 
 CHUNK_SIZE = 256
+FLOAT32 = np.dtype(np.float32)
 Logits = NDArray[np.float32]
 
 
@@ -245,14 +246,14 @@ class Engine:
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
         """Return memory for logits; refuse what compiled code would write beyond, or must not write to."""
-        width = padded(self.vocab_size, LANES)
-        whole = out.base if isinstance(out, np.ndarray) else None
+        width, whole = padded(self.vocab_size, LANES), getattr(out, "base", None)
         is_ours = (
             isinstance(whole, np.ndarray)
-            and whole.dtype == np.float32
+            and whole.dtype == FLOAT32
             and (whole.shape[1:], out.shape[1:]) == ((width,), (self.vocab_size,))
             and whole.strides == out.strides == (4 * width, 4)
-            and (out.ctypes.data - whole.ctypes.data) % (4 * width) == 0
+            # Else it is too wide to begin anywhere but where a row does; it takes microseconds to look.
+            and (width == self.vocab_size or (out.ctypes.data - whole.ctypes.data) % (4 * width) == 0)
             and out.flags.writeable
         )
         if not is_ours or len(out) < rows:
