@@ -139,13 +139,13 @@ def test_memory_of_a_job_lives_until_threads_that_were_let_go_have_left_it(monke
     memory = [np.zeros(8) for _ in range(3)]
     lives = [weakref.ref(array) for array in memory]
     workers.compile()
-    workers.run(memory=memory.pop(0))
+    workers.run(1, memory.pop(0))
     assert workers._threads.queue[STATES + LINE] == CLAIMED
-    workers.run(memory=memory.pop(0))
+    workers.run(1, memory.pop(0))
     assert lives[0]() is not None
     may_end[0] = 1
     wait_until(lambda: workers._threads.queue[STATES + LINE] != CLAIMED)
-    workers.run(memory=memory.pop(0))
+    workers.run(1, memory.pop(0))
     assert [live() is not None for live in lives] == [False, False, True]
 
 

@@ -163,8 +163,7 @@ class Engine:
             rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
             for span in spans:
                 span.cache.make_room(len(span.ids))
-            arguments = self._post(spans, rows)
-            self._workers.run(sum(len(span.ids) for span in spans), arguments)
+            self._workers.run(*self._post(spans, rows))
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
         ends = itertools.accumulate(span.outputs for span in spans)
@@ -178,8 +177,8 @@ class Engine:
         """Return memory for so many rows, of whole vectors."""
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
-    def _post(self, spans: SequenceOf[Span], logits: Logits) -> Arguments:
-        """Write what runs into the job, and where its logits go; return all that it works with."""
+    def _post(self, spans: SequenceOf[Span], logits: Logits) -> tuple[Any, ...]:
+        """Write what runs into the job, and where its logits go; return how many ids there are, and all memory."""
         job, firsts = self._job, [0]
         ids: list[int] = []
         sequences: list[int] = []
@@ -205,7 +204,7 @@ class Engine:
         attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
         self._places[self._replaced :] = np.concatenate((self.pool.places, attention.places, place))
-        return Arguments(*self._lasting, self.pool.buffers, attention.scratch, logits)
+        return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.

@@ -6,6 +6,7 @@ both happen inside the compiled function, and Ctrl-C reaches Python only after t
 How many threads a job takes is decided for each anew (`engine.thread_count`).
 """
 
+import operator
 import os
 import threading
 import time
@@ -35,7 +36,7 @@ class WorkerThreads:
         self.queue = new_queue(count.most, count.fewest)
         self.native_ids: list[int] = []
         self.closed = False
-        self.memory: list[Any] = []
+        self.memory: list[tuple[Any, ...]] = []  # of the last job, and of earlier ones that a thread may still be in
         self.wake = [threading.Event() for _ in range(count.most)]
 
     def start(self) -> None:
@@ -54,11 +55,13 @@ class WorkerThreads:
                 return
             self.take_part(thread, self.count.most, self.queue, *self.arguments)
 
-    def keep(self, memory: Any) -> None:
+    def keep(self, *memory: Any) -> None:
         """Keep a job's memory alive as long as a thread may be in it.
 
         One that a job has let go comes to its end after the others, perhaps when the caller has forgotten the job.
         """
+        if len(self.memory) == 1 and all(map(operator.is_, self.memory[0], memory)):
+            return
         if not (self.queue[STATES + LINE :: LINE] == CLAIMED).any():
             self.memory.clear()
         self.memory.append(memory)
@@ -93,15 +96,16 @@ class Workers:
         self._lock = threading.Lock()
         self._process: int | None = None
 
-    def run(self, tokens: int = 1, memory: Any = None) -> None:
+    def run(self, tokens: int = 1, *memory: Any) -> None:
         """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done.
 
-        memory : what the job's arguments only say the place of; it lives until no thread looks there.
+        memory : what the job's arguments only say the place of, in the same order each time; it lives until no thread
+        looks there.
         """
         with self._lock:
             if self._process != os.getpid():
                 self._start()
-            self._threads.keep(memory)
+            self._threads.keep(*memory)
             pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
             queue[PATIENCE] = int(1e9 * pace.patience(tokens))
