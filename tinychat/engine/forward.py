@@ -399,9 +399,10 @@ def cap_logits(team, rows, logits, cap):
 def take_part(thread, threads, queue, kind, places):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    kind, places : of `Arguments`. A thread looks up where the arrays are when the job has begun, and uses them only
-    while the others wait for it, so it never meets those of another job. The call to `forward` stands here once, for
-    all threads: a second one would be compiled a second time.
+    kind, places : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the others wait
+    for it, so it never meets those of another job. One that is let go reads on in them after the others have ended:
+    `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one would be
+    compiled a second time.
     """
     while begin(queue, thread, threads):
         a = arrays_at(kind, places)

@@ -6,7 +6,6 @@ both happen inside the compiled function, and Ctrl-C reaches Python only after t
 How many threads a job takes is decided for each anew (`engine.thread_count`).
 """
 
-import operator
 import os
 import threading
 import time
@@ -60,7 +59,7 @@ class WorkerThreads:
 
         One that a job has let go comes to its end after the others, perhaps when the caller has forgotten the job.
         """
-        if len(self.memory) == 1 and all(map(operator.is_, self.memory[0], memory)):
+        if len(self.memory) == 1 and all(a is b for a, b in zip(self.memory[0], memory, strict=True)):
             return
         if not (self.queue[STATES + LINE :: LINE] == CLAIMED).any():
             self.memory.clear()
