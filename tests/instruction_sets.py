@@ -7,6 +7,7 @@ of other types of cache, norms and activations. A forward pass of each kind woul
 (`GENERIC_SOURCES`): it computes only what these are used in.
 """
 
+import functools
 import gc
 import sys
 from pathlib import Path
@@ -128,6 +129,7 @@ def quantized():
     yield "embedding", hidden
 
 
+@functools.cache
 def of_generic():
     """Return what may differ between "generic" and "avx2"."""
     found = {f"quantized: {name}": array for name, array in quantized()}

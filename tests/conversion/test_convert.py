@@ -274,19 +274,19 @@ def test_unknown_settings_are_refused_before_anything_is_read(quant, group_size,
 TEXTS = [[1, 5, 9, 200, 31, 7] * 8, [3, 4, 77, 12] * 5]
 
 
-@pytest.mark.parametrize("coding", ["importance", "gptq"])
+@pytest.mark.parametrize("method", ["importance", "gptq"])
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_calibrated_codes_mean_what_the_weights_meant(coding, name, tmp_path):
+def test_calibrated_codes_mean_what_the_weights_meant(method, name, tmp_path):
     checkpoint = checkpoint_of(name, tmp_path)
     folder = open_model_folder(
-        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding(coding, TEXTS))
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding(method, TEXTS))
     )
     weights = families.make_weights(families.BY_NAME[name])
     for linear in linears(folder.config):
         # What a code loses may be larger where the texts ask for it.
         assert_linear(folder, linear, weights, 0.2)
     description = json.loads((folder.path / "tinychat.json").read_text())
-    assert description["coding"] == coding
+    assert description["coding"] == method
     assert set(description["relative_rms_error"]) == {
         f"{linear.name} {layer}"
         for linear in linears(folder.config)
