@@ -129,7 +129,8 @@ def main() -> None:
             versions = ", ".join(versions_of(engines))
     except (EngineError, OSError) as error:
         sys.exit(f"error: {error}")
-    command = ["scripts/compare_busy_cores.py", arguments.checkpoint.name, "--runs", str(arguments.runs)]
+    options = ["--runs", str(arguments.runs), "--prompt", str(arguments.prompt)]
+    command = ["scripts/compare_busy_cores.py", arguments.checkpoint.name, *options]
     titles = ["", *engines, f"{OURS} / best fixed", f"{OURS} / {LLAMA}"]
     lines = [
         f"{processor()}; {versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",

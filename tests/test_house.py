@@ -207,6 +207,12 @@ def test_files_stay_small_and_have_a_purpose(path):
     assert path.stem not in ("utils", "util", "helpers", "misc", "common")
 
 
+def test_tests_have_names_of_their_own():
+    # pytest imports the files of all folders by their bare names, and takes the second of a name for the first.
+    names = [path.name for path in REPO.glob("tests/**/test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 @sources
 def test_only_the_front_end_prints(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from time import perf_counter
 
 from tinychat.engine.context import DEFAULT_CONTEXT
 from tinychat.errors import ConversionError
+from tinychat.machine import usable_cores
 from tinychat.store.catalog import CatalogEntry
 
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -67,7 +68,7 @@ def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
     # Imported here: only this needs it.
     import numpy as np
 
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = len(usable_cores()) or os.cpu_count() or 1
     # Ones, not zeros: zeros that were never written are all one page. The largest of integers is found by vectors.
     parts = np.array_split(np.ones(buffer_bytes // 4, np.int32), threads)
     fastest = float("inf")

@@ -68,3 +68,8 @@ def free_cores(proc: Path = PROC) -> int | None:
         return max(0, (os.cpu_count() or 1) - int(running))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def usable_cores() -> list[int]:
+    """Return the cores that this thread may run on, ascending; none where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinychat.engine.thread_count import LASTING, LONGEST_PAUSE, WINDOW, Cores, Pace, ThreadCount
+from tinychat.engine.thread_count import LASTING, LONGEST_PAUSE, LONGEST_WINDOW, WINDOW, Cores, Pace, ThreadCount
 
 TOKEN = 0.004
 
@@ -140,12 +140,33 @@ def test_a_few_long_jobs_are_enough():
     assert beside_two.run(pace, 8) == [1, 2, 2, 2, 1, 2, 2, 2]
 
 
+def test_one_long_job_of_each_number_is_enough_to_choose():
+    pace = Pace(1, 2, 2)
+    Machine({2: LONGEST_WINDOW / 2}, {2: 0.0}, {2: 0.0}, free=0).run(pace, 2)
+    long, longer = 1.2 * LONGEST_WINDOW, 2 * LONGEST_WINDOW
+    beside_one = Machine({1: long, 2: longer}, {1: 0.0, 2: 0.8 * longer}, {1: 0.0, 2: 0.5 * longer}, free=0)
+    assert beside_one.run(pace, 8) == [2, *[1] * 7]
+
+
+@pytest.mark.parametrize("core_wait", [0.0, TOKEN])
+def test_cores_are_contended_from_the_window_on_that_shows_it_and_while_another_number_is_tried(core_wait):
+    pace = Pace(1, 2, 2)
+    assert not pace.contended
+    machine = Machine({1: TOKEN, 2: TOKEN}, {1: 0.0, 2: TOKEN}, {1: 0.0, 2: core_wait}, free=0)
+    machine.run(pace, 2 * round(WINDOW / TOKEN))
+    assert pace.contended == (core_wait > 0)
+    tried = Pace(1, 2, 1)
+    Machine({1: TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}, free=1).run(tried, 2 * round(WINDOW / TOKEN))
+    assert tried.wanted == 2
+    assert tried.contended
+
+
 def test_jobs_of_some_length_are_judged_by_several():
     pace = Pace(1, 2, 2)
-    machine = Machine({1: 30 * TOKEN, 2: 25 * TOKEN}, {1: 0.0, 2: 10 * TOKEN}, {1: 0.0, 2: 20 * TOKEN}, free=0)
+    machine = Machine({1: 12 * TOKEN, 2: 10 * TOKEN}, {1: 0.0, 2: 4 * TOKEN}, {1: 0.0, 2: 8 * TOKEN}, free=0)
     assert machine.run(pace, 5).count(2) == 4
     # One that happens to be fast says nothing.
-    lucky = Machine({1: 15 * TOKEN, 2: 25 * TOKEN}, {1: 0.0, 2: 10 * TOKEN}, {1: 0.0, 2: 20 * TOKEN}, free=0)
+    lucky = Machine({1: 6 * TOKEN, 2: 10 * TOKEN}, {1: 0.0, 2: 4 * TOKEN}, {1: 0.0, 2: 8 * TOKEN}, free=0)
     lucky.run(pace, 1)
     machine.run(pace, 4)
     assert pace.threads == 2

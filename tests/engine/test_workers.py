@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 import time
 import weakref
@@ -27,6 +28,7 @@ from tinychat.kernels.team import (
     relax,
     release,
 )
+from tinychat.machine import usable_cores
 
 
 @compiled
@@ -149,6 +151,72 @@ def test_memory_of_a_job_lives_until_threads_that_were_let_go_have_left_it(monke
     assert [live() is not None for live in lives] == [False, False, True]
 
 
+def allowed_cores(workers):
+    """Return the cores that each worker may run on."""
+    return [os.sched_getaffinity(native_id) for native_id in workers._threads.native_ids]
+
+
+@pytest.fixture
+def contended(monkeypatch):
+    """Cores that other programs hold, or not; by default they do."""
+    said = {"contended": True}
+    monkeypatch.setattr(Pace, "contended", property(lambda pace: said["contended"]))
+    return said
+
+
+several_cores = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores, and a system that binds threads")
+
+
+@several_cores
+def test_a_thread_for_each_contended_core_is_bound_to_it(contended, monkeypatch):
+    usable = set(usable_cores())
+    workers, counts = workers_of(len(usable))
+    workers.run()
+    callers = []
+    begin_job = workers._begin
+
+    def begin_and_look(threads):
+        callers.append(os.sched_getaffinity(0))
+        return begin_job(threads)
+
+    monkeypatch.setattr(workers, "_begin", begin_and_look)
+    for _ in range(2):
+        workers.run()
+        cores = [callers[-1], *allowed_cores(workers)]
+        assert all(len(each) == 1 for each in cores)
+        assert set.union(*cores) == usable
+        assert os.sched_getaffinity(0) == usable
+    contended["contended"] = False
+    workers.run()
+    assert all(each == usable for each in [callers[-1], *allowed_cores(workers)])
+    assert (counts == 4).all()
+
+
+@several_cores
+def test_threads_are_bound_only_if_there_is_one_for_each_core(contended):
+    usable = set(usable_cores())
+    workers, counts = workers_of(len(usable) + 1)
+    for _ in range(2):
+        workers.run()
+        assert all(each == usable for each in allowed_cores(workers))
+    assert (counts == 2).all()
+
+
+@several_cores
+def test_a_caller_who_is_interrupted_is_not_left_bound(contended, monkeypatch):
+    usable = set(usable_cores())
+    workers, _ = workers_of(len(usable))
+
+    def interrupted(threads):
+        assert len(os.sched_getaffinity(0)) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "_begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workers.run()
+    assert os.sched_getaffinity(0) == usable
+
+
 def test_compiling_runs_nothing_and_starts_no_thread():
     gc.collect()
     before = worker_threads()
@@ -187,6 +255,27 @@ def test_a_start_that_is_interrupted_leaves_no_half_started_workers(monkeypatch)
     workers.run()
     assert counts.tolist() == [1, 1, 1]
     assert len(worker_threads() - before) == 2
+
+
+def test_ctrl_c_waits_until_all_workers_have_started(monkeypatch):
+    gc.collect()
+    before = worker_threads()
+    workers, counts = workers_of(3)
+    start, started = threading.Thread.start, []
+
+    def press_ctrl_c(thread):
+        signal.raise_signal(signal.SIGINT)
+        start(thread)
+        started.append(thread.name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            workers.run()
+    assert started == ["tinychat-1", "tinychat-2"]
+    wait_until(lambda: not worker_threads() - before)
+    workers.run()
+    assert counts.tolist() == [1, 1, 1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

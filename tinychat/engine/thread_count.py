@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 # Seconds of work by which a number of threads is judged: several turns of the scheduler, and `JOBS` jobs or more unless
 # these are long.
-WINDOW, LONGEST_WINDOW = 0.05, 0.5
+WINDOW, LONGEST_WINDOW = 0.1, 0.2
 JOBS = 4
 # Shares of their time: on cores of their own, threads wait for each other about 5 %, and hardly for their cores.
 LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
 # Cost a token beside the usual one: a try is kept below the first, and ends early above the second.
 WORTHWHILE, HOPELESS = 0.9, 1.5
-LEAST_TRIED = 0.03
+LEAST_TRIED = 0.06
 # Work between tries, as a multiple of a try's length: after one that changed the number, which is soon tested again;
 # and after one that failed, doubled each time.
 SHORT_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 2, 8, 64
@@ -63,7 +63,7 @@ class Pace:
         self._expects_gain = True
         self._changed = False
         self._waits_before = False
-        self._was_contended = False
+        self._was_contended = self._is_contended = False
         self._differs_since: float | None = None
         self._pause = SHORT_PAUSE
         self._worked = self._last_try = self._next_try = 0.0
@@ -74,6 +74,11 @@ class Pace:
     def wanted(self) -> int:
         """How many threads the next job takes."""
         return self._tried or self.threads
+
+    @property
+    def contended(self) -> bool:
+        """Whether other programs held cores when a number of threads was judged last, or another one is tried."""
+        return self._is_contended or self._tried is not None
 
     def patience(self, tokens: int) -> float:
         """Return how many seconds the threads of a job of `tokens` tokens may wait before it goes on with fewer."""
@@ -144,6 +149,7 @@ class Pace:
             contended = waits and waits_before
         else:
             contended = cores.core_wait - self._core_wait > LONG_CORE_WAIT * self.threads * self._seconds
+        self._is_contended = contended
         self._begin_anew_if_changed(contended)
         if self._worked < self._next_try:
             return None

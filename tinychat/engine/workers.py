@@ -3,7 +3,9 @@
 The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a job and working on it:
 both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 
-How many threads a job takes is decided for each anew (`engine.thread_count`).
+How many threads a job takes is decided for each anew (`engine.thread_count`). If that is one for each core although
+other programs hold cores, each thread is bound to one: left to the scheduler, two of them now and then share a core,
+and one waits for the other's turn at every barrier.
 """
 
 import os
@@ -13,9 +15,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tinychat.engine.system_scheduler import ask_for_short_turns, bind_thread
 from tinychat.engine.thread_count import Cores, ThreadCount
+from tinychat.held_signals import held_signals
 from tinychat.kernels.team import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
-from tinychat.machine import core_wait, free_cores
+from tinychat.machine import core_wait, free_cores, usable_cores
 
 TakePart = Callable[..., bool]
 """``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share; it
@@ -34,6 +38,7 @@ class WorkerThreads:
         self.arguments = arguments
         self.queue = new_queue(count.most, count.fewest)
         self.native_ids: list[int] = []
+        self.bound = False  # the workers, each to a core
         self.closed = False
         self.memory: list[tuple[Any, ...]] = []  # of the last job, and of earlier ones that a thread may still be in
         self.wake = [threading.Event() for _ in range(count.most)]
@@ -46,6 +51,7 @@ class WorkerThreads:
 
     def serve(self, thread: int) -> None:
         """Take part in jobs while there are any; sleep in between."""
+        ask_for_short_turns()
         self.native_ids.append(threading.get_native_id())
         while True:
             self.wake[thread].wait()
@@ -64,6 +70,13 @@ class WorkerThreads:
         if not (self.queue[STATES + LINE :: LINE] == CLAIMED).any():
             self.memory.clear()
         self.memory.append(memory)
+
+    def bind(self, cores: list[int], bound: bool) -> None:
+        """Bind each worker to one of `cores`, the first of which is the caller's; or let them run on all of these."""
+        if bound != self.bound and len(self.native_ids) == self.count.most - 1:  # all have said who they are
+            self.bound = bound
+            for i, native_id in enumerate(self.native_ids, 1):
+                bind_thread(native_id, cores[i : i + 1] if bound else cores)
 
     def wake_first(self, threads: int) -> None:
         """Wake those of the first `threads` threads that sleep."""
@@ -109,7 +122,10 @@ class Workers:
             pace.begin(self._ask_cores)
             queue[PATIENCE] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
-            awake = self._begin(pace.wanted)
+            if pace.contended or self._threads.bound:
+                awake = self._begin_bound(pace.wanted, pace.contended)
+            else:
+                awake = self._begin(pace.wanted)
             ended = time.perf_counter()
             waited = queue[WAITED] / 1e9 if awake else ended - started
             pace.note(tokens, ended - started, waited, self._ask_cores)
@@ -127,13 +143,28 @@ class Workers:
             time.sleep(0)  # releases the interpreter's lock, which a worker needs to begin
         return threads == wanted
 
+    def _begin_bound(self, wanted: int, contended: bool) -> bool:
+        """Do as `_begin`, with each thread bound to a core if there is one for each; the caller's for only so long."""
+        cores = usable_cores()
+        bound = contended and 1 < wanted == len(cores)
+        self._threads.bind(cores, bound)
+        if not bound:
+            return self._begin(wanted)
+        try:
+            bind_thread(0, cores[:1])
+            return self._begin(wanted)
+        finally:
+            bind_thread(0, cores)
+
     def _start(self) -> None:
         """Start new workers: a fork copies no threads, and a start that Ctrl-C interrupted has started only some."""
         old = self._threads
         workers = WorkerThreads(old.take_part, old.count, old.arguments)
         weakref.finalize(self, workers.close)
         try:
-            workers.start()
+            # Ctrl-C inside of `Thread.start` could come out as a RuntimeError about its locks.
+            with held_signals():
+                workers.start()
         except BaseException:
             workers.close()
             raise
