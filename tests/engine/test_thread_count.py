@@ -134,6 +134,16 @@ def test_tries_begin_anew_where_others_have_taken_the_cores():
     assert used.index(2) * 2 * TOKEN < 2 * LASTING
 
 
+def test_a_try_that_failed_beside_lucky_jobs_is_repeated_when_they_are_dearer():
+    pace = Pace(1, 2, 2)
+    lucky = Machine({1: 1.2 * TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 0.0, 2: TOKEN}, free=0)
+    assert 1 in lucky.run(pace, round((LASTING + 3 * WINDOW) / TOKEN))
+    assert (pace.threads, pace.wanted) == (2, 2)
+    usual = Machine({1: 1.2 * TOKEN, 2: 1.6 * TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 0.0, 2: TOKEN}, free=0)
+    usual.run(pace, round(4 * WINDOW / TOKEN))
+    assert pace.threads == 1
+
+
 def test_a_few_long_jobs_are_enough():
     pace, second = Pace(1, 2, 1), 1.0
     beside_two = Machine({1: 2 * second, 2: 1.2 * second}, {1: 0.0, 2: 0.8}, {1: second, 2: second}, free=0)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
+from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
 from tinychat.engine.thread_count import Pace, ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.kernels.team import (
     CLAIMED,
     LINE,
+    PARK_AFTER,
     PARKED,
     PATIENCE,
     RECALL,
@@ -172,11 +174,12 @@ def test_a_thread_for_each_contended_core_is_bound_to_it(contended, monkeypatch)
     usable = set(usable_cores())
     workers, counts = workers_of(len(usable))
     workers.run()
-    callers = []
+    callers, turns = [], []
     begin_job = workers._begin
 
     def begin_and_look(threads):
         callers.append(os.sched_getaffinity(0))
+        turns.append(ask_for_turns(SHORTEST_TURN))
         return begin_job(threads)
 
     monkeypatch.setattr(workers, "_begin", begin_and_look)
@@ -186,6 +189,7 @@ def test_a_thread_for_each_contended_core_is_bound_to_it(contended, monkeypatch)
         assert all(len(each) == 1 for each in cores)
         assert set.union(*cores) == usable
         assert os.sched_getaffinity(0) == usable
+    assert set(turns) <= {SHORTEST_TURN, 0}
     contended["contended"] = False
     workers.run()
     assert all(each == usable for each in [callers[-1], *allowed_cores(workers)])
@@ -215,6 +219,24 @@ def test_a_caller_who_is_interrupted_is_not_left_bound(contended, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         workers.run()
     assert os.sched_getaffinity(0) == usable
+
+
+def test_a_worker_that_jobs_go_on_without_parks_at_once(monkeypatch):
+    counts = np.zeros(2, np.int64)
+    workers = Workers(count_jobs, ThreadCount(1, 2), (counts,))
+    wanted = {"threads": 2}
+    monkeypatch.setattr(Pace, "wanted", property(lambda pace: wanted["threads"]))
+    workers.run()
+    queue, took = workers._threads.queue, []
+    for _ in range(50):
+        for wanted["threads"] in (2, 1):
+            workers.run()
+        began = time.monotonic_ns()
+        wait_until(lambda: queue[STATES + LINE] == PARKED)
+        took.append(time.monotonic_ns() - began)
+    assert counts.tolist() == [101, 51]
+    # Whatever else this machine is doing, now and then it is at once.
+    assert min(took) < PARK_AFTER / 2
 
 
 def test_compiling_runs_nothing_and_starts_no_thread():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled, on_threads
 
-from tinychat.kernels.team import Team, barrier, new_queue, share, stage
+from tinychat.kernels.team import YIELD_AFTER, Team, barrier, look_at_clock, nanoseconds, new_queue, share, stage
 
 
 @compiled
@@ -50,6 +50,25 @@ def test_what_was_written_before_a_barrier_is_seen_after(threads):
         for call in calls:
             call.result()
     np.testing.assert_array_equal(seen, np.tile(np.arange(1, rounds + 1) * 1001, (threads, 1)))
+
+
+@compiled
+def look_after(waited):
+    """Look at the clock after so many nanoseconds, 0 for the first time; return before, since when, now, since when."""
+    before = nanoseconds()
+    since = before - waited if waited else 0
+    now, begun = look_at_clock(since)
+    return before, since, now, begun
+
+
+def test_a_thread_that_waits_long_yields_and_begins_to_wait_anew():
+    before, _, now, begun = look_after(0)
+    assert before <= now == begun
+    before, since, now, begun = look_after(1)
+    assert begun in (since, now)  # the other one if this thread was taken off its core just then
+    assert before <= now
+    before, since, now, begun = look_after(YIELD_AFTER + 1)
+    assert since < before <= now == begun
 
 
 @stage

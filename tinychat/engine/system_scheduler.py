@@ -6,11 +6,14 @@ import ctypes
 import os
 import platform
 import struct
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 
-# Linux's number of the system call sched_setattr, by machine; and the shortest turn that it grants, in nanoseconds.
-SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+# Linux's numbers of the system calls sched_setattr and sched_getattr, by machine; where a `struct sched_attr` has the
+# policy and, since Linux 6.12, the length of turns in nanoseconds; and the shortest that is granted.
+SYSTEM_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
+SIZE, POLICY, RUNTIME = 48, 4, 24
 SHORTEST_TURN = 100_000
 
 
@@ -20,15 +23,42 @@ def bind_thread(native_id: int, cores: Collection[int]) -> None:
         os.sched_setaffinity(native_id, cores)
 
 
-def ask_for_short_turns() -> None:
-    """Ask the scheduler for turns of 0.1 ms for this thread: Linux 6.12 and later; elsewhere nothing happens.
+def ask_for_turns(nanoseconds: int) -> int:
+    """Ask the scheduler for turns so long for the thread that calls; return how long they were.
 
-    It gets no less of a core, but comes back sooner after it has let another program go first: a thread that yields is
-    taken to have had a whole turn (`struct sched_attr` in the manual page sched_setattr(2), `sched_runtime`).
+    A thread with shorter turns gets no less of a core, but comes back sooner after it has let another program go
+    first: one that yields is taken to have had a whole turn (manual page sched_setattr(2), `sched_runtime`). Where the
+    system has no such turns, or the thread has a real-time policy, nothing happens, and 0 is returned.
     """
-    number = SCHED_SETATTR.get(platform.machine())
-    if platform.system() != "Linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return
-    size, nice = 48, os.getpriority(os.PRIO_PROCESS, 0)
-    attributes = struct.pack("=IIQiIQQQ", size, os.SCHED_OTHER, 0, nice, 0, SHORTEST_TURN, 0, 0)
-    ctypes.CDLL(None).syscall(number, 0, attributes, 0)
+    calls = _system_calls()
+    if calls is None:
+        return 0
+    call, (setattr_, getattr_) = calls
+    attributes = ctypes.create_string_buffer(SIZE)
+    if call(getattr_, 0, attributes, SIZE, 0) != 0 or struct.unpack_from("=I", attributes, POLICY)[0] != os.SCHED_OTHER:
+        return 0
+    turn: int = struct.unpack_from("=Q", attributes, RUNTIME)[0]
+    if turn:
+        struct.pack_into("=Q", attributes, RUNTIME, nanoseconds)
+        call(setattr_, 0, attributes, 0)
+    return turn
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Give the thread that calls the shortest turns within the block; see `ask_for_turns`."""
+    turn = 0
+    try:
+        turn = ask_for_turns(SHORTEST_TURN)
+        yield
+    finally:
+        if turn:
+            ask_for_turns(turn)
+
+
+@cache
+def _system_calls() -> tuple[ctypes._NamedFuncPointer, tuple[int, int]] | None:
+    """Return libc's `syscall`, and the two numbers; None where they are not known."""
+    if platform.system() != "Linux" or platform.machine() not in SYSTEM_CALLS:
+        return None
+    return ctypes.CDLL(None).syscall, SYSTEM_CALLS[platform.machine()]

@@ -65,6 +65,7 @@ class Pace:
         self._waits_before = False
         self._was_contended = self._is_contended = False
         self._differs_since: float | None = None
+        self._failed: float | None = None  # seconds a token, with the number that was tried last without gain
         self._pause = SHORT_PAUSE
         self._worked = self._last_try = self._next_try = 0.0
         self._core_wait: float | None = None
@@ -132,28 +133,31 @@ class Pace:
     def _judge(self, tried: int, cost: float) -> None:
         """Keep the number that was tried if it was faster."""
         assert self.cost is not None
+        self._failed = None
         if cost < WORTHWHILE * self.cost:
             self.threads, self.cost, self._pause = tried, cost, SHORT_PAUSE
-        elif self._expects_gain:
-            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
-            self._downwards = not self._downwards
+        else:
+            self._failed = cost
+            if self._expects_gain:
+                self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+                self._downwards = not self._downwards
         self._last_try = self._worked
         self._next_try = self._worked + self._pause * max(WINDOW, self._seconds)
 
     def _candidate(self, cores: Cores) -> int | None:
         """Return another number of threads to try; None if nothing speaks for another one."""
-        waits_before = self._waits_before
-        self._waits_before = waits = self._waited > LONG_WAIT * self.threads * self._seconds
         if cores.core_wait is None or self._core_wait is None:
             # Twice in a row: a single long wait may be the machine's own.
-            contended = waits and waits_before
+            waits_before = self._waits_before
+            self._waits_before = self._waited > LONG_WAIT * self.threads * self._seconds
+            contended = self._waits_before and waits_before
         else:
             contended = cores.core_wait - self._core_wait > LONG_CORE_WAIT * self.threads * self._seconds
         self._is_contended = contended
         self._begin_anew_if_changed(contended)
-        if self._worked < self._next_try:
+        if self._worked < self._next_try and not self._is_slower_than_what_failed:
             return None
-        fewer = contended and waits and self.threads > self.fewest
+        fewer = contended and self.threads > self.fewest
         # More threads get a larger part of contended cores. While no core is free and none is contended, more threads
         # are tried rarely, and a failure then says nothing about the next try.
         self._expects_gain = contended or cores.free != 0
@@ -162,6 +166,13 @@ class Pace:
         if fewer and (self._downwards or not more):
             return self.threads - 1
         return self.threads + 1 if more else None
+
+    @property
+    def _is_slower_than_what_failed(self) -> bool:
+        """Whether a token costs so much now that the number that failed would be worth it, after a short pause."""
+        assert self.cost is not None
+        rested = self._worked - self._last_try >= SHORT_PAUSE * WINDOW
+        return rested and self._failed is not None and self._failed < WORTHWHILE * self.cost
 
     def _begin_anew_if_changed(self, contended: bool) -> None:
         """Forget how tries failed once other programs have begun, or ceased, to use the cores."""

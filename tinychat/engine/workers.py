@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tinychat.engine.system_scheduler import ask_for_short_turns, bind_thread
+from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
 from tinychat.kernels.team import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
@@ -51,7 +51,7 @@ class WorkerThreads:
 
     def serve(self, thread: int) -> None:
         """Take part in jobs while there are any; sleep in between."""
-        ask_for_short_turns()
+        ask_for_turns(SHORTEST_TURN)
         self.native_ids.append(threading.get_native_id())
         while True:
             self.wake[thread].wait()
@@ -144,7 +144,7 @@ class Workers:
         return threads == wanted
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
-        """Do as `_begin`, with each thread bound to a core if there is one for each; the caller's for only so long."""
+        """Do as `_begin`; if there is a thread for each core, each is bound to one, the caller's for the job alone."""
         cores = usable_cores()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)
@@ -152,7 +152,8 @@ class Workers:
             return self._begin(wanted)
         try:
             bind_thread(0, cores[:1])
-            return self._begin(wanted)
+            with short_turns():
+                return self._begin(wanted)
         finally:
             bind_thread(0, cores)
 

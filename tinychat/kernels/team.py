@@ -2,9 +2,15 @@
 
 Every thread is an ordinary Python thread inside a compiled function that has let go of the interpreter's lock. Between
 jobs a worker waits here, in compiled code, so that the next token finds it awake; after some milliseconds of nothing it
-parks and goes back to Python to sleep. Numba's own parallel loops are not used: they start a region a little slower
-(1-2 us under OpenMP, 30-100 us under workqueue), and one around the whole forward pass takes as long to compile as
-all the rest.
+parks and goes back to Python to sleep.
+
+Beside busy programs, threads compute together only while all of them are on their cores. Linux's cores tick together,
+so turns on them are either in step or alternate. A thread that waits in vain lets other programs go first, which brings
+the turns into step. It does so once, and then spins anew: a yield counts as a whole turn, and many of them would keep
+it off its core when the others are back.
+
+Numba's own parallel loops are not used: they start a region a little slower (1-2 us under OpenMP, 30-100 us under
+workqueue), and one around the whole forward pass takes as long to compile as all the rest.
 """
 
 import time
@@ -20,20 +26,20 @@ from tinychat.kernels.jit import assembly_written_in, inlined, subroutine, writt
 from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.procedures import procedure
 
-# Half a millisecond: longer than threads wait for each other unless one has been taken off its core. Yielding sooner
-# hands the core to whoever else wants it, for milliseconds: beside a busy program, decode at a third of the speed.
-SPINS_BEFORE_YIELD = 32768
-YIELDS_BEFORE_PARKING = 10_000
-
-# A thread that waits at a barrier looks at the clock after so many spins, some tens of microseconds, and then again
-# and again. Shorter waits are not counted.
+# A thread that waits looks at the clock after so many spins, some tens of microseconds, and then again and again.
+# Shorter waits are not counted.
 SPINS_BETWEEN_CLOCKS = 1024
+# Nanoseconds from the first such look to a yield: longer than threads wait for each other unless one has been taken off
+# its core, and short beside a turn of the scheduler (4 ms). And to the end of a worker's waiting for a job.
+YIELD_AFTER = 300_000
+PARK_AFTER = 20_000_000
 # Where a queue, int64, keeps what; each on a cache line of its own.
 LINE = 8
 THREADS = 0  # how many take part in the job, from the next barrier on
 FEWEST = 1  # how few a job may go on with
 PATIENCE = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
 RECALL = LINE
+JOBS = LINE + 1  # posted so far
 ARRIVALS = 2 * LINE
 TICKETS = 3 * LINE
 PASSED = 4 * LINE  # barriers that all have reached
@@ -128,6 +134,19 @@ yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
 
 
 @inlined
+def look_at_clock(since):
+    """Return the time, and since when this thread has spun (0: not yet); if for long, other programs go first once."""
+    now = nanoseconds()
+    if since == 0:
+        return now, now
+    if now - since > YIELD_AFTER:
+        yield_to_scheduler()
+        now = nanoseconds()
+        return now, now
+    return now, since
+
+
+@inlined
 def share(thread, threads, items):
     """Return the contiguous range of `items` that is thread `thread`'s; an empty one if it takes no part."""
     if thread >= threads:
@@ -186,15 +205,12 @@ def barrier(queue, thread):
 @inlined
 def wait_for_others(queue, passed):
     """Wait until more barriers are passed; count the time if it is long."""
-    spins, before = 0, 0
+    spins, before, since = 0, 0, 0
     while atomic_load(queue, PASSED) == passed:
+        relax()
         spins += 1
-        if spins < SPINS_BEFORE_YIELD:
-            relax()
-        else:
-            yield_to_scheduler()
-        if spins % SPINS_BETWEEN_CLOCKS == 0 or spins > SPINS_BEFORE_YIELD:
-            now = nanoseconds()
+        if spins % SPINS_BETWEEN_CLOCKS == 0:
+            now, since = look_at_clock(since)
             if before > 0:
                 atomic_add(queue, WAITED, now - before)
             before = now
@@ -213,6 +229,7 @@ def post(queue, threads):
         queue[STATES + thread * LINE + SETTLED] = 0
     for thread in range(1, threads):
         atomic_add(queue, STATES + thread * LINE + POSTED, 1)
+    atomic_add(queue, JOBS, 1)
     return True
 
 
@@ -221,23 +238,24 @@ def await_job(queue, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
     A worker that is claimed has not yet served the job that was posted, or the caller is about to post it. One that a
-    job has let go is claimed as well, and parks: it must not take from others the core that it was too slow on.
+    job has let go is claimed as well, and parks: it must not take from others the core that it was too slow on. One
+    that jobs go on without parks too: its core may be the only one that no other program holds.
     """
     state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
     posted = STATES + thread * LINE + POSTED
     if thread >= queue[THREADS] and exchange(queue, state, CLAIMED, PARKED):
         return False
     exchange(queue, state, PARKED, AWAKE)
-    waits = 0
+    spins, began, since, jobs = 0, 0, 0, atomic_load(queue, JOBS)
     while atomic_load(queue, posted) == queue[served]:
-        waits += 1
-        if waits < SPINS_BEFORE_YIELD:
-            relax()
-        else:
-            yield_to_scheduler()
-        idle = waits > SPINS_BEFORE_YIELD + YIELDS_BEFORE_PARKING or atomic_load(queue, RECALL) > 0
-        if idle and exchange(queue, state, AWAKE, PARKED):
-            return False
+        relax()
+        spins += 1
+        if spins % SPINS_BETWEEN_CLOCKS == 0:
+            now, since = look_at_clock(since)
+            began = began or now
+            idle = now - began > PARK_AFTER or atomic_load(queue, RECALL) > 0 or atomic_load(queue, JOBS) != jobs
+            if idle and exchange(queue, state, AWAKE, PARKED):
+                return False
     queue[served] += 1
     return True
 
