@@ -245,7 +245,7 @@ def test_compiling_runs_nothing_and_starts_no_thread():
     workers, counts = workers_of(3)
     workers.compile()
     assert not counts.any()
-    assert worker_threads() == before
+    assert worker_threads() <= before  # those of earlier tests may end meanwhile
 
 
 @pytest.mark.parametrize("threads", [2, 4])
