@@ -1,6 +1,8 @@
 """Model folders that are whole, and all the ways in which one is not."""
 
+import errno
 import json
+import mmap
 import shutil
 
 import engines
@@ -62,6 +64,23 @@ def test_writing_to_a_mapped_tensor_never_reaches_the_file(folder):
     before = (folder / "model.safetensors").read_bytes()
     open_model_folder(folder).tensors["embed_tokens.packed"][:] = 0
     assert (folder / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
+def test_huge_pages_are_asked_for_and_a_system_that_has_none_is_fine(folder, monkeypatch):
+    advice = []
+
+    class Recording(mmap.mmap):
+        def madvise(self, option, *place):
+            advice.append(option)
+            raise OSError(errno.EINVAL, "compiled without huge pages")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", Recording)
+        tensors = open_model_folder(folder).tensors
+    assert advice == [mmap.MADV_HUGEPAGE]
+    for name, tensor in open_model_folder(folder).tensors.items():
+        np.testing.assert_array_equal(tensors[name], tensor)
 
 
 def test_the_header_is_padded_to_a_line():

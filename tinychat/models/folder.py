@@ -15,8 +15,11 @@ tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.
 
 import hashlib
 import json
+import mmap
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -152,7 +155,7 @@ def _quantization(description: Mapping[str, Any]) -> Quantization:
 def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:
     """Map a weight file that must hold exactly the tensors of `specs`.
 
-    The mode is "c" (private, copy on write), as a read-only array is another type to Numba; nothing is ever written.
+    It is mapped privately, as a read-only array is another type to Numba; nothing is ever written.
 
     Raises
     ------
@@ -165,13 +168,27 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
         with open_regular(file) as stream:
             found = stream.read(len(header))
             actual = os.fstat(stream.fileno()).st_size
-        if found != header or actual != size:
-            what = f"{actual} bytes instead of {size}" if actual != size else "other tensors than config.json asks for"
-            raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
-        data = np.memmap(file, np.uint8, mode="c").view(np.ndarray)
+            if found != header or actual != size:
+                differs = f"{actual} bytes instead of {size}"
+                what = differs if actual != size else "other tensors than config.json asks for"
+                raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
+            mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY)
     except OSError as error:
         raise ModelFolderError(f"{file} cannot be read ({error.strerror}): convert the model again") from None
+    _ask_for_huge_pages(mapped)
+    data = np.frombuffer(mapped, np.uint8)
     return {
         name: data[offsets[name] :][: spec.bytes].view(MAPPED_AS[spec.dtype]).reshape(spec.shape)
         for name, spec in specs.items()
     }
+
+
+def _ask_for_huge_pages(mapped: mmap.mmap) -> None:
+    """Ask the system for pages of 2 MB: a token reads all of the weights, far more than the tables of small pages hold.
+
+    Where Linux has such pages for files, it reads the file in pieces of that size from then on. What it has in memory
+    already, as after a conversion, stays as it is.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            mapped.madvise(mmap.MADV_HUGEPAGE)
