@@ -16,10 +16,10 @@ class Machine:
 
     def __init__(self, seconds, waited, core_waits=None, free=None):
         self.seconds, self.waited, self.core_waits, self.free = seconds, waited, core_waits, free
-        self.core_wait = 0.0
+        self.worked = self.core_wait = 0.0
 
     def cores(self):
-        return Cores(None if self.core_waits is None else self.core_wait, self.free)
+        return Cores(self.worked, None if self.core_waits is None else self.core_wait, self.free)
 
     def run(self, pace, jobs):
         """Run jobs of one token; return the threads of each."""
@@ -27,6 +27,7 @@ class Machine:
         for _ in range(jobs):
             threads = pace.wanted
             pace.begin(self.cores)
+            self.worked += self.seconds[threads]
             self.core_wait += self.core_waits[threads] if self.core_waits else 0.0
             pace.note(1, self.seconds[threads], self.waited[threads], self.cores)
             used.append(threads)
@@ -142,6 +143,28 @@ def test_a_try_that_failed_beside_lucky_jobs_is_repeated_when_they_are_dearer():
     usual = Machine({1: 1.2 * TOKEN, 2: 1.6 * TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 0.0, 2: TOKEN}, free=0)
     usual.run(pace, round(4 * WINDOW / TOKEN))
     assert pace.threads == 1
+
+
+def test_tries_begin_anew_where_one_of_two_other_programs_has_ended():
+    pace = Pace(1, 2, 2)
+    beside_two = Machine({1: 3 * TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 1.5 * TOKEN, 2: TOKEN}, free=0)
+    beside_two.run(pace, 20_000)
+    assert pace.threads == 2
+    beside_one = Machine({1: 0.7 * TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, free=0)
+    used = beside_one.run(pace, 1000)
+    assert pace.threads == 1
+    assert used.index(1) * TOKEN < 2 * LASTING
+
+
+def test_waits_of_other_jobs_in_between_do_not_count_as_ones_own():
+    pace = Pace(1, 2, 1)
+    pace.begin(lambda: Cores(0.0, 0.0, 0))
+    pace.note(1, WINDOW / 8, 0.0, lambda: Cores(WINDOW / 8, 0.0, 0))
+    # A long prompt was read meanwhile, beside another program at first.
+    for _ in range(8):
+        pace.begin(lambda: Cores(10.0, 1.0, 0))
+        pace.note(1, WINDOW / 8, 0.0, lambda: Cores(10.0, 1.0, 0))
+    assert not pace.contended
 
 
 def test_a_few_long_jobs_are_enough():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 
+from tinychat.engine import workers as workers_module
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
 from tinychat.engine.thread_count import Pace, ThreadCount
 from tinychat.engine.workers import Workers
@@ -171,6 +172,7 @@ several_cores = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two co
 
 @several_cores
 def test_a_thread_for_each_contended_core_is_bound_to_it(contended, monkeypatch):
+    monkeypatch.setattr(workers_module, "BIND_AGAIN", 0.0)
     usable = set(usable_cores())
     workers, counts = workers_of(len(usable))
     workers.run()
@@ -194,6 +196,19 @@ def test_a_thread_for_each_contended_core_is_bound_to_it(contended, monkeypatch)
     workers.run()
     assert all(each == usable for each in [callers[-1], *allowed_cores(workers)])
     assert (counts == 4).all()
+
+
+@several_cores
+def test_a_caller_is_not_bound_for_every_short_job(contended, monkeypatch):
+    monkeypatch.setattr(workers_module, "BIND_AGAIN", 1e9)
+    workers, counts = workers_of(len(usable_cores()))
+    workers._bound_at = -1e9
+    bound = []
+    monkeypatch.setattr(workers_module, "bind_thread", lambda native_id, cores: bound.append(native_id))
+    for _ in range(3):
+        workers.run()
+    assert bound.count(0) == 2  # bound for one job, and freed
+    assert (counts == 3).all()
 
 
 @several_cores

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 # these are long.
 WINDOW, LONGEST_WINDOW = 0.1, 0.2
 JOBS = 4
-# Shares of their time: on cores of their own, threads wait for each other about 5 %, and hardly for their cores.
-LONG_WAIT, LONG_CORE_WAIT = 0.15, 0.1
+# On cores of their own, threads wait for each other about 5 % of their time; longer than this share is long.
+LONG_WAIT = 0.15
+# Seconds that all threads together wait for cores in one second: hardly any on cores of their own, half a second beside
+# one busy program, and a second beside two. And by how much another situation differs.
+LONG_CORE_WAIT, OTHER_CORE_WAIT = 0.2, 0.3
 # Cost a token beside the usual one: a try is kept below the first, and ends early above the second.
 WORTHWHILE, HOPELESS = 0.9, 1.5
 LEAST_TRIED = 0.06
@@ -34,12 +37,15 @@ class Cores:
 
     Attributes
     ----------
+    worked : float
+        Seconds that jobs of all kinds have taken so far.
     core_wait : float or None
         Seconds that the workers have waited for a core so far.
     free : int or None
         Cores that are idle.
     """
 
+    worked: float = 0.0
     core_wait: float | None = None
     free: int | None = None
 
@@ -63,12 +69,13 @@ class Pace:
         self._expects_gain = True
         self._changed = False
         self._waits_before = False
-        self._was_contended = self._is_contended = False
+        self._is_contended = False
+        self._core_wait: float | None = 0.0  # a second, where tries began anew
         self._differs_since: float | None = None
         self._failed: float | None = None  # seconds a token, with the number that was tried last without gain
         self._pause = SHORT_PAUSE
         self._worked = self._last_try = self._next_try = 0.0
-        self._core_wait: float | None = None
+        self._cores = Cores()  # as the window began
         self._begin_window()
 
     @property
@@ -88,7 +95,7 @@ class Pace:
     def begin(self, ask_cores: Callable[[], Cores]) -> None:
         """Prepare for a job; ask the system, which takes about 50 us, if a window begins that may lead to a try."""
         if self._tokens == 0 and self._tried is None and self.fewest < self.most:
-            self._core_wait = ask_cores().core_wait
+            self._cores = ask_cores()
 
     def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
         """Count a job that took the threads wanted.
@@ -136,6 +143,7 @@ class Pace:
         self._failed = None
         if cost < WORTHWHILE * self.cost:
             self.threads, self.cost, self._pause = tried, cost, SHORT_PAUSE
+            self._core_wait = None
         else:
             self._failed = cost
             if self._expects_gain:
@@ -146,15 +154,9 @@ class Pace:
 
     def _candidate(self, cores: Cores) -> int | None:
         """Return another number of threads to try; None if nothing speaks for another one."""
-        if cores.core_wait is None or self._core_wait is None:
-            # Twice in a row: a single long wait may be the machine's own.
-            waits_before = self._waits_before
-            self._waits_before = self._waited > LONG_WAIT * self.threads * self._seconds
-            contended = self._waits_before and waits_before
-        else:
-            contended = cores.core_wait - self._core_wait > LONG_CORE_WAIT * self.threads * self._seconds
-        self._is_contended = contended
-        self._begin_anew_if_changed(contended)
+        core_wait = self._core_wait_a_second(cores)
+        self._is_contended = contended = core_wait > LONG_CORE_WAIT
+        self._begin_anew_if_changed(core_wait)
         if self._worked < self._next_try and not self._is_slower_than_what_failed:
             return None
         fewer = contended and self.threads > self.fewest
@@ -174,15 +176,31 @@ class Pace:
         rested = self._worked - self._last_try >= SHORT_PAUSE * WINDOW
         return rested and self._failed is not None and self._failed < WORTHWHILE * self.cost
 
-    def _begin_anew_if_changed(self, contended: bool) -> None:
-        """Forget how tries failed once other programs have begun, or ceased, to use the cores."""
-        if contended == self._was_contended:
+    def _core_wait_a_second(self, cores: Cores) -> float:
+        """Return how many seconds all threads together have waited for cores in a second of this window.
+
+        Where the system does not say, it is 1 if the threads have waited for each other in two windows in a row: a
+        single long wait may be the machine's own.
+        """
+        before = self._cores
+        if cores.core_wait is not None and before.core_wait is not None:
+            # Jobs of other kinds may have come in between, and their threads have waited too.
+            return (cores.core_wait - before.core_wait) / (cores.worked - before.worked)
+        waits_before = self._waits_before
+        self._waits_before = self._waited > LONG_WAIT * self.threads * self._seconds
+        return float(self._waits_before and waits_before)
+
+    def _begin_anew_if_changed(self, core_wait: float) -> None:
+        """Forget how tries failed once other programs have begun, or ceased, to use cores."""
+        if self._core_wait is None:
+            self._core_wait = core_wait
+        if abs(core_wait - self._core_wait) <= OTHER_CORE_WAIT:
             self._differs_since = None
             return
         if self._differs_since is None:
             self._differs_since = self._worked - self._seconds
         if self._worked - self._differs_since >= LASTING:
-            self._was_contended, self._differs_since = contended, None
+            self._core_wait, self._differs_since, self._failed = core_wait, None, None
             self._pause, self._next_try = SHORT_PAUSE, self._worked
 
     def _begin_window(self) -> None:

@@ -27,6 +27,9 @@ returns False without having begun if one of them sleeps. Any other thread does 
 
 # Seconds that a job waits for workers to wake before it makes do with the fewest threads allowed.
 WAKING = 0.05
+# Seconds after which the caller is bound to its core again, for one job: it stays there by itself for a while, and to
+# be bound and freed for each token of a small model costs a tenth of its time.
+BIND_AGAIN = 0.05
 
 
 class WorkerThreads:
@@ -106,6 +109,8 @@ class Workers:
     def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
         self._threads = WorkerThreads(take_part, count, arguments)
         self._lock = threading.Lock()
+        self._worked = 0.0  # seconds
+        self._bound_at = -BIND_AGAIN  # when a job last began with the caller bound to a core
         self._process: int | None = None
 
     def run(self, tokens: int = 1, *memory: Any) -> None:
@@ -128,10 +133,11 @@ class Workers:
                 awake = self._begin(pace.wanted)
             ended = time.perf_counter()
             waited = queue[WAITED] / 1e9 if awake else ended - started
+            self._worked += ended - started
             pace.note(tokens, ended - started, waited, self._ask_cores)
 
     def _ask_cores(self) -> Cores:
-        return Cores(core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
+        return Cores(self._worked, core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
         """Run a job on `wanted` threads, or on the fewest allowed if some take long to wake; return whether all did."""
@@ -144,12 +150,13 @@ class Workers:
         return threads == wanted
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
-        """Do as `_begin`; if there is a thread for each core, each is bound to one, the caller's for the job alone."""
-        cores = usable_cores()
+        """Do as `_begin`; if there is a thread for each core, each is bound to one: the caller's for some jobs only."""
+        cores, now = usable_cores(), time.monotonic()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)
-        if not bound:
+        if not bound or now - self._bound_at < BIND_AGAIN:
             return self._begin(wanted)
+        self._bound_at = now
         try:
             bind_thread(0, cores[:1])
             with short_turns():
