@@ -29,6 +29,8 @@ from comparison import measuring, models
 from comparison.processes import EngineError, EngineProcess, clean_environment, running, versions_of, work_folder
 from comparison.report import OURS, processor, rounded
 
+from tinychat.machine import usable_cores
+
 LLAMA = "llama.cpp"
 SETTLE_SECONDS = 0.5
 SPINNING = "while True: pass"
@@ -38,12 +40,11 @@ Values = dict[str, list[float]]
 @contextlib.contextmanager
 def spinning(count: int) -> Iterator[None]:
     """Let `count` processes spin, each on a core of its own where this system lets one choose."""
-    processes = []
+    processes, usable = [], usable_cores()
     try:
         for core in range(count):
             processes.append(subprocess.Popen([sys.executable, "-c", SPINNING], env=clean_environment()))
-            if hasattr(os, "sched_setaffinity"):
-                usable = sorted(os.sched_getaffinity(0))
+            if usable:
                 os.sched_setaffinity(processes[-1].pid, {usable[core % len(usable)]})
         time.sleep(SETTLE_SECONDS)
         yield

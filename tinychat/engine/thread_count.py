@@ -140,10 +140,9 @@ class Pace:
     def _judge(self, tried: int, cost: float) -> None:
         """Keep the number that was tried if it was faster."""
         assert self.cost is not None
-        self._failed = None
         if cost < WORTHWHILE * self.cost:
             self.threads, self.cost, self._pause = tried, cost, SHORT_PAUSE
-            self._core_wait = None
+            self._core_wait = self._failed = None
         else:
             self._failed = cost
             if self._expects_gain:
