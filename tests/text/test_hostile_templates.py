@@ -6,7 +6,7 @@ import pytest
 from text.tokenizer_folders import write_style
 
 from tinychat.errors import TextError
-from tinychat.text import budget
+from tinychat.limited_process import SECONDS
 from tinychat.text.template import ChatTemplate
 from tinychat.text.tokenizer import load_tokenizer
 
@@ -14,45 +14,23 @@ MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content
 
 ENDLESS = {
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "loop over a filter": (
-        "{% for a in range(99999)|list %}{% for b in range(99999)|map('upper') %}{% endfor %}{% endfor %}"
-    ),
-    "comparisons": (
-        "{% set r = range(9999)|list %}{% for a in r %}{% for b in r %}"
-        "{% if r == r|list %}{% endif %}{% endfor %}{% endfor %}"
-    ),
     "macro calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}",
-    "selection": "{% for a in range(99999) %}{% set x = range(99999)|select('odd')|list %}{% endfor %}",
+    "power": "{% set x = 10 ** (10 ** 9) %}",
+    "folded power": "{{ 2 ** 9999999999 }}",
+    "strip": "{{ ('a' * 999999).strip('c' * 500000 ~ 'a') }}",
 }
-QUADRATIC = {
-    "strip": "{{ (TEXT * 2).strip('c' * 500000 ~ TEXT) }}",
-    "trim": "{{ TEXT|trim('c' * 500000 ~ TEXT) }}",
-    "trim by name": "{{ TEXT|trim(chars='c' * 500000 ~ TEXT) }}",
-    "map of trim": "{{ [TEXT]|map('trim', 'c' * 500000 ~ TEXT)|list }}",
-    "rfind": "{{ (TEXT * 3).rfind('b' ~ TEXT) }}",
-    "rindex": "{{ (TEXT * 3).rindex('b' ~ TEXT) }}",
-    "rsplit": "{{ (TEXT * 3).rsplit('b' ~ TEXT) }}",
-    "rsplit by name": "{{ (TEXT * 3).rsplit(sep='b' ~ TEXT) }}",
-    "rpartition": "{{ (TEXT * 3).rpartition('b' ~ TEXT) }}",
-    "kept method": "{% set f = (TEXT * 3).rfind %}{{ f('b' ~ TEXT) }}",
-}
-"""One call that takes minutes in C, where neither the time nor a signal can reach it."""
+"""The last three are one call that takes minutes in C, where no signal reaches Python."""
 
 HUGE = {
     "repeated text": "{{ 'a' * 10 ** 9 }}",
     "repeated list": "{{ [1] * 10 ** 9 }}",
     "repeated tuple": "{{ 10 ** 9 * (1, 2) }}",
-    "power": "{{ 10 ** (10 ** 10) }}",
-    "folded power": "{{ 2 ** 9999999999 }}",
     "products": "{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
     "range": "{% for i in range(10 ** 9) %}{% endfor %}",
     "concatenation": "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
     "addition": "{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "lists of lists": (
-        "{% set ns = namespace(x=['a']) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
-    ),
-    "dicts of dicts": (
-        "{% set ns = namespace(x={}) %}{% for i in range(99) %}{% set ns.x = dict(a=ns.x, b=ns.x) %}{% endfor %}"
+    "printed lists of lists": (
+        "{% set ns = namespace(x=['a']) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"
     ),
     "replace filter": "{{ ('a' * 99999)|replace('a', 'b' * 99999) }}",
     "replace method": "{{ ('a' * 99999).replace('', 'b' * 99999) }}",
@@ -60,7 +38,7 @@ HUGE = {
     "join method": "{{ ('b' * 99999).join('a' * 99999) }}",
     "map": "{% set x = range(99999)|map('replace', '', 'b' * 99999)|list %}",
     "indent": "{{ 'x'|indent(10 ** 9) }}",
-    "indent by text": "{{ ('\\n' * 99999)|indent('b' * 99999, true) }}",
+    "indent by text": "{{ ('\\n' * 99999)|indent('b' * 99999, true, true) }}",
     "tojson indent": "{{ messages|tojson(indent=10 ** 9) }}",
     "tojson separators": "{{ range(99999)|list|tojson(separators=('b' * 99999, ':')) }}",
     "output": "{% for i in range(99999) %}" + "x" * 9999 + "{% endfor %}",
@@ -88,9 +66,6 @@ HUGE = {
     "batch": "{{ [1]|batch(10 ** 9, 0)|list }}",
     "round": "{{ 1|round(10 ** 9, 'ceil') }}",
 }
-CHECKED_AFTERWARDS = {"lists of lists", "dicts of dicts", "many values", "range", "products"}
-"""Bounded by the sum of many small steps; slow to trace."""
-
 ESCAPES = {
     "class": "{{ ''.__class__ }}",
     "class as item": "{{ ''['__class__'] }}",
@@ -110,7 +85,14 @@ ESCAPES = {
     "format item": "{{ '{0[__class__]}'.format('x') }}",
     "format_map": "{{ '{x.__class__}'.format_map({'x': 1}) }}",
     "kept format": "{% set f = '{0.__init__.__globals__}'.format %}{{ f(raise_exception) }}",
-    "encode": "{{ 'x'.encode() }}",
+    "bytes": "{{ 'x'.encode().hex() }}",
+    "arguments of format": "{{ ''.format.args[0].from_string('x') }}",
+    "overlay": "{{ ''.format.args[0].overlay(extensions=['this.module']) }}",
+    "budget": "{{ ''.format.args[0].budget.take(-9) }}",
+    "function of format": "{{ ''.format.__closure__ }}",
+    "self of a method": "{{ ''.upper.__self__ }}",
+    "name of a macro": "{% macro f() %}{% endmacro %}{{ f.name }}",
+    "keys of a type": "{{ dict.fromkeys('ab') }}",
     "include": "{% include 'passwd' %}",
     "import": "{% import 'passwd' as x %}",
     "from": "{% from 'passwd' import x %}",
@@ -146,24 +128,13 @@ def assert_refused(source, tokenizer):
     started = time.monotonic()
     with pytest.raises(TextError, match=r"^a\.jinja: chat template ") as error:
         ChatTemplate(source, tokenizer, "a.jinja").render(MESSAGES)
-    assert time.monotonic() - started < budget.TIME_LIMIT + 3
+    assert time.monotonic() - started < SECONDS + 3
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless(monkeypatch, tokenizer, name):
-    monkeypatch.setattr(budget, "TIME_LIMIT", 0.2)
+def test_endless(tokenizer, name):
     assert_refused(ENDLESS[name], tokenizer)
-
-
-@pytest.mark.parametrize("name", QUADRATIC)
-def test_quadratic(tokenizer, name):
-    """On a text that is long itself, so that its size is not the reason."""
-    source = QUADRATIC[name].replace("TEXT", "messages[0].content")
-    started = time.monotonic()
-    with pytest.raises(TextError, match="it searches a long text for another long text"):
-        ChatTemplate(source, tokenizer, "a.jinja").render([{"role": "user", "content": "a" * 500_000}])
-    assert time.monotonic() - started < 1
 
 
 def test_ordinary_searches_are_no_hostile_ones(tokenizer):
@@ -185,26 +156,6 @@ def test_escape(tokenizer, name):
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken(tokenizer, name):
     assert_refused(BROKEN[name], tokenizer)
-
-
-def test_huge_values_are_refused_before_they_exist(tokenizer):
-    import tracemalloc
-
-    tracemalloc.start()
-    try:
-        for name in sorted(HUGE.keys() - CHECKED_AFTERWARDS):
-            assert_refused(HUGE[name], tokenizer)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 200 << 20
-
-
-def test_printing_a_namespace_does_not_follow_its_contents(tokenizer):
-    chain = "{% set n0 = namespace() %}"
-    chain += "".join(f"{{% set n{i + 1} = namespace(a=n{i}, b=n{i}) %}}" for i in range(60))
-    template = ChatTemplate(chain + "{{ n60 }}{{ [n60, n60] }}", tokenizer, "a.jinja")
-    assert template.render(MESSAGES) == "<namespace>[<namespace>, <namespace>]"
 
 
 def test_a_failed_run_leaves_nothing_behind(tokenizer):

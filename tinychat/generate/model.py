@@ -266,14 +266,15 @@ def load_folder(
     TinychatError
         If the folder is damaged, or a setting is out of range.
     """
-    # Imported here so that light commands do not load Numba, Jinja and the tokenizers.
+    # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine
     from tinychat.json_file import each_file_once
     from tinychat.text.stop import stop_ids
-    from tinychat.text.template import load_template
+    from tinychat.text.template import load_template, start_renderer
     from tinychat.text.tokenizer import load_tokenizer
 
+    start_renderer()
     if context is not None:
         check_context(context)
     with each_file_once():

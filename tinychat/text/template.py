@@ -10,6 +10,7 @@ from typing import Any
 from tinychat.errors import TextError
 from tinychat.files import read_small
 from tinychat.json_file import read_settings
+from tinychat.limited_process import LimitedProcess, LimitError
 from tinychat.text.guard import guard, spelling_pattern
 from tinychat.text.tokenizer import Tokenizer
 
@@ -20,6 +21,9 @@ _LONGEST_SOURCE = 256 * 1024
 _DEEPEST_MESSAGE = 50
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
+
+# Of all models of this process: it needs no state but the programs, which are part of each request.
+_RENDERER = LimitedProcess("tinychat.text.sandbox")
 
 _PLAIN_TEMPLATE = """\
 {%- for message in messages %}
@@ -35,7 +39,9 @@ _PLAIN_TEMPLATE = """\
 
 
 class ChatTemplate:
-    """A compiled chat template and the tokenizer that reads what it writes.
+    """A chat template and the tokenizer that reads what it writes.
+
+    A helper process runs the program: see `tinychat.text.sandbox`.
 
     Parameters
     ----------
@@ -58,23 +64,18 @@ class ChatTemplate:
     Raises
     ------
     TextError
-        The program is too long or does not compile.
+        The program is too long, or does not compile in its time and memory.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False) -> None:
-        from tinychat.text.sandbox import ChatEnvironment
-
         self.is_fallback = is_fallback
         self.stop_strings = ("\nUser:",) if is_fallback else ()
         self._tokenizer = tokenizer
         self._origin = origin
         if len(source) > _LONGEST_SOURCE:
             raise TextError(f"{origin}: chat template is longer than {_LONGEST_SOURCE // 1024} KiB")
-        self._environment = ChatEnvironment()
-        try:
-            self._program = self._environment.compile_metered(source)
-        except Exception as error:
-            raise self._failure("does not compile", error) from error
+        self._source = source
+        self._run(None, "does not compile")
         special = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]
         written = [text for text in tokenizer.added_tokens if text in source and not text.isspace()]
         self._special_spellings = spelling_pattern(special)
@@ -100,8 +101,6 @@ class ChatTemplate:
         TextError
             The template fails, refuses the conversation, or exceeds its time or size.
         """
-        from tinychat.text.budget import Budget
-
         turns = [self._guarded_turn(message) for message in messages]
         given = {
             **self._tokenizer.special_tokens,
@@ -111,11 +110,7 @@ class ChatTemplate:
             "messages": turns,
             "add_generation_prompt": add_generation_prompt,
         }
-        self._environment.budget = Budget(_text_length(given))
-        try:
-            return self._program.render(given)
-        except (Exception, MemoryError) as error:
-            raise self._failure("cannot write this conversation", error) from error
+        return self._run(given, "cannot write this conversation")
 
     def render_ids(
         self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
@@ -168,11 +163,17 @@ class ChatTemplate:
         spellings = self._special_spellings if plain["role"] == "assistant" else self._control_spellings
         return {key: guard(value, spellings) for key, value in plain.items() if value is not None}
 
-    def _failure(self, what: str, error: BaseException) -> TextError:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        if isinstance(error, RecursionError | MemoryError):
-            reason = "it nests too deep or needs too much memory"
-        return TextError(f"{self._origin}: chat template {what}: {reason}")
+    def _run(self, variables: dict[str, object] | None, failure: str) -> str:
+        try:
+            text: str = _RENDERER.call({"source": self._source, "variables": variables})
+        except (LimitError, ValueError) as error:
+            raise TextError(f"{self._origin}: chat template {failure}: {error}") from None
+        return text
+
+
+def start_renderer() -> None:
+    """Begin to start the helper process that runs templates, so that it is ready when the weights are."""
+    _RENDERER.start()
 
 
 def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
@@ -243,10 +244,3 @@ def _plain(value: object, depth: int = 0) -> Any:
         return str.__str__(value)
     kind = type(value).__name__
     raise TextError(f"a chat message holds a {kind}; only text, numbers, lists and mappings can be written")
-
-
-def _text_length(value: object) -> int:
-    if isinstance(value, str):
-        return len(value)
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return sum(map(_text_length, children))
