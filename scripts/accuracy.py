@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from comparison.processes import clean_environment
 from safetensors.numpy import save_file
 
 import tinychat
@@ -55,14 +56,14 @@ def quantized_by_llama(checkpoint: Path, python: str, made: Path) -> list[Path]:
     config = json.loads((checkpoint / "config.json").read_text())
     widths = [config["hidden_size"], config["intermediate_size"]]
     multiple = BLOCK if any(width % SMALL_BLOCK for width in widths) else 1
-    plain, scripts = made / "plain.gguf", Path(__file__).parent
-    write = [sys.executable, "-m", "comparison.gguf_file", checkpoint.resolve(), plain, "--row-multiple", str(multiple)]
-    subprocess.run(write, cwd=scripts, check=True)
+    plain = made / "plain.gguf"
+    write = [sys.executable, "-P", "-m", "comparison.gguf_file", checkpoint.resolve(), plain]
+    subprocess.run([*write, "--row-multiple", str(multiple)], env=clean_environment(), check=True)
     files = []
     for kind in LLAMA_TYPES:
         files.append(made / f"{kind}.gguf")
-        quantize = [python, "-m", "comparison.llama_quantize", plain, files[-1], "--threads", "1", "--mix", "default"]
-        subprocess.run([*quantize, "--type", kind], cwd=scripts, check=True)
+        quantize = [python, "-P", "-m", "comparison.llama_quantize", plain, files[-1], "--type", kind]
+        subprocess.run([*quantize, "--threads", "1", "--mix", "default"], env=clean_environment(), check=True)
     return files
 
 

@@ -43,7 +43,7 @@ def spinning(count: int) -> Iterator[None]:
     processes, usable = [], usable_cores()
     try:
         for core in range(count):
-            processes.append(subprocess.Popen([sys.executable, "-c", SPINNING], env=clean_environment()))
+            processes.append(subprocess.Popen([sys.executable, "-P", "-c", SPINNING], env=clean_environment()))
             if usable:
                 os.sched_setaffinity(processes[-1].pid, {usable[core % len(usable)]})
         time.sleep(SETTLE_SECONDS)
@@ -57,11 +57,11 @@ def spinning(count: int) -> Iterator[None]:
 def engine_commands(arguments: argparse.Namespace, work: Path) -> dict[str, list[str]]:
     """Convert the checkpoint for both programs where that has not been done; return what starts every engine."""
     ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
-    start = [sys.executable, "-m", "comparison.tinychat_engine", str(ours), "--threads"]
+    start = [sys.executable, "-P", "-m", "comparison.tinychat_engine", str(ours), "--threads"]
     commands = {OURS: [*start, str(arguments.threads)]}
     for threads in range(1, arguments.threads + 1):
         commands[fixed(threads)] = [*start, str(threads), "--fixed"]
-    llama = [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs)]
+    llama = [arguments.llama_python, "-P", "-m", "comparison.llama_engine", str(theirs)]
     commands[LLAMA] = [*llama, "--threads", str(arguments.threads), "--flash-attention", "on"]
     return commands
 

@@ -84,7 +84,7 @@ class Comparison:
 
     def start_commands(self) -> dict[str, list[str]]:
         """Return what goes from nothing to one token: tinychat's own command, of the others the least that does."""
-        ours = [self.pythons.tinychat, "-m", "tinychat", "complete", str(self.conversions[OURS].out)]
+        ours = [self.pythons.tinychat, "-P", "-m", "tinychat", "complete", str(self.conversions[OURS].out)]
         ours += ["-p", measuring.PROMPT, "--raw", "--json", "--max-tokens", "1", "--temperature", "0"]
         ours += ["--threads", str(self.arguments.threads), "--context", str(ONCE_CONTEXT)]
         once = ["--once", str(measuring.prompt_tokens(ours))]
@@ -95,7 +95,7 @@ class Comparison:
 
     def _engine(self, name: str, python: str, module: str) -> list[str]:
         flags = ["--threads", str(self.arguments.threads)]
-        return [python, "-m", f"comparison.{module}_engine", str(self.conversions[name].out), *flags]
+        return [python, "-P", "-m", f"comparison.{module}_engine", str(self.conversions[name].out), *flags]
 
 
 def checked_agreement(engines: dict[str, EngineProcess]) -> dict[str, float]:

@@ -35,8 +35,8 @@ def engine_commands(arguments: argparse.Namespace, work: Path) -> dict[str, list
     ours, theirs = models.int4_for_both(arguments.checkpoint, work, arguments.llama_python, arguments.threads)
     threads = ["--threads", str(arguments.threads)]
     commands = {
-        OURS: [sys.executable, "-m", "comparison.tinychat_engine", str(ours), *threads],
-        LLAMA: [arguments.llama_python, "-m", "comparison.llama_engine", str(theirs), *threads],
+        OURS: [sys.executable, "-P", "-m", "comparison.tinychat_engine", str(ours), *threads],
+        LLAMA: [arguments.llama_python, "-P", "-m", "comparison.llama_engine", str(theirs), *threads],
     }
     commands[LLAMA] += ["--flash-attention", "on"]
     return commands

@@ -66,7 +66,7 @@ class Trial:
         source, target = Path(home, "in.jsonl"), Path(home, "out.jsonl")
         source.write_text(TASKS)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tinychat", "batch", source, *self.model, "-o", target],
+            [sys.executable, "-P", "-m", "tinychat", "batch", source, *self.model, "-o", target],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -86,7 +86,7 @@ class Trial:
 
     def _chat(self, home: str) -> tuple[int, str, list[str]]:
         environment = os.environ | {"TINYCHAT_HOME": home, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        command = ["-m", "tinychat", "chat", *self.model]
+        command = ["-P", "-m", "tinychat", "chat", *self.model]
         child = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", codec_errors="replace")
         child.delaybeforesend = None
         child.send(PROMPT + "\r")
@@ -147,7 +147,7 @@ def damaged_conversations(home: Path) -> list[str]:
 
 def compile_kernels(model: list[str]) -> None:
     """Run the program once: a signal that comes while a kernel compiles waits for it, for many seconds perhaps."""
-    command = [sys.executable, "-m", "tinychat", "complete", *model, "-p", PROMPT, "--max-tokens", "2"]
+    command = [sys.executable, "-P", "-m", "tinychat", "complete", *model, "-p", PROMPT, "--max-tokens", "2"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -48,15 +48,15 @@ class Conversion:
 def tinychat_conversion(checkpoint: Path, work: Path, pythons: Pythons) -> Conversion:
     """Return how tinychat makes an int4 model folder, each weight by itself, as Q4_0 does."""
     out = work / "tinychat-int4"
-    command = [pythons.tinychat, "-m", "tinychat", "convert", str(checkpoint), str(out)]
+    command = [pythons.tinychat, "-P", "-m", "tinychat", "convert", str(checkpoint), str(out)]
     return Conversion(out, [[*command, "--method", "plain", "--no-check"]])
 
 
 def llama_conversion(checkpoint: Path, work: Path, pythons: Pythons, threads: int, mix: str) -> Conversion:
     """Return how llama.cpp's users make a Q4_0 file: an unquantized GGUF, then its own quantizer."""
     between, out = work / "unquantized.gguf", work / f"q4_0-{mix}.gguf"
-    write = [pythons.tinychat, "-m", "comparison.gguf_file", str(checkpoint), str(between)]
-    quantize = [pythons.llama, "-m", "comparison.llama_quantize", str(between), str(out)]
+    write = [pythons.tinychat, "-P", "-m", "comparison.gguf_file", str(checkpoint), str(between)]
+    quantize = [pythons.llama, "-P", "-m", "comparison.llama_quantize", str(between), str(out)]
     return Conversion(out, [write, [*quantize, "--threads", str(threads), "--mix", mix]], (between,))
 
 

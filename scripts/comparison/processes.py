@@ -38,8 +38,12 @@ class Finished:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this process's environment without settings of thread pools, compilers and engines."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    """Return this process's environment without settings of thread pools, compilers and engines.
+
+    Its Python finds the modules of this folder, and with -P none of the working folder.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    return kept | {"PYTHONPATH": str(SCRIPTS)}
 
 
 def run_measured(command: list[str]) -> Finished:
@@ -51,7 +55,7 @@ def run_measured(command: list[str]) -> Finished:
         If it fails.
     """
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment(), cwd=SCRIPTS)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment())
     assert process.stdout is not None
     with process.stdout as stream:
         first_line = stream.readline()
@@ -109,7 +113,7 @@ class EngineProcess:
     def __init__(self, name: str, command: list[str]) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment(), cwd=SCRIPTS
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()
         )
         self.version: str = self._answer()["version"]
 

