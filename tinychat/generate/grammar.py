@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import SettingError
+from tinychat.limited_process import LimitedProcess, LimitError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -30,12 +29,9 @@ _WHITESPACE = r" |\n {0,16}"
 # first word by a space, which is not what the grammar says.
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 
-# The library's work grows with the square of a schema's size, and with the number itself for multiples: with
-# what is left of it without factors of 2 and 5, beyond a million with all of it.
-_LONGEST_SCHEMA = 256 << 10
-_MOST_PROPERTIES = 1000
-_MULTIPLE = re.compile(r'"multipleOf"\s*:\s*(-?[0-9][0-9.eE+-]*)')
-_LARGEST_MULTIPLE, _MOST_REMAINDERS = 1_000_000, 20_000
+_LONGEST = 256 << 10
+_LONGEST_REASON = 200
+_CHECKER = LimitedProcess("tinychat.generate.grammar_check")
 
 Mask = npt.NDArray[np.bool_]
 
@@ -79,15 +75,14 @@ class Grammar:
     Raises
     ------
     SettingError
-        If the library is missing, or refuses the grammar, or would compute for minutes on it.
+        If the library is missing, or refuses the grammar, or it takes more time or memory than it may.
     """
 
     lark: str
     source: str
 
     def __post_init__(self) -> None:
-        _check_multiples(self.lark, self.source)
-        _check(_library().LLMatcher.validate_grammar(self.lark), self.source)
+        _check(_limited("compile", self.lark, self.source), self.source)
 
     @classmethod
     def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
@@ -98,10 +93,9 @@ class Grammar:
         SettingError
             If it is no JSON schema, or one that the library does not support.
         """
-        if len(schema) > _LONGEST_SCHEMA:
-            raise SettingError(f"{source} is longer than {_LONGEST_SCHEMA >> 10} KiB: write a smaller one")
+        _check_length(schema, source)
         try:
-            parsed = json.loads(schema, object_pairs_hook=partial(_bounded_object, source))
+            parsed = json.loads(schema)
         except (ValueError, RecursionError) as error:
             raise SettingError(f"{source} is no JSON: {error}") from None
         if parsed is True:
@@ -120,11 +114,8 @@ class Grammar:
         SettingError
             If it does not compile.
         """
-        try:
-            lark = _library().grammar_from("ebnf", text)
-        except ValueError as error:
-            raise SettingError(f"{source} cannot be used: {error}") from None
-        return cls(f"{lark}\n{_NO_FORCING}", source)
+        _check_length(text, source)
+        return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
     def compile(self, model: Model) -> CompiledGrammar:
         """Return the constraint for the tokens of one model.
@@ -225,30 +216,19 @@ def _library() -> Any:
     return llguidance
 
 
-def _bounded_object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(pairs) > _MOST_PROPERTIES:
-        raise SettingError(f"{source} has an object with more than {_MOST_PROPERTIES} keys: write a smaller one")
-    return dict(pairs)
+def _limited(action: str, text: str, source: str) -> str:
+    """Do something with a grammar in the helper process, which hostile ones cannot outgrow."""
+    _library()
+    try:
+        answer: str = _CHECKER.call([action, text])
+    except LimitError as error:
+        raise SettingError(f"{source} cannot be used: {error}") from None
+    return answer
 
 
-def _check_multiples(grammar: str, source: str) -> None:
-    """Refuse a multipleOf whose remainders are too many to tell apart, digit by digit."""
-    remainders = 0
-    for match in _MULTIPLE.finditer(grammar):
-        try:
-            multiple = abs(Decimal(match[1]).normalize())
-        except InvalidOperation:
-            continue  # not a number: the library says so
-        # A fraction counts as the number that its digits spell.
-        if multiple > _LARGEST_MULTIPLE or len(multiple.as_tuple().digits) > len(str(_LARGEST_MULTIPLE)):
-            raise SettingError(f"{source} has a multipleOf of more than {_LARGEST_MULTIPLE} or of too many digits")
-        number = int("".join(map(str, multiple.as_tuple().digits)))
-        for factor in (2, 5):
-            while number and number % factor == 0:
-                number //= factor
-        remainders += number
-    if remainders > _MOST_REMAINDERS:
-        raise SettingError(f"{source} has a multipleOf that is too large: choose a rounder number")
+def _check_length(text: str, source: str) -> None:
+    if len(text) > _LONGEST:
+        raise SettingError(f"{source} is longer than {_LONGEST >> 10} KiB: write a smaller one")
 
 
 def _check(message: str, source: str) -> None:
@@ -257,4 +237,4 @@ def _check(message: str, source: str) -> None:
         return
     reason = re.split(r"\n +\d+ \||\n<", message)[0]
     reason = re.sub(r"^at \d+\(\d+\): failed to compile JSON schema: ", "", reason)
-    raise SettingError(f"{source} cannot be used: {' '.join(reason.split())}")
+    raise SettingError(f"{source} cannot be used: {' '.join(reason.split())[:_LONGEST_REASON]}")
