@@ -9,6 +9,8 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
+from fuzzing import hand_made
+
 _NUMBERS = [0, -1, 1, 0.5, 255, 2**24, 2**31, 2**32 - 1, 2**53, 2**62, 2**63, 10**30, 10**400, 1e308, -1e-300]
 _TEXTS = [
     "",
@@ -40,6 +42,8 @@ _CALLS = [
 
 def mutated(name: str, seeds: tuple[bytes, ...], draw: Random) -> bytes:
     """Return a file for the reader of this name."""
+    if name in hand_made.MAKERS and draw.random() < 0.3:
+        return hand_made.MAKERS[name](draw)
     data = draw.choice(seeds)
     if name == "template":
         return _mutated_template(data, draw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import tempfile
 import zipfile
@@ -25,6 +26,7 @@ from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
+from tinychat.commands.configuration import STARTER, parse_configuration
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
@@ -125,6 +127,10 @@ SCHEMAS = (
     {"$defs": {"n": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}]}}, "allOf": [{"$ref": "#/$defs/n"}]},
 )
 GRAMMARS = (b'start: /[a-z]{1,3}/ WORD+\nWORD: "a" | "b"{2}\n', b'root ::= "a" | [0-9]+')
+CONFIGURATIONS = (
+    re.sub("^# (?=[a-z_]+ =|\\[)", "", STARTER, flags=re.MULTILINE).encode(),
+    b'model = "a"\n[models."b c"]\nkv = "f16"\n[roles.r]\nsystem = """x\ny"""\nstop = ["a", "b"]\n[aliases]\ns = "t"\n',
+)
 TASKS = (
     b'{"prompt": "a", "max_tokens": 3, "temperature": 0.5, "stop": ["x"]}\n'
     b'{"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7, "top_k": 3, "top_p": 0.9}\n'
@@ -381,6 +387,8 @@ def readers() -> tuple[Reader, ...]:
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),
         Reader("session", "session.json", (_json(SESSION),), _read_session),
+        Reader("configuration", "config.toml", CONFIGURATIONS,
+               lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),
         Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),
         Reader("results", "out.jsonl", (batch_results(),), _read_results),
         Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,38 @@ def test_thinking_is_asked_for(console):
     console.model.template = MarkerTemplate(thinking_switch="thinking")
     assert console.run("complete", "Why is it so?", "--think", "off")[0] == 0
     assert b"Why is it so?<think>\n\n</think>\n\n" in bytes(i for i in console.model.sequence.ids if i < 256)
+
+
+HUGE = {
+    "digits": b"temperature = 0x" + b"f" * 5000,
+    "digits of a word": b"kv = 0x" + b"f" * 5000,
+    "bits": b"seed = 0b" + b"1" * 60_000,
+    "dots": b"a." * 100_000 + b"a = 1",
+    "dots of quoted words": b'"a".' * 50_000 + b"a = 1",
+    "dots of a header": b"[" + b"a." * 100_000 + b"a]\nb = 1",
+    "dots in a table": b"kv = {" + b"a . " * 50_000 + b"a = 1}",
+    "long name": b"x" * 200_000 + b" = 1",
+    "long section": b'[roles."' + b"x" * 200_000 + b'"]\nz = 1',
+    "long text": b'kv = "' + b"x" * 200_000 + b'"',
+    "deep list": b"kv = " + b"[" * 900 + b"]" * 900,
+    "long alias": b'[aliases]\n"' + b"y" * 200_000 + b'" = 1',
+    "escape": b'"\\u001b[31m\\u202e" = 1',
+    "large file": b"#" * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_what_is_huge_ends_in_a_short_line_at_once(write, name):
+    path = write("")
+    path.write_bytes(HUGE[name])
+    started = time.monotonic()
+    with pytest.raises(ConfigurationError) as error:
+        read_configuration()
+    assert time.monotonic() - started < 2
+    message = str(error.value).removeprefix(str(path))
+    assert len(message) < 500 and message.isprintable()
+
+
+def test_dots_in_texts_are_no_keys():
+    text = 'system = """' + "1. one\n" * 50 + 'a.b.c ... d."""\n'
+    assert parse_configuration(text.encode(), FILE).general["system"].endswith("d.")

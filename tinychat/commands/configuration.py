@@ -20,10 +20,15 @@ from tinychat.errors import ConfigurationError, FieldError
 from tinychat.files import read_small
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import as_thinking
+from tinychat.json_file import one_line
 from tinychat.user_folders import config_folder
 
 FILE = "config.toml"
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 256 << 10
+# Python's parser takes time that grows with the square of these.
+_MOST_DOTS, _MOST_BITS = 16, 64
+_LONGEST_PROBLEM = 300
+_DOTTED = re.compile(rf"""(?<![\w.-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+\.[ \t]*+){{{_MOST_DOTS + 1}}}""")
 
 STARTER = """\
 # Settings of tinychat. What stands behind a # says nothing yet: take the # away.
@@ -180,11 +185,14 @@ def parse_configuration(data: bytes, path: Path) -> Configuration:
 
     try:
         text = data.decode("utf-8-sig")
+        if dotted := _DOTTED.search(text):
+            line = text.count("\n", 0, dotted.start()) + 1
+            raise ConfigurationError(f"{path}, line {line}: a key has more than {_MOST_DOTS} dots")
         found = tomllib.loads(text)
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not text in UTF-8: save it as such") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+        raise ConfigurationError(f"{path} is not TOML: {one_line(str(error))}") from None
     return _Reader(path, text).read(found)
 
 
@@ -239,20 +247,30 @@ class _Reader:
             if key not in _SETTINGS:
                 near = nearest(key, known) or f": known are {', '.join(known)}"
                 raise self._error(place, key, f"is not known{near}")
-            if key in _OTHERS:
-                is_right, wanted = _OTHERS[key]
-                if not is_right(value):
-                    raise self._error(place, key, f"must be {wanted}, not {value!r}")
-                continue
             try:
-                Request(**{key: value})
-            except FieldError as error:
-                raise self._error(place, key, error.problem) from None
+                self._check_value(place, key, value)
+            except (ValueError, RecursionError):
+                # Python does not print numbers of thousands of digits.
+                raise self._error(place, key, "has a value that is too large") from None
+
+    def _check_value(self, place: tuple[str, ...], key: str, value: object) -> None:
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise ValueError
+        if key in _OTHERS:
+            is_right, wanted = _OTHERS[key]
+            if not is_right(value):
+                raise self._error(place, key, f"must be {wanted}, not {value!r}")
+            return
+        try:
+            Request(**{key: value})
+        except FieldError as error:
+            raise self._error(place, key, error.problem) from None
 
     def _error(self, place: tuple[str, ...], key: str, problem: str) -> ConfigurationError:
         line = next(self._lines_of(place, key), None)
-        where = f"{self._path}, line {line}" if line else f"{self._path}{', in ' + '.'.join(place) if place else ''}"
-        return ConfigurationError(f"{where}: {key} {problem}")
+        section = f", in {one_line('.'.join(place))}" if place else ""
+        where = f"{self._path}, line {line}" if line else f"{self._path}{section}"
+        return ConfigurationError(f"{where}: {one_line(key)} {one_line(problem, _LONGEST_PROBLEM)}")
 
     def _lines_of(self, place: tuple[str, ...], key: str) -> Iterator[int]:
         """Yield the numbers of the lines that set a key, as far as it is written in the usual way."""
