@@ -1,0 +1,20 @@
+"""Every recording by the folder of its golden files."""
+
+from pathlib import Path
+
+from front.bad_values import record_errors
+from front.texts import record_configuration, record_helps
+
+GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "front"
+
+# Each takes an empty folder to work in, and returns the texts of the golden files by their names.
+RECORDINGS = {
+    "help": record_helps,
+    "config": record_configuration,
+    "errors": record_errors,
+}
+
+
+def golden_of(name):
+    """Return the texts of the golden files of a recording by their names."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted((GOLDENS / name).glob("*"))}
