@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from front.bad_values import record_errors
+from front.conversations import record_conversations
+from front.replies import record_replies
 from front.texts import record_configuration, record_helps
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "front"
@@ -12,6 +14,8 @@ RECORDINGS = {
     "help": record_helps,
     "config": record_configuration,
     "errors": record_errors,
+    "replies": record_replies,
+    "conversations": record_conversations,
 }
 
 
