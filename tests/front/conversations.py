@@ -1,7 +1,7 @@
 """Conversations with the demo model through a pipe, in a context that they outgrow, under each overflow policy."""
 
 from front.program import Program, indented
-from front.replies import DRAFT, SEEDS, digest
+from front.replies import DRAFT, SEEDS, THREADS, digest
 
 POLICIES = ("stop", "drop", "shift")
 WHOLE = 2  # conversations of each policy that stand as texts beside their digests
@@ -39,19 +39,8 @@ def record_conversations(folder):
 
 def _conversations(program, policy):
     for seed in SEEDS:
-        # One thread waits for no other where all cores are busy; the number contract makes the ids the same.
-        given = [
-            "--seed",
-            seed,
-            "--context",
-            CONTEXTS[seed % 2],
-            "--overflow",
-            policy,
-            "--max-tokens",
-            32,
-            "--threads",
-            1,
-        ]
+        context = CONTEXTS[seed % len(CONTEXTS)]
+        given = f"--seed {seed} --context {context} --overflow {policy} --max-tokens 32 --threads {THREADS}".split()
         lines = SHORT if seed % 4 > 1 else LINES
         ended, other = (program.run("chat", "demo", *given, "--draft", draft, stdin=lines) for draft in DRAFT)
         assert ended == other, f"drafts change the conversation of seed {seed}"

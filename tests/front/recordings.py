@@ -5,6 +5,7 @@ from pathlib import Path
 from front.bad_values import record_errors
 from front.conversations import record_conversations
 from front.replies import record_replies
+from front.sessions import record_sessions
 from front.texts import record_configuration, record_helps
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "front"
@@ -16,6 +17,7 @@ RECORDINGS = {
     "errors": record_errors,
     "replies": record_replies,
     "conversations": record_conversations,
+    "sessions": record_sessions,
 }
 
 

@@ -36,6 +36,8 @@ SAMPLERS = (
 PARALLEL = (1, 8)
 DRAFT = ("on", "off")
 SMALL_CONTEXT = 48
+# One thread waits for no other where all cores are busy; the number contract makes the ids the same.
+THREADS = 1
 _SPOKEN = [
     {"role": "user", "content": "My name is Miriam."},
     {"role": "assistant", "content": "Nice to meet you, Miriam!"},
@@ -80,7 +82,7 @@ def _complete(program, draft):
         stops = [f"--stop={text}" for text in settings.pop("stop", ())]
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         raw = ["--raw"] if seed % 7 == 6 else []
-        asked = ["complete", "demo", "-p", prompt_of(seed), "--json", "--draft", draft]
+        asked = ["complete", "demo", "-p", prompt_of(seed), "--json", "--draft", draft, "--threads", THREADS]
         report = json.loads(program.succeed(*asked, *flags, *stops, *raw).out)
         lines.append(_line(f"seed {seed}", report, seed < WHOLE))
     return "".join(lines)
@@ -88,14 +90,14 @@ def _complete(program, draft):
 
 def _samples(program):
     """Return replies that are written at once, as many as turn out to be fastest."""
-    flags = ["--json", "--max-tokens", "60", "--seed", SEEDS[0], "-n", len(SEEDS)]
+    flags = ["--json", "--max-tokens", "60", "--seed", SEEDS[0], "-n", len(SEEDS), "--threads", THREADS]
     reports = json.loads(program.succeed("complete", "demo", "-p", PROMPTS[0], *flags).out)
     return "".join(_line(f"seed {seed}", report, seed < WHOLE) for seed, report in zip(SEEDS, reports, strict=True))
 
 
 def _batch(program, parallel, context):
     text = "".join(f"{json.dumps(_task(seed))}\n" for seed in SEEDS)
-    flags = ["--parallel", parallel, "--context", context, "--max-tokens", "60"]
+    flags = ["--parallel", parallel, "--context", context, "--max-tokens", "60", "--threads", THREADS]
     # Lines that do not fit have an error in the place of a reply; the exit code then says so.
     results = map(json.loads, program.run("batch", "-", "demo", "-o", "-", *flags, stdin=text).out.splitlines())
     return "".join(_result(seed, result) for seed, result in zip(SEEDS, results, strict=True))
@@ -133,7 +135,7 @@ def _result(seed, result):
 
 
 def _streams(draft):
-    model = tinychat.load("demo", draft=draft)
+    model = tinychat.load("demo", draft=draft, threads=THREADS)
     lines = []
     for seed in SEEDS:
         run = model.stream(BEGINNINGS[seed % len(BEGINNINGS)], **settings_of(seed))
@@ -144,7 +146,7 @@ def _streams(draft):
 
 
 def _many(draft, parallel):
-    model = tinychat.load("demo", draft=draft)
+    model = tinychat.load("demo", draft=draft, threads=THREADS)
     lines = []
     for seed in SEEDS:
         replies = model.generate_many(BEGINNINGS, parallel, **settings_of(seed))
