@@ -253,7 +253,7 @@ class _Reader:
                 # Python does not print numbers of thousands of digits.
                 raise self._error(place, key, "has a value that is too large") from None
 
-    def _check_value(self, place: tuple[str, ...], key: str, value: object) -> None:
+    def _check_value(self, place: tuple[str, ...], key: str, value: Any) -> None:
         if isinstance(value, int) and value.bit_length() > _MOST_BITS:
             raise ValueError
         if key in _OTHERS:
