@@ -11,13 +11,14 @@ print(tinychat.Chat(model).say("Hello!"))
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from tinychat import errors
 from tinychat.errors import TinychatError
 
+# Not from typing: its import takes most of the time in which the program has no handler for Ctrl-C yet.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tinychat.api import convert, load
     from tinychat.chat.conversation import Chat
     from tinychat.generate.model import Model
@@ -37,6 +38,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import tinychat` stays light."""
     if name not in _HOMES:
         raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
