@@ -1,6 +1,7 @@
 """Keys and values in a file: the same logits from it, or as if it were not there."""
 
 import os
+import shutil
 
 import engines
 import hypothesis.strategies as st
@@ -75,6 +76,18 @@ def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     weights = folders["qwen3-window"] / "model.safetensors"
     os.utime(weights, (0, 0))
     assert found() == 0, "the weights are others"
+
+
+def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_path):
+    folder = shutil.copytree(folders["tinyllama"], tmp_path / "model")
+    kept_by(new_engine(folder), path)
+    weights = folder / "model.safetensors"
+    stat, data = weights.stat(), bytearray(weights.read_bytes())
+    tenth = len(data) // 10
+    data[-2 * tenth : -tenth] = bytes(tenth)
+    weights.write_bytes(data)
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert new_engine(folder).sequence(CONTEXT).recall(path) == 0
 
 
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class Engine:
         """Positions that the model was trained on."""
         return self.config.trained_length
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
         return f"{sources_digest()} {model_stamp(self._folder.path)}"
