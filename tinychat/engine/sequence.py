@@ -134,7 +134,13 @@ class Sequence:
         return self.cache.lasting * self.engine.pool.position_bytes
 
     def save(self, path: Path) -> bool:
-        """Write keys and values to a file: see `engine.cache_file`."""
+        """Write keys and values to a file, unless there are none that last: see `engine.cache_file`.
+
+        Raises
+        ------
+        SessionError
+            If it cannot be written.
+        """
         return write_cache(path, self.cache, self.engine.origin)
 
     def recall(self, path: Path) -> int:
