@@ -26,7 +26,7 @@ MAX_LINES = 450
 # (the command line and the package itself) stand on top and may import everything.
 ARROWS = {
     "errors": [],
-    "files": [],
+    "files": ["file_lock"],
     "user_folders": [],
     "file_lock": [],
     "held_signals": [],

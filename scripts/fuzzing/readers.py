@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save
 
+from fuzzing import cache_files
 from tinychat.chat.saved import from_json, to_json
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
@@ -386,6 +387,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),
+        Reader("cache", cache_files.NAME, (cache_files.cache_file(),), cache_files.read_cache_file),
         Reader("session", "session.json", (_json(SESSION),), _read_session),
         Reader("configuration", "config.toml", CONFIGURATIONS,
                lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),

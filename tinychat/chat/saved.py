@@ -17,7 +17,7 @@ from tinychat.chat.messages import Message
 from tinychat.chat.settings import check_settings
 from tinychat.chat.transcript import Change, History
 from tinychat.errors import SessionError, SettingError
-from tinychat.files import read_small, replacing
+from tinychat.files import open_regular, read_small, replacing
 from tinychat.text.guard import well_formed
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -29,6 +29,10 @@ _ENDING = ".json"
 _ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 _MAX_BYTES = 256 << 20
 FORMAT = 1
+TITLE_LENGTH = 50
+# As `to_json` begins a file, what follows that, and how much is read of a file that begins otherwise.
+_BEGINNING = f'{{\n "format": {FORMAT},\n "about": '
+_BEGINNING_BYTES, _SMALL_BYTES = 4096, 1 << 20
 _ROLES = ("user", "assistant")
 _SETTING_TYPES = (int, float, str, type(None))
 
@@ -103,9 +107,42 @@ class SessionStore:
         SessionError
             If there is none of this name, or its file is damaged.
         """
+        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
+
+    def messages(self, name: str) -> list[Message]:
+        """Read the messages of a conversation as `read` does, but not what they were before: that may be much more.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or its file is damaged.
+        """
+        source = str(self._path(name))
+        return _messages(_object(self._data(name, _MAX_BYTES), source).get("messages"), source)
+
+    def about(self, name: str) -> About | None:
+        """Return what a list shows of a conversation, from the beginning of its file, however long that is.
+
+        None for a long one that another version saved: all of it would have to be read.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or its file is seen to be damaged.
+        """
+        found = _about(self._data(name))
+        if found is None and _size(self._path(name)) <= _SMALL_BYTES:
+            return About.of(self.messages(name))
+        return found
+
+    def _data(self, name: str, limit: int | None = None) -> bytes:
+        """Return a conversation's file, which may have `limit` bytes; how it begins if there is no limit."""
         path = self._path(name)
         try:
-            return from_json(read_small(path, _MAX_BYTES), str(path))
+            if limit is not None:
+                return read_small(path, limit)
+            with open_regular(path) as file:
+                return file.read(_BEGINNING_BYTES)
         except FileNotFoundError:
             raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
         except OSError as error:
@@ -208,6 +245,13 @@ def _modified(path: Path) -> int:
         return 0
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 @dataclass
 class SavedSession:
     """A conversation as it is kept.
@@ -236,9 +280,31 @@ class SavedSession:
     history: History | None = None
 
 
+@dataclass(frozen=True)
+class About:
+    """What a list of conversations shows of one; it stands at the beginning of the file.
+
+    Attributes
+    ----------
+    messages : int
+        How many there are.
+    title : str
+        See `title_of`.
+    """
+
+    messages: int
+    title: str
+
+    @staticmethod
+    def of(messages: Sequence[Message]) -> About:
+        """Return it for a conversation of these messages."""
+        return About(len(messages), title_of(messages, TITLE_LENGTH))
+
+
 def to_json(session: SavedSession) -> str:
     """Return the text of the file."""
-    return json.dumps({"format": FORMAT} | asdict(session), ensure_ascii=False, indent=1) + "\n"
+    begin = {"format": FORMAT, "about": asdict(About.of(session.messages))}
+    return json.dumps(begin | asdict(session), ensure_ascii=False, indent=1) + "\n"
 
 
 def from_json(data: bytes, source: str) -> SavedSession:
@@ -249,14 +315,7 @@ def from_json(data: bytes, source: str) -> SavedSession:
     SessionError
         If they are not a conversation, or one of a newer format.
     """
-    try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise SessionError(f"{source} is damaged: it is not valid JSON") from None
-    if not isinstance(value, dict):
-        raise SessionError(f"{source} is damaged: it does not hold a conversation")
-    if value.get("format") != FORMAT:
-        raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
+    value = _object(data, source)
     messages = _messages(value.get("messages"), source)
     return SavedSession(
         model=_text_or_none(value, "model", source),
@@ -266,6 +325,33 @@ def from_json(data: bytes, source: str) -> SavedSession:
         stop=_texts(value, "stop", source),
         history=_history(value.get("history"), messages, source),
     )
+
+
+def _about(beginning: bytes) -> About | None:
+    """Read the beginning of a file; return None if it is not as `to_json` writes it."""
+    text = beginning.decode("utf-8", "ignore")
+    if not text.startswith(_BEGINNING):
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, len(_BEGINNING))
+    except (ValueError, RecursionError):
+        return None
+    match value:
+        case {"messages": int(count), "title": str(title)}:
+            return About(count, shorten(well_formed(title), TITLE_LENGTH, placeholder="..."))
+    return None
+
+
+def _object(data: bytes, source: str) -> dict[str, object]:
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise SessionError(f"{source} is damaged: it is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise SessionError(f"{source} is damaged: it does not hold a conversation")
+    if value.get("format") != FORMAT:
+        raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
+    return value
 
 
 def _messages(value: object, source: str, first: int = 0) -> list[Message]:

@@ -25,6 +25,8 @@ class Engine(Protocol):
         Most ids that run at once.
     trained_length : int
         Positions that the model was trained on: longer sequences run, but their replies lose their sense.
+    threads : int
+        How many compute together, at most.
     """
 
     @property
@@ -33,6 +35,8 @@ class Engine(Protocol):
     def chunk_size(self) -> int: ...  # noqa: D102
     @property
     def trained_length(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence."""
