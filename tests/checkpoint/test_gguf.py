@@ -242,6 +242,7 @@ def copy_metadata(file, writer):
     """Write what a file says of its model, but not the architecture."""
     for key, value in file.metadata.items():
         if key != "general.architecture":
+            value = value.tolist() if isinstance(value, np.ndarray) else value
             kind = gguf.GGUFValueType.ARRAY if isinstance(value, list) else gguf.GGUFValueType.get_type(value)
             writer.add_key_value(key, value, kind)
 
@@ -408,8 +409,8 @@ def test_every_changed_byte_of_a_header_is_refused_or_read(small, rng):
     ("key", "value", "reason"),
     [
         ("general.architecture", "mamba", "architecture 'mamba' is not supported"),
-        ("tokenizer.ggml.model", "bert", "kind 'bert' is not supported"),
-        ("tokenizer.ggml.pre", "nobody-knows", "'nobody-knows' is not supported"),
+        ("tokenizer.ggml.model", "bert", "model is 'bert', which is not supported"),
+        ("tokenizer.ggml.pre", "nobody-knows", "pre is 'nobody-knows', which is not supported"),
     ],
 )
 def test_what_is_not_supported_is_named(key, value, reason, small):

@@ -68,7 +68,7 @@ class FoundModel:
             else:
                 # Imported here: it takes NumPy, which is a while.
                 from tinychat.checkpoint.gguf_checkpoint import check_architecture
-                from tinychat.checkpoint.gguf_file import read_beginning
+                from tinychat.checkpoint.gguf_header import read_beginning
 
                 check_architecture(read_beginning(self.path), self.path)
         except TinychatError as error:
