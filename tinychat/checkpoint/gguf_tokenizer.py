@@ -192,11 +192,11 @@ def _numbers(
 ) -> np.ndarray[Any, np.dtype[Any]] | None:
     """Return a number for each token, of numpy's `kinds`; None where there are none."""
     found = metadata.get(f"tokenizer.ggml.{key}")
-    if found is None or len(np.atleast_1d(found)) == 0:
-        return None
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds or len(found) != count:
-        raise _wrong(key, "a list of a number for each token", source)
-    return found
+    if isinstance(found, np.ndarray) and not len(found):
+        found = None
+    if found is None or (isinstance(found, np.ndarray) and found.dtype.kind in kinds and len(found) == count):
+        return found
+    raise _wrong(key, "a list of a number for each token", source)
 
 
 def _flag(metadata: Mapping[str, Any], key: str, default: bool, source: str) -> bool:
