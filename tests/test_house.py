@@ -39,7 +39,7 @@ ARROWS = {
     "store": ["checkpoint", "json_file", "models.architectures", "models.multimodal", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file", "limited_process"],
-    "generate": ["engine", "json_file", "limited_process", "models", "text"],
+    "generate": ["engine", "held_signals", "json_file", "limited_process", "models", "text"],
     "terminal": ["generate.reply", "text", "user_folders"],
     "chat": ["engine.context", "generate", "terminal", "text", "user_folders"],
     "api": ["checkpoint", "estimates", "file_lock", "json_file", "generate", "making", "store", "text", "user_folders"],

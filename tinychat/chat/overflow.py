@@ -11,7 +11,7 @@ from tinychat.chat.messages import Message
 from tinychat.errors import FieldError
 
 if TYPE_CHECKING:
-    from tinychat.generate.sequence import Ids, Sequence
+    pass
 
 OverflowPolicy = Literal["stop", "drop", "shift"]
 """stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""
@@ -98,17 +98,6 @@ def how_full(used: int, context_size: int) -> str:
     if used > context_size:
         return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
-
-
-def shift_cache(sequence: Sequence, ids: Ids, missing: int) -> None:
-    """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
-
-    Nothing happens if the cache does not go on like `ids` behind them.
-    """
-    start = sequence.reusable_prefix(ids)
-    stop, cached = start + missing, sequence.ids
-    if missing > 0 and start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
-        sequence.drop(start, stop)
 
 
 def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size: int) -> str:

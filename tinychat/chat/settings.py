@@ -87,7 +87,7 @@ def _resize(chat: Chat, value: str) -> None:
         sequence.rewind(0)
     if size != sequence.context_size:
         before, trained = sequence.context_size, chat.model.trained_length
-        sequence.resize(size)
+        chat.model.resize(size)
         if size > before:
             # What was forgotten for lack of room may have some now.
             chat.forgotten = 0
