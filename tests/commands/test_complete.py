@@ -200,7 +200,7 @@ def test_a_reply_without_code_is_an_error(console, reply, out, message):
     [
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
         (["--logprobs", "2"], "--logprobs is for programs"),
-        (["--json", "--logprobs", "-1"], "Invalid value for '--logprobs'"),
+        (["--json", "--logprobs", "-1"], "--logprobs must be between 0 and 1000"),
         (["--jsonl", "-x"], "--code needs the whole reply"),
         (["-n", "0"], "Invalid value for '-n'"),
     ],

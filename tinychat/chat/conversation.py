@@ -14,6 +14,7 @@ from tinychat.chat.transcript import Transcript
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.loop import PrefillProgress
 from tinychat.generate.model import Model
+from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import Request, RequestFields
@@ -99,6 +100,14 @@ class Chat(Transcript, ReplySettings):
         self.on_notice: Callable[[str], None] = lambda text: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
+
+    def adopt(self, found: Resolved) -> None:
+        """Take settings over, but keep what was set in this conversation."""
+        super().adopt(found)
+        if not self.was_set("overflow"):
+            self.overflow = as_policy(found.chat.overflow)
+        if not self.was_set("system"):
+            self.system = found.chat.system
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.

@@ -30,7 +30,7 @@ _ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 _MAX_BYTES = 256 << 20
 FORMAT = 1
 _ROLES = ("user", "assistant")
-_SETTING_TYPES = (int, float, str, type(None))
+_SETTING_TYPES = (int, float, str, list, type(None))
 
 
 class SessionStore:

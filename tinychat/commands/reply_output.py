@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from tinychat.commands.code_block import CodeBlock, first_code_block
 from tinychat.generate.repetition import NOTICE, Repetition
+from tinychat.text.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model

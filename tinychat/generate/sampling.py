@@ -1,4 +1,8 @@
-"""Choosing the next token from the logits: penalty, temperature, top-k, top-p, min-p."""
+"""Choosing the next token from the logits.
+
+The sampler applies its settings in this order: penalty, temperature, top-k, top-p, min-p. A constraint has masked
+tokens before.
+"""
 
 from __future__ import annotations
 
