@@ -114,6 +114,12 @@ def test_samples_grow_the_seed(console):
     assert json.loads(out)["token_ids"] == samples[1]["token_ids"]
 
 
+def test_the_last_seed_is_followed_by_the_first(console):
+    last = (1 << 64) - 1
+    _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--json", "--seed", str(last))
+    assert [sample["seed"] for sample in json.loads(out)] == [last, 0]
+
+
 def test_samples_without_a_seed_have_one_each(console):
     _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--json")
     first, second = json.loads(out)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from tinychat.generate.repetition import NOTICE, Repetition
+from tinychat.settings import SEEDS
 from tinychat.text.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
 
 
 def _sample(request: Request, number: int) -> Request:
-    return request if request.seed is None else replace(request, seed=request.seed + number)
+    return request if request.seed is None else replace(request, seed=(request.seed + number) % SEEDS)
 
 
 def _write_text(renderer: Renderer, runs: Sequence[Run], code_only: bool) -> None:
