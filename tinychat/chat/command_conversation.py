@@ -17,7 +17,7 @@ from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, k
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
-from tinychat.settings import SETTINGS
+from tinychat.settings import SETTINGS, in_use
 from tinychat.terminal.line_input import Candidate
 
 _THINKING = {"show": True, "hide": False}
@@ -142,7 +142,8 @@ def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
     values = {"system": chat.system or "none"} | _settings(loop)
-    lines = {"model": chat.model.name} | {name: _with_origin(chat, name, value) for name, value in values.items()}
+    lines = {"model": chat.model.name}
+    lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
