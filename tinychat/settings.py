@@ -190,6 +190,12 @@ class ReplySettings(_Checked):
         huggingface="repeat_last_n",
         gguf="penalty_last_n",
     )
+    top_n_sigma: float = _sampling(
+        0.0,
+        Number(0, 100),
+        "Drop tokens whose logit is more than this many standard deviations below the best; 0 is off",
+        part_of="top_n_sigma",
+    )
     seed: int | None = _sampling(None, Integer(0, bounds="0 or more"), "Make the choices repeatable")
     max_tokens: int | None = _reply(
         f"{FLAG} {CONFIG} {SET} {LINE}",
@@ -233,6 +239,7 @@ class ReplyKeywords(TypedDict, total=False):
     min_p: float
     repeat_penalty: float
     repeat_last_n: int
+    top_n_sigma: float
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]

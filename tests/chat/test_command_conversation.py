@@ -131,7 +131,7 @@ def test_a_bare_retry_of_nothing_is_an_error_alone():
     [
         ("temperature", "sets nothing: type KEY=VALUE"),
         ("temprature=1", "there is no setting temprature: did you mean temperature?"),
-        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed"),
+        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n"),
         ("temperature=hot", "temperature must be a number, not 'hot'"),
         ("temperature=-1", "must be between 0 and 100"),
         ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),
@@ -227,6 +227,13 @@ def test_show_tells_all():
     assert "system          Be kind." in lines
     assert "stop            'END'" in lines
     assert "session         not saved yet" in lines
+
+
+def test_show_leaves_out_what_has_no_effect():
+    loop = FakeLoop()
+    assert "top_n_sigma" not in loop.run("/show")
+    loop.run("/set top_n_sigma 1.5")
+    assert "top_n_sigma     1.5  (/set)" in loop.run("/show").splitlines()
 
 
 def test_multiline_changes_and_changes_back():

@@ -1,7 +1,7 @@
 """Choosing the next token from the logits.
 
-The sampler applies its settings in this order: penalty, temperature, top-k, top-p, min-p. A constraint has masked
-tokens before.
+The sampler applies its settings in this order: penalty, top-n-sigma, temperature, top-k, top-p, min-p. A constraint has
+masked tokens before.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Sampler:
 
     def _candidates(self, logits: Logits) -> tuple[_Ids, _Scores]:
         """Return the ids that may come next, the most likely first, and their unnormalized probabilities."""
+        logits = self._near_the_best(logits)
         temperature = self.request.temperature
         ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
         peak = float(logits[ids[0]])
@@ -88,6 +89,17 @@ class Sampler:
         values = penalized[recent]
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
         return penalized
+
+    def _near_the_best(self, logits: Logits) -> Logits:
+        """Mask what is more than `top_n_sigma` standard deviations of all possible tokens' logits below the best.
+
+        Neither depends on the temperature (Tang et al., 2024, https://arxiv.org/abs/2411.07641).
+        """
+        if self.request.top_n_sigma == 0.0 or not len(possible := logits[logits != -np.inf]):
+            return logits
+        with np.errstate(invalid="ignore"):
+            least = possible.max() - self.request.top_n_sigma * possible.std(dtype=np.float64)
+        return np.where(logits < least, np.float32(-np.inf), logits)
 
     def _kept_weights(self, scores: _Scores) -> _Scores:
         """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep.
