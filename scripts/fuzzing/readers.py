@@ -27,7 +27,7 @@ from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
-from tinychat.commands.configuration import STARTER, parse_configuration
+from tinychat.configuration import STARTER, parse_configuration
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar

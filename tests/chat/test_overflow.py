@@ -143,7 +143,7 @@ def test_undoing_past_what_was_forgotten():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not spill$"):
+    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not 'spill'$"):
         full_chat("spill")
 
 

@@ -13,6 +13,7 @@ from tinychat.chat.reply_settings import ReplySettings
 from tinychat.chat.transcript import Transcript
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
+from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import Request, RequestFields
@@ -101,6 +102,14 @@ class Chat(Transcript, ReplySettings):
         self._counted: tuple[_Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
+
+    def adopt(self, found: Resolved) -> None:
+        """Take settings over, but keep what was set in this conversation."""
+        super().adopt(found)
+        if not self.was_set("overflow"):
+            self.overflow = as_policy(found.chat.overflow)
+        if not self.was_set("system"):
+            self.system = found.chat.system
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from textwrap import shorten
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast
 
 from tinychat.chat.messages import Message
-from tinychat.errors import FieldError
+from tinychat.settings import SETTINGS
 
 if TYPE_CHECKING:
     pass
 
 OverflowPolicy = Literal["stop", "drop", "shift"]
 """stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""
-
-POLICIES: tuple[OverflowPolicy, ...] = get_args(OverflowPolicy)
 
 _MESSAGES_PER_TURN = 2
 _NAMED_TURNS = 3
@@ -34,10 +32,7 @@ def as_policy(name: str) -> OverflowPolicy:
     FieldError
         If there is none.
     """
-    for policy in POLICIES:
-        if policy == name:
-            return policy
-    raise FieldError("overflow", f"must be one of {', '.join(POLICIES)}, not {name}")
+    return cast(OverflowPolicy, SETTINGS["overflow"].check(name))
 
 
 def begins_full(length: int, context_size: int) -> bool:

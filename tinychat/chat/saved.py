@@ -34,7 +34,7 @@ TITLE_LENGTH = 50
 _BEGINNING = f'{{\n "format": {FORMAT},\n "about": '
 _BEGINNING_BYTES, _SMALL_BYTES = 4096, 1 << 20
 _ROLES = ("user", "assistant")
-_SETTING_TYPES = (int, float, str, type(None))
+_SETTING_TYPES = (int, float, str, list, type(None))
 
 
 class SessionStore:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tinychat.errors import TextError, UnsupportedModelError
 from tinychat.json_file import one_line
+from tinychat.settings import SETTINGS
 
 # Kinds of tokens; SentencePiece numbers them alike.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -77,15 +78,6 @@ _SAME_CUTTING = {
 PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
-# Advice for sampling: transformers' keys, and those behind "general.sampling.".
-_SAMPLING = {
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-    "repeat_last_n": "penalty_last_n",
-}
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -223,7 +215,8 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
     """Return what the file advises for sampling (llama.cpp, gguf-py, constants.py), by transformers' keys."""
-    found = {key: metadata.get(f"general.sampling.{name}") for key, name in _SAMPLING.items()}
+    rows = [row for row in SETTINGS.values() if row.gguf]
+    found = {row.huggingface: metadata.get(f"general.sampling.{row.gguf}") for row in rows}
     # They are kept in float32, which is not quite what their author wrote.
     return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 

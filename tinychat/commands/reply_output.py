@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.commands.code_block import CodeBlock, first_code_block
 from tinychat.generate.repetition import NOTICE, Repetition
+from tinychat.settings import SEEDS
+from tinychat.text.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -94,7 +95,7 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
 
 
 def _sample(request: Request, number: int) -> Request:
-    return request if request.seed is None else replace(request, seed=request.seed + number)
+    return request if request.seed is None else replace(request, seed=(request.seed + number) % SEEDS)
 
 
 def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> None:

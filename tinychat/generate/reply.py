@@ -149,7 +149,7 @@ class Reply:
         self.finish_reason: FinishReason | None = None
         self._tokenizer = tokenizer
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
-        self._sampler = Sampler(request)
+        self._sampler = Sampler(request, tokenizer)
         self._constraint = None if request.constraint is None else request.constraint.start()
         self._budget = None
         if request.think_budget is not None and self._constraint is None:
