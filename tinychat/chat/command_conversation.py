@@ -10,10 +10,10 @@ from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
 from tinychat.chat.command_files import complete_path
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
-from tinychat.chat.overflow import POLICIES
+from tinychat.chat.draft import Draft
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.overflow import POLICIES
 from tinychat.engine.context import KV_TYPES
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE

@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tinychat.chat.command import ChatLoop
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.overflow import begins_full, way_out
 from tinychat.chat.typed_files import Found, typed_files, typed_path
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_count
-from tinychat.chat.conversation import Chat
-from tinychat.chat.overflow import how_full
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
 from tinychat.generate.loop import prefill

@@ -7,8 +7,8 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import About
+from tinychat.conversation.messages import Message
+from tinychat.conversation.store import About
 from tinychat.errors import SessionError, SettingError
 from tinychat.terminal.line_input import Candidate
 

@@ -9,10 +9,10 @@ from time import monotonic
 from types import FrameType, TracebackType
 
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
-from tinychat.chat.overflow import way_out
+from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.repetition import NOTICE, Repetition

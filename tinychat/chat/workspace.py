@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft, Message
-from tinychat.chat.reply_settings import SAVED
-from tinychat.chat.saved import SavedSession, SessionStore, is_automatic, session_store
+from tinychat.chat.draft import Draft
 from tinychat.chat.saved_caches import NoCaches, SavedCaches
-from tinychat.chat.settings import change_setting, settings_of
-from tinychat.chat.transcript import History
+from tinychat.chat.settings import change_setting, check_settings, settings_of
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.history import History
+from tinychat.conversation.messages import Message
+from tinychat.conversation.reply_settings import SAVED
+from tinychat.conversation.store import SavedSession, SessionStore, is_automatic
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.layers import Layered
 from tinychat.generate.model import Model
+from tinychat.user_folders import trusted_state_folder
 
 _SECONDS_BETWEEN_SAVES = 2.0
 _NO_CACHES = NoCaches()
@@ -46,6 +48,11 @@ class Models:
 
 
 _THIS_MODEL_ALONE = Models()
+
+
+def session_store() -> SessionStore:
+    """Return the store below the user's state folder."""
+    return SessionStore(trusted_state_folder(os.environ) / "sessions", check_settings)
 
 
 class Workspace:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tinychat.chat.overflow import POLICIES
+from tinychat.conversation.overflow import POLICIES
 from tinychat.engine.context import KV_TYPES
 from tinychat.errors import ConfigurationError, FieldError
 from tinychat.files import read_small

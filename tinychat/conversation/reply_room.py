@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tinychat.chat.messages import Message
-from tinychat.chat.overflow import begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import begins_full, forget_oldest, forgetting_notice, shift_cache
 from tinychat.errors import PromptTooLongError
 from tinychat.generate.loop import prefill
 
 if TYPE_CHECKING:
-    from tinychat.chat.conversation import Chat
+    from tinychat.conversation.conversation import Chat
     from tinychat.generate.sequence import Ids
 
 

@@ -4,9 +4,10 @@ import stat
 
 import pytest
 
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import SavedSession, SessionStore
-from tinychat.chat.transcript import Change, History
+from tinychat.chat.settings import check_settings
+from tinychat.conversation.history import Change, History
+from tinychat.conversation.messages import Message
+from tinychat.conversation.store import SavedSession, SessionStore
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(
@@ -20,7 +21,7 @@ SAVED = SavedSession(
 
 @pytest.fixture
 def store(tmp_path):
-    return SessionStore(tmp_path / "sessions")
+    return SessionStore(tmp_path / "sessions", check_settings)
 
 
 def test_what_is_written_is_read(store):
@@ -152,7 +153,7 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("tinychat.chat.saved._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tinychat.conversation.store._MAX_BYTES", 1 << 20)
     (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
     with pytest.raises(SessionError, match="it is larger than 1 MiB"):
         SessionStore(tmp_path).read("large")

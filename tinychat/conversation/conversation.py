@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.overflow import as_policy
-from tinychat.chat.reply_room import ReplyRoom
-from tinychat.chat.reply_settings import ReplySettings
-from tinychat.chat.transcript import Transcript
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.history import Transcript
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import as_policy
+from tinychat.conversation.reply_room import ReplyRoom
+from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.loop import PrefillProgress
 from tinychat.generate.model import Model

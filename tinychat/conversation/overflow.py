@@ -7,7 +7,7 @@ from collections.abc import Callable
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tinychat.chat.messages import Message
+from tinychat.conversation.messages import Message
 from tinychat.errors import FieldError
 
 if TYPE_CHECKING:

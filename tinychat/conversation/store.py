@@ -13,20 +13,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 
-from tinychat.chat.messages import Message
-from tinychat.chat.settings import check_settings
-from tinychat.chat.transcript import Change, History
+from tinychat.conversation.attachments import without_attachments
+from tinychat.conversation.history import Change, History
+from tinychat.conversation.messages import Message
 from tinychat.errors import SessionError, SettingError
 from tinychat.files import open_regular, read_small, replacing
 from tinychat.text.guard import well_formed
-from tinychat.user_folders import make_folder, trusted_state_folder
+from tinychat.user_folders import make_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TIME_OF_DAY = "%Y-%m-%d-%H%M%S"
 _AUTOMATIC = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?")
 _ENDING = ".json"
-# As `Attachment.content` writes them before a message.
-_ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 _MAX_BYTES = 256 << 20
 FORMAT = 1
 TITLE_LENGTH = 50
@@ -37,6 +35,14 @@ _ROLES = ("user", "assistant")
 _SETTING_TYPES = (int, float, str, type(None))
 
 
+CheckSettings = Callable[[Mapping[str, object]], None]
+"""Raises a SettingError if a saved setting is unknown or out of range."""
+
+
+def _accept(_settings: Mapping[str, object]) -> None:
+    pass
+
+
 class SessionStore:
     """Saved conversations by name.
 
@@ -44,10 +50,13 @@ class SessionStore:
     ----------
     folder : Path
         Where the files are; made when the first is written.
+    check_settings : callable, optional
+        Refuses settings that no conversation can have; by default any are read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, check_settings: CheckSettings = _accept) -> None:
         self.folder = folder
+        self._check_settings = check_settings
 
     def names(self) -> list[str]:
         """Return all names, the last saved first."""
@@ -107,7 +116,7 @@ class SessionStore:
         SessionError
             If there is none of this name, or its file is damaged.
         """
-        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
+        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)), self._check_settings)
 
     def messages(self, name: str) -> list[Message]:
         """Read the messages of a conversation as `read` does, but not what they were before: that may be much more.
@@ -225,17 +234,12 @@ class SessionStore:
 def title_of(messages: Sequence[Message], length: int) -> str:
     """Return what a conversation is about: its first message in one line, without what was attached to it."""
     first = messages[0].content if messages else ""
-    return shorten(_ATTACHMENTS.sub("", first) or first, length, placeholder="...")
+    return shorten(without_attachments(first) or first, length, placeholder="...")
 
 
 def is_automatic(name: str) -> bool:
     """Return whether a conversation has the name that `SessionStore.new_name` gives where nobody wants another."""
     return _AUTOMATIC.fullmatch(name) is not None
-
-
-def session_store() -> SessionStore:
-    """Return the store below the user's state folder."""
-    return SessionStore(trusted_state_folder(os.environ) / "sessions")
 
 
 def _modified(path: Path) -> int:
@@ -307,7 +311,7 @@ def to_json(session: SavedSession) -> str:
     return json.dumps(begin | asdict(session), ensure_ascii=False, indent=1) + "\n"
 
 
-def from_json(data: bytes, source: str) -> SavedSession:
+def from_json(data: bytes, source: str, check_settings: CheckSettings = _accept) -> SavedSession:
     """Read the bytes of a file; `source` names it in errors.
 
     Raises
@@ -321,7 +325,7 @@ def from_json(data: bytes, source: str) -> SavedSession:
         model=_text_or_none(value, "model", source),
         system=_text_or_none(value, "system", source),
         messages=messages,
-        settings=_settings(value.get("settings"), source),
+        settings=_settings(value.get("settings"), source, check_settings),
         stop=_texts(value, "stop", source),
         history=_history(value.get("history"), messages, source),
     )
@@ -395,7 +399,7 @@ def _change(value: object, source: str) -> Change:
     return Change(kept, tuple(_messages(value.get("tail"), source, kept)))
 
 
-def _settings(value: object, source: str) -> dict[str, object]:
+def _settings(value: object, source: str, check_settings: CheckSettings) -> dict[str, object]:
     if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
         raise _damaged(source, "settings")
     try:

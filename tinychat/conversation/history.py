@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tinychat.chat.messages import Message
+from tinychat.conversation.messages import Message
 from tinychat.errors import SettingError
 
 
