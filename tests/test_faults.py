@@ -17,7 +17,8 @@ from full_disk import FULL, full_disk
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.conversation.messages import Message
-from tinychat.conversation.store import SavedSession, SessionStore
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError, TinychatError
 from tinychat.generate.request import Request
@@ -92,7 +93,7 @@ def test_a_conversation_is_the_old_or_the_new_one_after_a_kill(tmp_path):
 import sys
 from pathlib import Path
 from tinychat.conversation.messages import Message
-from tinychat.conversation.store import SavedSession
+from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore
 store, count = SessionStore(Path(sys.argv[1])), 0
 while True:

@@ -28,7 +28,7 @@ from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.commands.configuration import STARTER, parse_configuration
-from tinychat.conversation.store import from_json, to_json
+from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar

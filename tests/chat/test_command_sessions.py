@@ -12,7 +12,7 @@ from tinychat.chat.workspace import Workspace
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import Message
-from tinychat.conversation.store import title_of
+from tinychat.conversation.session_file import title_of
 from tinychat.errors import SessionError, SettingError
 
 

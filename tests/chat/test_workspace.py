@@ -5,7 +5,7 @@ from fake_model import Replies, fake_model
 from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Models, Workspace
 from tinychat.conversation.messages import Message
-from tinychat.conversation.store import SavedSession
+from tinychat.conversation.session_file import SavedSession
 from tinychat.errors import SessionError, SettingError
 
 

@@ -7,7 +7,8 @@ import pytest
 from tinychat.chat.settings import check_settings
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import Message
-from tinychat.conversation.store import SavedSession, SessionStore
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(
@@ -121,7 +122,11 @@ def damaged(**changes):
         ('{"format": 1', "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
         ("[]", "does not hold a conversation"),
-        (damaged(format=2), "has format 2, but this version reads 1: upgrade"),
+        (damaged(format=3), "newer version of tinychat, in format 3; this version reads formats up to 2: upgrade"),
+        (damaged(format=10**400), "newer version of tinychat, in format 10000"),
+        (damaged(format=None), "its format cannot be read"),
+        (damaged(format="2"), "its format cannot be read"),
+        (damaged(format=0), "its format cannot be read"),
         (damaged(messages={}), "its messages cannot be read"),
         (damaged(messages=[{"role": "assistant", "content": "x"}]), "its messages cannot be read"),
         (damaged(messages=[{"role": "user", "content": 3}]), "its messages cannot be read"),

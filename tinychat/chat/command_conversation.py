@@ -65,7 +65,7 @@ def edit(loop: ChatLoop, argument: str) -> None:
 
 
 def _last_words(loop: ChatLoop) -> str:
-    return _short(loop.chat.messages[-1].content)
+    return _short(loop.chat.messages[-1].text if loop.chat.messages else "")
 
 
 def _short(text: str) -> str:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
-from tinychat.generate.prompt import as_messages
 
 if TYPE_CHECKING:
     from tinychat.generate.reply import Reply
@@ -31,7 +31,7 @@ def is_openai(fields: Mapping[str, Any]) -> bool:
     return "custom_id" in fields and "prompt" not in fields and "messages" not in fields
 
 
-def read_line(fields: Mapping[str, Any]) -> tuple[str, str | list[dict[str, str]], dict[str, Any]]:
+def read_line(fields: Mapping[str, Any]) -> tuple[str, str | list[dict[str, object]], dict[str, Any]]:
     """Return what a line asks for.
 
     Returns
@@ -75,11 +75,11 @@ def _settings(body: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _messages(value: object) -> list[dict[str, str]]:
+def _messages(value: object) -> list[dict[str, object]]:
     """Return messages; contents in parts are joined, if all of them are text."""
     if isinstance(value, list):
         value = [_joined(message) if isinstance(message, dict) else message for message in value]
-    return as_messages(value)
+    return [message.as_dict() for message in as_messages(value)]
 
 
 def _joined(message: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tinychat.commands import batch_openai
+from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
-from tinychat.generate.prompt import as_messages
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 
 _REQUEST_KEYS = (*SAMPLING_FIELDS, "max_tokens", "stop")
@@ -35,7 +35,7 @@ class Task:
     """
 
     id: str | int
-    prompt: str | list[dict[str, str]]
+    prompt: str | list[dict[str, object]]
     request: Request
     url: str | None = None
     error: str | None = None
@@ -89,14 +89,14 @@ def _id(value: object, number: int) -> str | int:
     raise FieldError("id", "must be a text or a whole number")
 
 
-def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, str]]:
+def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
     unknown = sorted(fields.keys() - set(_KEYS))
     if unknown:
         raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(_KEYS)}")
     if ("prompt" in fields) == ("messages" in fields):
         raise SettingError("the line must have either prompt or messages")
     if "messages" in fields:
-        return as_messages(fields["messages"])
+        return [message.as_dict() for message in as_messages(fields["messages"])]
     if not isinstance(fields["prompt"], str):
         raise FieldError("prompt", "must be a text")
     return fields["prompt"]

@@ -21,7 +21,7 @@ class ReplyRoom:
     Parameters
     ----------
     chat : Chat
-        The conversation; its `forgotten` grows with the turns that go.
+        The conversation; its `forgotten` grows with the exchanges that go.
     messages : list of Message
         What is answered.
     begun : sequence of int
@@ -39,12 +39,12 @@ class ReplyRoom:
         self._cancelled = cancelled
 
     def fit(self, ids: Ids) -> Ids:
-        """Return a prompt, without the oldest turns if it leaves too little room for a reply.
+        """Return a prompt, without the oldest exchanges if it leaves too little room for a reply.
 
         Raises
         ------
         PromptTooLongError
-            If the last message alone is too long.
+            If the last exchange alone is too long.
         """
         if self._chat.overflow != "stop" and begins_full(len(ids), self._chat.model.context_size):
             return self._without_oldest(ids, self._begun)
@@ -67,14 +67,12 @@ class ReplyRoom:
         return [*self._chat.prompt(self._messages[first:]).ids, *written]
 
     def _without_oldest(self, ids: Ids, written: Ids) -> list[int]:
-        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
+        """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
         chat, messages = self._chat, self._messages
         size, first = chat.model.context_size, chat.forgotten
-        chat.forgotten, shorter = forget_oldest(
-            lambda oldest: self._prompt(oldest, written), first, len(messages) - 1, size
-        )
+        chat.forgotten, shorter = forget_oldest(lambda oldest: self._prompt(oldest, written), first, messages, size)
         if len(shorter) > size:
-            # The last message alone is too long: nothing that could be forgotten makes room for it.
+            # The last exchange alone is too long: nothing that could be forgotten makes room for it.
             raise PromptTooLongError(len(shorter), size, chat.model.trained_length)
         if chat.forgotten > first:
             if chat.overflow == "shift":
