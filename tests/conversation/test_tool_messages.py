@@ -71,7 +71,7 @@ def test_an_exchange_is_taken_back_and_brought_back_as_a_whole():
     assert [loop.chat.message_of(turns) for turns in (1, 2, 3)] == ["thanks", "is it warm?", "hi"]
 
 
-@pytest.mark.parametrize("taken_back", [0, 1, 2])
+@pytest.mark.parametrize("taken_back", [0, 1, 2, 3])
 def test_a_file_brings_all_of_it_back(taken_back):
     loop = loop_with_tools()
     if taken_back:

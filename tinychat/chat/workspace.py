@@ -308,7 +308,7 @@ class Workspace:
 def _resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     """Return the conversation to its last reply, its history, and the message that waited for its first word."""
     messages, history = saved.messages, saved.history
-    if history is None or not history.past:
+    if history is None or (messages and not history.past):
         # Written by a version that kept no history.
         history = History.of_exchanges(messages)
     if not messages or not (messages[-1].role == "user" or messages[-1].is_unwritten):
