@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tinychat.api import convert, load
-    from tinychat.chat.conversation import Chat
+    from tinychat.conversation.conversation import Chat
     from tinychat.generate.model import Model
 
 __version__ = "0.1.0"
 __all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
 
 _HOMES = {
-    "Chat": "tinychat.chat.conversation",
+    "Chat": "tinychat.conversation.conversation",
     "Model": "tinychat.generate.model",
     "convert": "tinychat.api",
     "load": "tinychat.api",

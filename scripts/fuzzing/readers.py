@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from fuzzing import cache_files
-from tinychat.chat.saved import from_json, to_json
+from tinychat.chat.settings import check_settings
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.packed import unpack_weights
@@ -28,6 +28,7 @@ from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.configuration import STARTER, parse_configuration
+from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
@@ -364,7 +365,7 @@ def _constrain(grammar: Grammar) -> None:
 
 
 def _read_session(folder: Path) -> None:
-    to_json(from_json((folder / "session.json").read_bytes(), "session.json"))
+    to_json(from_json((folder / "session.json").read_bytes(), "session.json", check_settings))
 
 
 @cache

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from fake_loop import FakeLoop, loop_after
 
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.saved import title_of
-from tinychat.chat.transcript import Change, History
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.history import Change, History
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import title_of
 from tinychat.errors import SessionError, SettingError
 
 

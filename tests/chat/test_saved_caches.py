@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from fake_model import fake_model
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.saved import SessionStore
 from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.store import SessionStore
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import About
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import About
 from tinychat.errors import SessionError, SettingError
 from tinychat.terminal.line_input import Candidate
 
@@ -68,7 +68,7 @@ def _passage(messages: list[Message], word: str) -> str | None:
     if sought in About.of(messages).title.casefold():
         return ""
     for message in messages:
-        text = " ".join(message.content.split())
+        text = " ".join(message.text.split())
         place = text.casefold().find(sought)
         if place >= 0:
             # From the beginning of a word.

@@ -150,13 +150,13 @@ class Model:
         """Return the text of `ids`, special tokens left out."""
         return self.tokenizer.decode(ids)
 
-    def render(self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True) -> str:
         """Return the text that the chat template makes of messages with `role` and `content`."""
         # The marks that keep their contents apart from control tokens are for `render_ids` only.
         return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
 
     def render_ids(
-        self, messages: abc.Sequence[Mapping[str, str]], add_generation_prompt: bool = True, **variables: object
+        self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True, **variables: object
     ) -> list[int]:
         """Return the token ids of the rendered messages; their contents never become special tokens.
 

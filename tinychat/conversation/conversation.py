@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.overflow import as_policy
-from tinychat.chat.reply_room import ReplyRoom
-from tinychat.chat.reply_settings import ReplySettings
-from tinychat.chat.transcript import Transcript
-from tinychat.errors import SettingError, TextError
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.history import History, Transcript
+from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
+from tinychat.conversation.overflow import as_policy
+from tinychat.conversation.reply_room import ReplyRoom
+from tinychat.conversation.reply_settings import ReplySettings
+from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt, chat_prompt
@@ -98,7 +99,7 @@ class Chat(Transcript, ReplySettings):
         self.summary: Summary | None = None
         self.writing = False
         self.on_notice: Callable[[str], None] = lambda text: None
-        self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
+        self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
@@ -135,7 +136,7 @@ class Chat(Transcript, ReplySettings):
         text : str
             The message.
         replaced : int
-            Turns at the end whose place it takes; they return if it is withdrawn.
+            Exchanges at the end whose place it takes; they return if it is withdrawn.
         **hooks
             `on_prefill` and `cancelled`, as for `tinychat.generate.stream.Stream`.
 
@@ -144,18 +145,42 @@ class Chat(Transcript, ReplySettings):
         ContextError, TextError
             As for `say`.
         SettingError
-            If there are not that many turns to replace.
+            If there are not that many exchanges to replace, or a call of a tool has no result yet.
         """
         before = self.messages
         if replaced:
             self.message_of(replaced)
-        kept = len(before) - 2 * replaced
+        kept = exchanges(before)[-replaced] if replaced else len(before)
+        _check_answered(before[:kept])
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer([*before[:kept], Message("user", content)], kept, hooks)
+            yield from self._answer(
+                [*before[:kept], Message("user", content)], self.history.changed(before, kept), hooks
+            )
         finally:
             if self.messages is not before:
                 self.attachments = []
+
+    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+        """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
+
+        They are taken back with a reply that has no text; `undo` takes back the whole exchange.
+
+        Raises
+        ------
+        ContextError, TextError
+            As for `say`.
+        FieldError
+            If they do not go on with the last exchange.
+        """
+        if not self.messages:
+            raise SettingError("there is no exchange yet that could go on: send a message first")
+        asked = [*self.messages, *messages]
+        check_conversation(asked, len(self.messages))
+        if exchanges(messages):
+            raise FieldError("messages", "must go on with the exchange: a user message begins another")
+        _check_answered(asked)
+        yield from self._answer(asked, History(self.history.past), hooks)
 
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Answer the last message again; the old reply returns if the new one has no text.
@@ -167,8 +192,11 @@ class Chat(Transcript, ReplySettings):
         """
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
-        asked = self.messages[:-1]
-        yield from self._answer(asked, len(asked), hooks)
+        if self.messages[-1].role == "assistant":
+            asked = self.messages[:-1]
+            yield from self._answer(asked, self.history.changed(self.messages, len(asked)), hooks)
+        else:
+            yield from self.extend((), **hooks)
 
     def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
@@ -182,7 +210,8 @@ class Chat(Transcript, ReplySettings):
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
         ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
-        yield from self._answer(asked, len(asked), hooks, _Begun(reply.content, tuple(ids)))
+        history = self.history.changed(self.messages, len(asked))
+        yield from self._answer(asked, history, hooks, _Begun(reply.content, tuple(ids)))
 
     @property
     def opens_thinking(self) -> bool:
@@ -218,10 +247,9 @@ class Chat(Transcript, ReplySettings):
             If the chat template refuses them.
         """
         thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [(message.role, message.content) for message in messages]
+        asked = self.model, self.system, thinking, [message.as_dict() for message in messages]
         if self._rendered is None or self._rendered[0] != asked:
-            spoken = [{"role": role, "content": content} for role, content in asked[3]]
-            self._rendered = asked, chat_prompt(self.model, spoken, self.system, thinking)
+            self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
         return self._rendered[1]
 
     def tokens_in_use(self) -> int:
@@ -239,15 +267,15 @@ class Chat(Transcript, ReplySettings):
             return len(self.prompt(seen).ids)
         except TextError:
             # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.content for message in seen)]
+            texts = [self.system or "", *(message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
-        self, messages: list[Message], kept: int, hooks: ReplyHooks, begun: _Begun = _NOTHING
+        self, messages: list[Message], history: History, hooks: ReplyHooks, begun: _Begun = _NOTHING
     ) -> Iterator[Piece]:
-        """Write the reply to `messages`, whose first `kept` are those of the conversation, behind what has `begun`."""
+        """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
-        self.forgotten = min(self.forgotten, len(messages) - 1)
+        self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
             room = ReplyRoom(self, messages, begun.ids)
             prompt, removed = self._fitting_prompt(messages, begun, room)
@@ -258,7 +286,7 @@ class Chat(Transcript, ReplySettings):
             self.forgotten = forgotten_before
             raise
         reply = Message("assistant", begun.text, partial=True)
-        self.messages, self.history = [*messages, reply], self.history.changed(before, kept)
+        self.messages, self.history = [*messages, reply], history
         self.writing, ending = True, False
         self.on_change()
         try:
@@ -292,6 +320,11 @@ class Chat(Transcript, ReplySettings):
             prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit(prompt.ids)
         return replace(prompt, ids=ids), removed
+
+
+def _check_answered(messages: Sequence[Message]) -> None:
+    if calls := open_calls(messages):
+        raise SettingError(f"the call {calls[0]!r} of the last reply has no result yet: give it, or take it back")
 
 
 class _Seen:

@@ -1,9 +1,9 @@
 import pytest
 from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Message
-from tinychat.chat.overflow import forgetting_notice, how_full, way_out
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import forgetting_notice, how_full, way_out
 from tinychat.errors import ContextError, PromptTooLongError, SettingError
 from tinychat.generate.idle_sequences import cut_cache
 

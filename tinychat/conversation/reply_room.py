@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tinychat.chat.messages import Message
-from tinychat.chat.overflow import begins_full, forget_oldest, forgetting_notice
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import begins_full, forget_oldest, forgetting_notice
 from tinychat.errors import PromptTooLongError
 from tinychat.generate.run import Room
 
 if TYPE_CHECKING:
-    from tinychat.chat.conversation import Chat
+    from tinychat.conversation.conversation import Chat
     from tinychat.generate.sequence import Ids
 
 
@@ -20,7 +20,7 @@ class ReplyRoom:
     Parameters
     ----------
     chat : Chat
-        The conversation; its `forgotten` grows with the turns that go.
+        The conversation; its `forgotten` grows with the exchanges that go.
     messages : list of Message
         What is answered.
     begun : sequence of int
@@ -33,12 +33,12 @@ class ReplyRoom:
         self._begun = begun
 
     def fit(self, ids: Ids) -> Room:
-        """Return a prompt, without the oldest turns if it leaves too little room for a reply.
+        """Return a prompt, without the oldest exchanges if it leaves too little room for a reply.
 
         Raises
         ------
         PromptTooLongError
-            If the last message alone is too long.
+            If the last exchange alone is too long.
         """
         if self._chat.overflow != "stop" and begins_full(len(ids), self._chat.model.context_size):
             return self._without_oldest(ids, self._begun)
@@ -61,14 +61,12 @@ class ReplyRoom:
         return [*self._chat.prompt(self._messages[first:]).ids, *written]
 
     def _without_oldest(self, ids: Ids, written: Ids) -> Room:
-        """Leave the oldest turns out of `ids`, which end with the `written` part of a reply, and say so."""
+        """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
         chat, messages = self._chat, self._messages
         size, first = chat.model.context_size, chat.forgotten
-        chat.forgotten, shorter = forget_oldest(
-            lambda oldest: self._prompt(oldest, written), first, len(messages) - 1, size
-        )
+        chat.forgotten, shorter = forget_oldest(lambda oldest: self._prompt(oldest, written), first, messages, size)
         if len(shorter) > size:
-            # The last message alone is too long: nothing that could be forgotten makes room for it.
+            # The last exchange alone is too long: nothing that could be forgotten makes room for it.
             raise PromptTooLongError(len(shorter), size, chat.model.trained_length)
         if chat.forgotten > first:
             chat.on_notice(forgetting_notice(messages[first : chat.forgotten], len(shorter), size))
