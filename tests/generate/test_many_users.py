@@ -198,3 +198,18 @@ def test_any_order_of_any_streams(model, alone, actions):
         wanted = alone[PROMPTS[number % len(PROMPTS)]]
         assert ids == wanted[: len(ids)]
     streams.clear()
+
+
+def test_a_wrong_keyword_names_the_nearest_and_all(model):
+    for call in (model.stream, model.astream, lambda _, **fields: tinychat.Chat(model, **fields)):
+        with pytest.raises(
+            TypeError, match=r"^unknown keyword 'tempreature': did you mean temperature\? known are .*top_k"
+        ):
+            call("x", tempreature=1)
+
+
+def test_what_is_offered_for_completion_is_there_and_documented(model):
+    assert repr(model) == "<Model demo>"
+    for name in dir(model):
+        assert getattr(model, name) is not None
+        assert getattr(type(model), name, None) is None or getattr(type(model), name).__doc__

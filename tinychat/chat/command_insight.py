@@ -42,6 +42,8 @@ def context(loop: ChatLoop, _argument: str) -> None:
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
+    if chat.miss is not None:
+        lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
     texts += [(message.role, message.text) for message in seen]
     if texts:

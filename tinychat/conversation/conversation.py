@@ -15,9 +15,10 @@ from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
+from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.stream import PrefillProgress
 from tinychat.text.think_sections import ThinkSections
 
@@ -73,6 +74,8 @@ class Chat(Transcript, ReplySettings):
         Counts, times and end of the last reply that the present model began.
     writing : bool
         Whether a reply is being written just now.
+    miss : PrefixMiss or None
+        Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
 
@@ -91,7 +94,7 @@ class Chat(Transcript, ReplySettings):
         **fields: Unpack[RequestFields],
     ) -> None:
         Transcript.__init__(self)
-        ReplySettings.__init__(self, Request(**fields))
+        ReplySettings.__init__(self, as_request(**fields))
         self.model = model
         self.system = system
         self.attachments: list[Attachment] = []
@@ -103,6 +106,7 @@ class Chat(Transcript, ReplySettings):
         self._counted: tuple[_Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
+        self.miss: PrefixMiss | None = None
 
     def adopt(self, found: Resolved) -> None:
         """Take settings over, but keep what was set in this conversation."""
@@ -300,6 +304,8 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self.writing, self.summary = False, run.summary
+            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun.text and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before

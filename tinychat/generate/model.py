@@ -13,7 +13,7 @@ from tinychat.generate.driver import Driver
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
-from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom
 from tinychat.generate.sequence import Engine, Ids, Logits, Sequence, logits_after, logits_of_all
 from tinychat.generate.stream import AsyncStream, PrefillProgress, Stream
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from tinychat.models.config import ModelConfig
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
+
+
+_FOR_PROGRAMS = (
+    *("astream", "close", "context_size", "decode", "encode", "generate", "generate_many", "logits", "name", "path"),
+    *("render", "resize", "stream", "trained_length", "vocab_size"),
+)
 
 
 class Model:
@@ -70,6 +76,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"
+
+    def __dir__(self) -> list[str]:
+        # What programs call, for the Tab key; the rest of the package uses more.
+        return [*_FOR_PROGRAMS]
 
     def __enter__(self) -> Model:
         return self
@@ -229,14 +239,14 @@ class Model:
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         asked = Prompt(list(ids), joins_prompt)
-        return self.reply(asked, Request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
+        return self.reply(asked, as_request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
 
     def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> AsyncStream:
         """Continue `prompt` in an event loop: ``async for piece in model.astream(...)``; as `stream` otherwise."""
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         asked = Prompt(list(ids), joins_prompt)
         check_prompt(asked.ids, self.engine, self.context_size)
-        return AsyncStream(self._driver, Reply(asked, Request(**fields), self.tokenizer, self.stop_ids))
+        return AsyncStream(self._driver, Reply(asked, as_request(**fields), self.tokenizer, self.stop_ids))
 
     def reply(
         self,
@@ -311,7 +321,7 @@ class Model:
             raise FieldError("prompts", "must be a list of texts or token ids, not one text")
         if parallel is not None and parallel < 1:
             raise FieldError("parallel", f"must be 1 or more, not {parallel}")
-        request = Request(**fields)
+        request = as_request(**fields)
         asked = [(Prompt(self.encode(p) if isinstance(p, str) else list(p)), request) for p in prompts]
         replies: dict[int, Reply] = {}
         for number, reply, _, error in self.write_many(asked, parallel):
