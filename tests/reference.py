@@ -134,6 +134,14 @@ def top_n_sigma(logits, n):
     return [i for i, logit in enumerate(logits) if logit >= logits.max() - n * logits.std()]
 
 
+def xtc(logits, threshold):
+    """Return the ids that are left where the most likely ones are excluded: all but the least of those above it."""
+    probabilities = softmax(np.asarray(logits, np.float64))
+    order = np.argsort(-probabilities, kind="stable")
+    likely = [i for i in order if probabilities[i] >= threshold] if threshold <= 0.5 else []
+    return sorted({*order.tolist()} - {*likely[:-1]})
+
+
 def quantize_activations(x, group_size):
     """Quantize ``x [T, K]`` to symmetric int8 codes with one scale per token and group of columns.
 

@@ -196,6 +196,22 @@ class ReplySettings(_Checked):
         "Drop tokens whose logit is more than this many standard deviations below the best; 0 is off",
         part_of="top_n_sigma",
     )
+    xtc_probability: float = _sampling(
+        0.0,
+        Number(0, 1),
+        "Leave out all likely tokens but the least of them, in this share of the choices; 0 is off",
+        huggingface="xtc_probability",
+        gguf="xtc_probability",
+        part_of="xtc_probability",
+    )
+    xtc_threshold: float = _sampling(
+        0.1,
+        Number(0, 1),
+        "How likely a token is that --xtc-probability leaves out; above 0.5 none is",
+        huggingface="xtc_threshold",
+        gguf="xtc_threshold",
+        part_of="xtc_probability",
+    )
     seed: int | None = _sampling(None, Integer(0, bounds="0 or more"), "Make the choices repeatable")
     max_tokens: int | None = _reply(
         f"{FLAG} {CONFIG} {SET} {LINE}",
@@ -240,6 +256,8 @@ class ReplyKeywords(TypedDict, total=False):
     repeat_penalty: float
     repeat_last_n: int
     top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]

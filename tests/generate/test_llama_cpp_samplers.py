@@ -52,3 +52,32 @@ def test_top_n_sigma_keeps_the_same_at_any_temperature():
 def test_broken_logits_are_an_error_as_without(value):
     with pytest.raises(ModelFolderError, match="not a number"):
         kept([value, value], top_n_sigma=1.0)
+
+
+@pytest.mark.parametrize("case", cases_of("xtc"))
+def test_xtc(case):
+    logits, threshold = case["logits"], case["xtc_threshold"]
+    assert kept(logits, xtc_probability=1.0, xtc_threshold=threshold) == case["kept"]
+    assert reference.xtc(logits, threshold) == case["kept"]
+    assert kept(logits, xtc_threshold=threshold) == [*range(len(logits))]
+
+
+def test_xtc_excludes_in_its_share_of_the_choices():
+    sampler = Sampler(Request(**OPEN, xtc_probability=0.25))
+    logits = np.log(np.array([0.5, 0.3, 0.2], np.float32))
+    counts = [len(sampler._candidates(logits)[0]) for _ in range(4000)]
+    assert {*counts} == {1, 3}
+    # Five standard deviations of a share of 4000.
+    assert counts.count(1) / 4000 == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
+
+
+def test_xtc_counts_what_the_filters_before_it_have_left():
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    # Of the two that top-k leaves, the second has 0.3 / 0.8.
+    assert kept(logits, top_k=2, xtc_probability=1.0, xtc_threshold=0.35) == [1]
+    assert kept(logits, xtc_probability=1.0, xtc_threshold=0.35) == [0, 1, 2, 3]
+
+
+def test_the_most_likely_token_is_taken_at_temperature_zero_whatever_xtc_says():
+    request = Request(temperature=0.0, xtc_probability=1.0)
+    assert Sampler(request).sample(np.array([1.0, 1.1, 1.05], np.float32), []) == 1

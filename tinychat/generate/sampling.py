@@ -1,7 +1,7 @@
 """Choosing the next token from the logits.
 
-The sampler applies its settings in this order: penalty, top-n-sigma, temperature, top-k, top-p, min-p. A constraint has
-masked tokens before.
+The sampler applies its settings in this order: penalty, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a
+constraint has masked tokens before. llama.cpp, which has them all, applies the temperature last.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Sampler:
         ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
         peak = float(logits[ids[0]])
         weights = self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature)
-        return ids[: len(weights)], weights
+        first = self._excluded(weights)
+        return ids[first : len(weights)], weights[first:]
 
     def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
         penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
@@ -112,6 +113,19 @@ class Sampler:
         keep = (before < self.request.top_p * cumulative[-1]) & (weights >= self.request.min_p)
         # Both tests hold for a leading run, and always for the first: its weight is 1.
         return weights[: int(np.count_nonzero(keep))]
+
+    def _excluded(self, weights: _Scores) -> int:
+        """Return how many of the leading candidates XTC leaves out: of the likely ones all but the last, at random.
+
+        What is left says the same in less usual words: "exclude top choices".
+
+        weights : descending.
+        """
+        probability, threshold = self.request.xtc_probability, self.request.xtc_threshold
+        # No draw where it is off: what a seed gives must not depend on a setting that does nothing.
+        if probability == 0.0 or threshold > 0.5 or self._random.random() >= probability:
+            return 0
+        return max(0, int(np.count_nonzero(weights >= threshold * weights.sum())) - 1)
 
     def _draw(self, ids: _Ids, weights: _Scores) -> int:
         cumulative = np.cumsum(weights)
