@@ -190,6 +190,31 @@ class ReplySettings(_Checked):
         huggingface="repeat_last_n",
         gguf="penalty_last_n",
     )
+    dry_multiplier: float = _sampling(
+        0.0,
+        Number(0, 100),
+        "Make tokens less likely that go on a repetition (DRY): by this times a power of --dry-base; 0 is off",
+        part_of="dry_multiplier",
+    )
+    dry_base: float = _sampling(
+        1.75, Number(1, 100), "By what the penalty of DRY grows with each repeated token", part_of="dry_multiplier"
+    )
+    dry_allowed_length: int = _sampling(
+        2, Integer(1), "How many tokens may be repeated without penalty", "TOKENS", part_of="dry_multiplier"
+    )
+    dry_penalty_last_n: int = _sampling(
+        64,
+        Integer(0, bounds="0 (no tokens) or more"),
+        "In how many of the last tokens DRY looks for repetitions",
+        "TOKENS",
+        part_of="dry_multiplier",
+    )
+    dry_sequence_breakers: str | Sequence[str] = _sampling(
+        ("\n", ":", '"', "*"),
+        Texts("end every repetition"),
+        "A text that no repetition goes beyond; repeatable",
+        part_of="dry_multiplier",
+    )
     top_n_sigma: float = _sampling(
         0.0,
         Number(0, 100),
@@ -255,6 +280,11 @@ class ReplyKeywords(TypedDict, total=False):
     min_p: float
     repeat_penalty: float
     repeat_last_n: int
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: str | Sequence[str]
     top_n_sigma: float
     xtc_probability: float
     xtc_threshold: float
