@@ -16,8 +16,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from tinychat import load
-from tinychat.chat.conversation import Chat
 from tinychat.chat.repl import Repl
+from tinychat.conversation.conversation import Chat
 from tinychat.terminal.line_input import PROMPT, InputPrompt
 from tinychat.terminal.rendering import Renderer
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pexpect
 from trial_arguments import trial_arguments
 
-from tinychat.chat.saved import SessionStore
+from tinychat.conversation.store import SessionStore
 from tinychat.errors import TinychatError
 
 PROMPT = "Tell me a story"

@@ -27,10 +27,10 @@ import numpy as np
 from trial_arguments import trial_arguments
 
 from tinychat.api import locate
-from tinychat.chat.conversation import Chat
-from tinychat.chat.saved import SessionStore
 from tinychat.chat.settings import change_setting
 from tinychat.chat.workspace import Models, Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.store import SessionStore
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.loading import usual_kv
 from tinychat.errors import ContextError, SettingError

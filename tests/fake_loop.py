@@ -3,9 +3,9 @@
 from fake_model import Replies, fake_model
 
 from tinychat.chat.commands import complete_command, run_command
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
+from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Models, Workspace
+from tinychat.conversation.conversation import Chat
 from tinychat.terminal.clipboard import offer_to_terminal
 
 

@@ -76,10 +76,11 @@ class MarkerTemplate:
         return ByteTokenizer().decode(ids, skip_special=False)
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
-        marks = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+        marks = {"system": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
         ids = [BOS]
         for message in messages:
-            ids += [marks[message["role"]], *message["content"].encode()]
+            called = "".join(call["function"]["name"] for call in message.get("tool_calls", []))
+            ids += [marks[message["role"]], *f"{message['content']}{called}".encode()]
             ids += [EOS] * (message["role"] == "assistant")
         closed = b"<think>\n\n</think>\n\n" if variables.get(self.thinking_switch) is False else b""
         return [*ids, *[ASSISTANT] * add_generation_prompt, *closed * add_generation_prompt]

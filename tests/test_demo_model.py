@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tinychat
-from tinychat.chat.conversation import Chat
+from tinychat.conversation.conversation import Chat
 
 REPO = Path(__file__).resolve().parents[1]
 DEMO, CHECKPOINT = REPO / "weights" / "demo", REPO / "weights" / "demo-hf"

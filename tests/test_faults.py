@@ -14,10 +14,11 @@ import families
 import pytest
 from full_disk import FULL, full_disk
 
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import SavedSession, SessionStore
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError, TinychatError
 from tinychat.generate.request import Request
@@ -91,9 +92,9 @@ def test_a_conversation_is_the_old_or_the_new_one_after_a_kill(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import SavedSession
-from tinychat.chat.saved import SessionStore
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore
 store, count = SessionStore(Path(sys.argv[1])), 0
 while True:
     count += 1
@@ -176,9 +177,9 @@ def test_kernels_that_several_compile_and_some_do_not_finish(tmp_path):
 CUT_UNDER_THE_MAP = """
 import os, sys
 from pathlib import Path
-from tinychat.chat.messages import Message
-from tinychat.chat.conversation import Chat
-from tinychat.chat.saved import SessionStore
+from tinychat.conversation.messages import Message
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.store import SessionStore
 from tinychat.chat.workspace import Workspace
 from tinychat.generate.model import load_folder
 folder, sessions = map(Path, sys.argv[1:])

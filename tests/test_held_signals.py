@@ -134,3 +134,24 @@ sys.exit(main())
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, b"", b"")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Presser:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "tinychat.held_signals":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Presser)
+from tinychat.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT between processes")
+def test_ctrl_c_before_signals_are_held_shows_no_traceback():
+    result = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, b"", b"")

@@ -28,7 +28,7 @@ ARROWS = {
     "errors": [],
     "setting_kinds": [],
     "settings": ["setting_kinds"],
-    "files": [],
+    "files": ["file_lock"],
     "user_folders": [],
     "file_lock": [],
     "held_signals": [],
@@ -42,9 +42,19 @@ ARROWS = {
     "store": ["checkpoint", "json_file", "models.architectures", "models.multimodal", "user_folders"],
     "conversion": ["checkpoint", "file_lock", "kernels", "models"],
     "text": ["json_file", "limited_process"],
-    "generate": ["configuration", "engine", "json_file", "limited_process", "models", "settings", "text"],
+    "generate": [
+        "configuration",
+        "engine",
+        "held_signals",
+        "json_file",
+        "limited_process",
+        "models",
+        "settings",
+        "text",
+    ],
     "terminal": ["generate.reply", "text", "user_folders"],
-    "chat": ["engine.context", "generate", "settings", "terminal", "text", "user_folders"],
+    "conversation": ["generate", "settings", "text", "user_folders"],
+    "chat": ["conversation", "engine.context", "generate", "settings", "terminal", "text", "user_folders"],
     "api": [
         "checkpoint",
         "estimates",
@@ -94,6 +104,7 @@ ARROWS = {
         "chat",
         "checkpoint",
         "configuration",
+        "conversation",
         "conversion",
         "doctor",
         "engine.context",
@@ -205,6 +216,40 @@ def test_a_cycle_of_imports_is_seen(tmp_path, monkeypatch):
     with pytest.raises(CycleError) as raised:
         TopologicalSorter(graph).prepare()
     assert set(raised.value.args[1]) == {"house.attic", "house.roof", "house.wall"}
+
+
+def twos(text):
+    """Yield the lines that multiply by two, take a half or a remainder, or step by two: turns counted in pairs."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv() | ast.Mult(), right=right):
+                found = [left, right]
+            case ast.Slice(step=step):
+                found = [step]
+            case ast.Call(func=ast.Name(id="range"), args=[_, _, step]):
+                found = [step]
+            case ast.Assign(targets=[ast.Name(id="FORMAT")]):
+                continue  # of files, not of turns
+            case ast.Assign(value=value) | ast.AnnAssign(value=value) | ast.AugAssign(value=value):
+                found = [value]
+            case _:
+                continue
+        for value in found:
+            match value.operand if isinstance(value, ast.UnaryOp) else value:
+                case ast.Constant(value=int(2)):
+                    yield node.lineno
+
+
+@pytest.mark.parametrize("path", [path for part in ("chat", "conversation") for path in (PACKAGE / part).glob("*.py")])
+def test_no_code_counts_the_turns_of_a_conversation_in_pairs(path):
+    """An exchange is a message of the user and all that follows: calls of tools, their results, replies."""
+    assert [*twos(path.read_text(encoding="utf-8"))] == []
+
+
+def test_pairs_are_seen():
+    counted = "a % 2\nb // 2\n2 * c\nd[-2 * e]\nfor f in range(0, g, 2): h[::2]\n_PER_TURN = 2\ni += 2\n"
+    assert sorted(twos(counted)) == [1, 2, 3, 4, 5, 5, 6, 7]
+    assert [*twos("a[-2]\nrange(2, 9)\nb > 2\nc << 2\n4 * d > 3 * e\nSECONDS = 2.0\nFORMAT = 2\n")] == []
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "kernels").glob("*.py")), ids=lambda path: path.name)

@@ -11,10 +11,10 @@ import click
 import pytest
 
 import tinychat
-from tinychat.chat.overflow import OverflowPolicy
 from tinychat.chat.settings import SETTABLE
 from tinychat.cli import command_line
 from tinychat.configuration import parse_configuration
+from tinychat.conversation.overflow import OverflowPolicy
 from tinychat.engine.context import KV_TYPES, MAX_CONTEXT
 from tinychat.engine.loading import MAX_THREADS
 from tinychat.errors import ConfigurationError, FieldError

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from tinychat import user_folders
-from tinychat.chat.saved import session_store
+from tinychat.chat.workspace import session_store
 from tinychat.errors import SessionError
 from tinychat.user_folders import trusted_state_folder
 

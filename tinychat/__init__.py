@@ -11,23 +11,43 @@ print(tinychat.Chat(model).say("Hello!"))
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from tinychat import errors
 from tinychat.errors import TinychatError
 
+# Not from typing: its import takes most of the time in which the program has no handler for Ctrl-C yet.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tinychat.api import convert, load
-    from tinychat.chat.conversation import Chat
+    from tinychat.conversation.conversation import Chat
+    from tinychat.conversation.messages import Message
     from tinychat.generate.model import Model
+    from tinychat.generate.reply import Piece, Reply
+    from tinychat.generate.request import Request
 
 __version__ = "0.1.0"
-__all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
+__all__ = [
+    "Chat",
+    "Message",
+    "Model",
+    "Piece",
+    "Reply",
+    "Request",
+    "TinychatError",
+    "__version__",
+    "convert",
+    "errors",
+    "load",
+]
 
 _HOMES = {
-    "Chat": "tinychat.chat.conversation",
+    "Chat": "tinychat.conversation.conversation",
+    "Message": "tinychat.conversation.messages",
     "Model": "tinychat.generate.model",
+    "Piece": "tinychat.generate.reply",
+    "Reply": "tinychat.generate.reply",
+    "Request": "tinychat.generate.request",
     "convert": "tinychat.api",
     "load": "tinychat.api",
 }
@@ -37,6 +57,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import tinychat` stays light."""
     if name not in _HOMES:
         raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -9,7 +9,7 @@
     |- StoreError               the local store has no such model, or cannot be written
     |- TextError                a text, a tokenizer or a chat template cannot be used
     |- ConfigurationError       the configuration file is not as it should be
-    |- SessionError             a saved conversation is missing or damaged, or cannot be written
+    |- SessionError             a saved conversation is missing or damaged, or its file or cache cannot be written
     |- ContextError             the tokens do not fit into the context
     |  |- PromptTooLongError    the prompt alone has more of them than the context
     |  `- CacheFullError        the memory of all sequences' keys and values is full
@@ -59,7 +59,7 @@ class ConfigurationError(TinychatError):
 
 
 class SessionError(TinychatError):
-    """A saved conversation is missing or damaged, or cannot be written."""
+    """A saved conversation is missing or damaged, or its file or cache cannot be written."""
 
 
 class ContextError(TinychatError):

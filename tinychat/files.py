@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tinychat.errors import TextError
+from tinychat.file_lock import try_lock
 
 # Half a gigabyte of text is more than any context, and a week of perplexity.
 MAX_TEXT_BYTES = 512 << 20
@@ -33,12 +34,34 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            # It ends with the process: see `unfinished_bytes`.
+            try_lock(file.fileno())
             yield file
         os.replace(aside, path)
     finally:
         # Still there only if something went wrong, Ctrl-C included.
         with suppress(OSError):
             aside.unlink()
+
+
+def unfinished_bytes(folder: Path, names: str) -> int:
+    """Return the bytes that living processes write now by `replacing`; remove what killed ones have left.
+
+    Parameters
+    ----------
+    folder : Path
+    names : str
+        Pattern of the files' names, as in "*.cache".
+    """
+    size = 0
+    for aside in folder.glob(f".{names}.*.tmp"):
+        with suppress(OSError):
+            with open_regular(aside) as file:
+                is_left = try_lock(file.fileno())
+                size += 0 if is_left else os.fstat(file.fileno()).st_size
+            if is_left:
+                aside.unlink()
+    return size
 
 
 def open_regular(path: Path) -> BinaryIO:

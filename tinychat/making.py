@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
 
-_TEXTS_FILE = "texts.json"
+_TEXTS_FILE, _INT8_FOLDER = "texts.json", "int8"
 METHODS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Of the weights, how many must be codes that can be kept: the others take eight bits then.
@@ -339,9 +339,11 @@ def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases)
     converting, writing = phases.part(0.05), phases.part(0.4)
     if earlier:
         return earlier["texts"], earlier["held_out"]
-    int8 = work.folder / "int8"
-    if not int8.exists():
+    int8 = work.folder / _INT8_FOLDER
+    if not work.is_sealed(_INT8_FOLDER):
+        shutil.rmtree(int8, ignore_errors=True)
         conversion.convert(folder, int8, "int8", recipe.group_size, converting)
+        work.seal(_INT8_FOLDER)
     model = _load(int8)
     if recipe.calibration is None:
         *texts, held_out = write_texts(model, count + 1, writing)

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 from fuzzing import hand_made
+from fuzzing.cache_files import mutated_cache_file
+from fuzzing.gguf_headers import mutated_header
 
 _NUMBERS = [0, -1, 1, 0.5, 255, 2**24, 2**31, 2**32 - 1, 2**53, 2**62, 2**63, 10**30, 10**400, 1e308, -1e-300]
 _TEXTS = [
@@ -47,10 +49,14 @@ def mutated(name: str, seeds: tuple[bytes, ...], draw: Random) -> bytes:
     data = draw.choice(seeds)
     if name == "template":
         return _mutated_template(data, draw)
+    if name == "gguf_header":
+        return mutated_header(data, draw)
     if name == "pytorch" and draw.random() < 0.7:
         return _mutated_archive(data, draw)
     if name == "safetensors" and draw.random() < 0.7:
         return _mutated_header(data, draw)
+    if name == "cache" and draw.random() < 0.8:
+        return mutated_cache_file(data, lambda text: _mutated_json(text, draw), draw)
     if draw.random() < 0.7:
         lines = data.split(b"\n") if name in ("tasks", "results") else [data]
         place = draw.randrange(len(lines))

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save
 
-from tinychat.chat.saved import from_json, to_json
+from fuzzing import cache_files
+from tinychat.chat.settings import check_settings
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.packed import unpack_weights
@@ -27,6 +28,7 @@ from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.configuration import STARTER, parse_configuration
+from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
 from tinychat.generate.grammar import Grammar
@@ -35,6 +37,7 @@ from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.local import list_models
+from tinychat.store.others import OLLAMA, FoundModel
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
@@ -322,6 +325,11 @@ def _read_gguf(folder: Path) -> None:
         read_tokenizer(checkpoint)
 
 
+def _list_and_read_gguf(folder: Path) -> None:
+    FoundModel("model", OLLAMA, folder / "model.gguf").problem()
+    _read_gguf(folder)
+
+
 def _read_store(folder: Path) -> None:
     models = folder / "models" / "one"
     models.mkdir(parents=True)
@@ -357,7 +365,7 @@ def _constrain(grammar: Grammar) -> None:
 
 
 def _read_session(folder: Path) -> None:
-    to_json(from_json((folder / "session.json").read_bytes(), "session.json"))
+    to_json(from_json((folder / "session.json").read_bytes(), "session.json", check_settings))
 
 
 @cache
@@ -381,11 +389,13 @@ def readers() -> tuple[Reader, ...]:
         Reader("pytorch", "pytorch_model.bin", (archive,),
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
         Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
+        Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),
+        Reader("cache", cache_files.NAME, (cache_files.cache_file(),), cache_files.read_cache_file),
         Reader("session", "session.json", (_json(SESSION),), _read_session),
         Reader("configuration", "config.toml", CONFIGURATIONS,
                lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),

@@ -4,7 +4,8 @@ import pytest
 from fake_loop import FakeLoop, loop_after
 from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
-from tinychat.chat.messages import Attachment, Draft
+from tinychat.chat.draft import Draft
+from tinychat.conversation.attachments import Attachment
 from tinychat.errors import ContextError, SettingError, StoreError
 
 TWO_TURNS = (("one", "1"), ("two", "2"))

@@ -4,8 +4,8 @@ import pytest
 from fake_loop import FakeLoop, loop_after
 
 from tinychat.chat.commands import complete_command
-from tinychat.chat.messages import Attachment
 from tinychat.chat.workspace import Models
+from tinychat.conversation.attachments import Attachment
 from tinychat.errors import ContextError, SettingError
 
 

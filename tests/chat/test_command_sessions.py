@@ -1,14 +1,18 @@
 """Saved conversations as the commands of the chat list, search, rename and delete them."""
 
+import io
+import json
 import os
 from pathlib import Path
 
 import pytest
 from fake_loop import FakeLoop, loop_after
 
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.saved import title_of
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.history import Change, History
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import title_of
 from tinychat.errors import SessionError, SettingError
 
 
@@ -39,6 +43,53 @@ def test_sessions_lists_all_or_those_with_a_word():
     assert loop.run("/sessions ferries").count("\n") == 0
     assert loop.run("/sessions boats").startswith("boats ")
     assert loop.run("/sessions zebra") == "no saved conversation has 'zebra' in it"
+
+
+def test_a_list_reads_the_beginning_of_each_file_only(monkeypatch):
+    loop = saved_loop(("Tell me of ferries", "They float."), name="boats")
+    store = loop.workspace.store
+    session = store.read("boats")
+    again = Change(1, (Message("assistant", "They still float."),))
+    session.history = History((*session.history.past, *[again] * 20_000))
+    store.write("boats", session)
+    size = (store.folder / "boats.json").stat().st_size
+    read = []
+
+    class Counted(io.FileIO):
+        def readinto(self, buffer):
+            count = super().readinto(buffer)
+            read.append(count)
+            return count
+
+    def counting(path, *_arguments, **_settings):
+        return io.BufferedReader(Counted(path))
+
+    monkeypatch.setattr("tinychat.files.open", counting, raising=False)
+    assert loop.run("/sessions").endswith("2 messages  Tell me of ferries  (this one)")
+    assert 0 < sum(read) < 100_000 < size
+    assert [len(change.tail) for change in store.read("boats").history.past[-2:]] == [1, 1]
+    assert sum(read) > size
+
+
+@pytest.mark.parametrize("padding", ["", "x" * (2 << 20)])
+def test_conversations_that_another_version_saved_are_listed(padding):
+    loop = saved_loop(("Tell me of ferries", "They float."), name="boats")
+    path = loop.workspace.store.folder / "boats.json"
+    value = json.loads(path.read_text())
+    del value["about"]
+    path.write_text(json.dumps(value | {"other": padding}))
+    expected = "long, and not saved by this version" if padding else "2 messages  Tell me of ferries"
+    assert loop.run("/sessions").endswith(f"{expected}  (this one)")
+    assert "Tell me of ferries" in loop.run("/sessions float")
+
+
+@pytest.mark.parametrize("about", ["[]", "{", '{"messages": "2", "title": "x"}', "[" * 3000, '{"messages": 2}'])
+def test_a_damaged_beginning_is_not_believed(about):
+    loop = saved_loop(("Tell me of ferries", "They float."), name="boats")
+    path = loop.workspace.store.folder / "boats.json"
+    begin, end = path.read_text().split('"about": ')
+    path.write_text(f'{begin}"about": {about}{end[end.index("}") + 1 :]}')
+    assert loop.run("/sessions").endswith(("2 messages  Tell me of ferries  (this one)", "damaged"))
 
 
 def test_rename_and_delete():

@@ -5,8 +5,8 @@ import pytest
 from fake_model import EOS, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS
-from tinychat.chat.conversation import Chat
 from tinychat.chat.repl import Repl
+from tinychat.conversation.conversation import Chat
 from tinychat.errors import ContextError, SettingError
 from tinychat.terminal.line_input import LineDiscarded
 from tinychat.terminal.rendering import Renderer

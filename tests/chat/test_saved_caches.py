@@ -1,14 +1,17 @@
 """Where keys and values of saved conversations are, and how many of them stay."""
 
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import pytest
 from fake_model import fake_model
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.saved import SessionStore
 from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.store import SessionStore
 
 
 @pytest.fixture
@@ -62,6 +65,48 @@ def test_the_one_used_longest_ago_goes_first(caches, model, tmp_path):
     assert names(tmp_path) == ["a.cache", "c.cache"]
     caches.keep("c", model)
     assert names(tmp_path) == ["a.cache", "c.cache"], "its own old file makes way for the new one"
+
+
+WRITES_FOR_EVER = """
+import sys, time
+from pathlib import Path
+from tinychat.files import replacing
+with replacing(Path(sys.argv[1])) as file:
+    file.truncate(2000)
+    print(flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def writing(path):
+    """Let another process write a file; it is killed in the middle of that."""
+    with subprocess.Popen([sys.executable, "-c", WRITES_FOR_EVER, path], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("use", [SavedCaches.keep, SavedCaches.recall])
+def test_what_a_killed_process_has_left_is_removed_with_the_next_use(use, caches, model, tmp_path):
+    with writing(tmp_path / "gone.cache"):
+        assert len(names(tmp_path)) == 1
+    assert len(names(tmp_path)) == 1
+    use(caches, "talk", model)
+    assert set(names(tmp_path)) <= {"talk.cache"}
+
+
+def test_what_a_living_process_writes_counts_and_stays(caches, model, tmp_path):
+    model.sequence.saved_bytes = 1000
+    with writing(tmp_path / "other.cache"):
+        (unfinished,) = names(tmp_path)
+        caches.keep("talk", model)
+        assert names(tmp_path) == [unfinished], "2000 bytes of 2500 are taken"
+        model.sequence.saved_bytes = 500
+        caches.keep("talk", model)
+        assert names(tmp_path) == [unfinished, "talk.cache"]
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(model, tmp_path):

@@ -2,9 +2,10 @@ import pytest
 from fake_loop import FakeLoop
 from fake_model import Replies, fake_model
 
-from tinychat.chat.messages import Draft, Message
-from tinychat.chat.saved import SavedSession
+from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Models, Workspace
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import SavedSession
 from tinychat.errors import SessionError, SettingError
 
 

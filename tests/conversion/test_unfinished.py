@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import engines
 import families
@@ -19,6 +20,7 @@ from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.conversion.unfinished import Pieces, key_of, work_for
 from tinychat.errors import ConversionError
 from tinychat.making import Recipe, quantization_of
+from tinychat.models.layout import Quantization
 
 TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
 KILLED = """
@@ -26,6 +28,7 @@ import os, signal, sys
 from pathlib import Path
 from tinychat.checkpoint.gguf import folder_of
 from tinychat.conversion import convert, unfinished
+from tinychat.models.layout import Quantization
 from tinychat.making import Recipe, quantization_of
 
 write, steps = unfinished.Pieces.write_parts, int(sys.argv[3])
@@ -57,6 +60,11 @@ def kill_after(steps, checkpoint, target, quant, texts):
     assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
     (left,) = target.parent.glob(f".{target.name}.converting-*")
     return left
+
+
+def make_int8(checkpoint, target):
+    """Convert in the way that `kill_after` does without texts."""
+    return write_model_folder(checkpoint, target, Quantization("int8", 32), coding=Coding("plain", []))
 
 
 def files_of(folder):
@@ -104,7 +112,40 @@ def test_what_did_not_reach_the_disk_is_made_again(checkpoint, tmp_path):
     with weights.open("r+b") as file:
         file.seek(-weights.stat().st_size // 2, os.SEEK_END)
         file.write(bytes(4096))
-    assert files_of(convert.convert(checkpoint, tmp_path / "model", "int8")) == files_of(expected)
+    assert files_of(make_int8(checkpoint, tmp_path / "model")) == files_of(expected)
+    assert not left.exists(), "it was gone on from"
+
+
+@pytest.mark.parametrize("name", ["journal", "hidden_states.npz", "model/model.safetensors"])
+def test_a_damaged_byte_anywhere_is_found_and_costs_time_only(name, checkpoint, tmp_path):
+    def make(target):
+        quantization = quantization_of(checkpoint, Recipe("int4", method="plain"))
+        return write_model_folder(checkpoint, target, quantization, coding=Coding("gptq", TEXTS))
+
+    expected = files_of(make(tmp_path / "whole"))
+    left = kill_after(6, checkpoint, tmp_path / "killed", "int4", TEXTS)
+    size = (left / name).stat().st_size
+    for number, place in enumerate([0, 3, 40, size // 3, size // 2, size - 30, size - 1]):
+        target = tmp_path / f"model{number}"
+        damaged = shutil.copytree(left, tmp_path / left.name.replace("killed", target.name))
+        data = bytearray((damaged / name).read_bytes())
+        data[place] ^= 3
+        (damaged / name).write_bytes(data)
+        assert files_of(make(target)) == expected
+        assert not damaged.exists(), "it was gone on from"
+
+
+def test_a_damaged_line_of_the_journal_costs_its_own_part_only(checkpoint, tmp_path, monkeypatch):
+    left = kill_after(7, checkpoint, tmp_path / "model", "int8", [])
+    lines = (left / "journal").read_bytes().splitlines(keepends=True)
+    number = next(i for i, line in enumerate(lines) if line.strip())
+    lines[number] = lines[number].replace(b"{", b"(", 1)
+    (left / "journal").write_bytes(b"".join(lines))
+    written = []
+    write = Pieces.write_parts
+    monkeypatch.setattr(Pieces, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
+    make_int8(checkpoint, tmp_path / "model")
+    assert len(written) == 14 - 7 + 1
 
 
 def test_another_checkpoint_or_way_begins_anew(checkpoint, tmp_path):
@@ -181,3 +222,20 @@ def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path
     assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
     described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
     assert described[0]["certificate"] == described[1]["certificate"]
+
+
+def test_a_damaged_model_that_writes_the_texts_is_made_again(checkpoint, tmp_path, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tinychat.making.TEXTS", 2)
+    expected = tinychat.convert(checkpoint, tmp_path / "whole")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("tinychat.calibration.write_texts", interrupted)
+        tinychat.api.locate(str(checkpoint))
+    (weights,) = Path(os.environ["TINYCHAT_HOME"]).rglob("int8/model.safetensors")
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    weights.write_bytes(data)
+    folder = tinychat.api.locate(str(checkpoint))
+    assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()

@@ -1,6 +1,10 @@
 """Keys and values in a file: the same logits from it, or as if it were not there."""
 
+import json
 import os
+import shutil
+import struct
+import zlib
 
 import engines
 import hypothesis.strategies as st
@@ -8,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tinychat.errors import FieldError
+from tinychat.engine.cache_file import _MAGIC
+from tinychat.errors import FieldError, SessionError
 
 CONTEXT = 500
 
@@ -77,6 +82,18 @@ def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     assert found() == 0, "the weights are others"
 
 
+def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_path):
+    folder = shutil.copytree(folders["tinyllama"], tmp_path / "model")
+    kept_by(new_engine(folder), path)
+    weights = folder / "model.safetensors"
+    stat, data = weights.stat(), bytearray(weights.read_bytes())
+    tenth = len(data) // 10
+    data[-2 * tenth : -tenth] = bytes(tenth)
+    weights.write_bytes(data)
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert new_engine(folder).sequence(CONTEXT).recall(path) == 0
+
+
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
     ids = kept_by(new_engine(folders["qwen3-window"]), path)
     engine = new_engine(folders["qwen3-window"], 8)
@@ -119,10 +136,75 @@ def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
     kept_by(engine, path)
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(SessionError, match=r"kept\.cache cannot be written \(no space\): free some space"):
         engine.sequence(CONTEXT).save(path) or kept_by(engine, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_named_in_one_line(folders, tmp_path):
+    engine = new_engine(folders["qwen3-window"])
+    for path in (tmp_path / "missing" / "kept.cache", tmp_path / ("x" * 300)):
+        with pytest.raises(SessionError, match="cannot be written") as caught:
+            kept_by(engine, path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "crafted",
+    [
+        lambda header: [],
+        lambda header: header | {"ids": None},
+        lambda header: header | {"ids": 5},
+        lambda header: header | {"ids": {"a": 1}},
+        lambda header: header | {"ids": "x" * len(header["ids"])},
+        lambda header: header | {"ids": [[token] for token in header["ids"]]},
+        lambda header: header | {"ids": [-1] * len(header["ids"])},
+        lambda header: header | {"ids": [1 << 40] * len(header["ids"])},
+        lambda header: header | {"ids": [True] * len(header["ids"])},
+        lambda header: header | {"blocks": None},
+        lambda header: header | {"blocks": dict.fromkeys("abc", 1)},
+        lambda header: header | {"angles": [1]},
+        lambda header: header | {"angles": {"a": 1}},
+        lambda header: {name: value for name, value in header.items() if name != "angles"},
+        lambda header: {name: value for name, value in header.items() if name != "ids"},
+        lambda header: {name: value for name, value in header.items() if name != "blocks"},
+    ],
+)
+def test_a_crafted_header_with_a_sound_checksum_is_as_good_as_none(crafted, folders, path):
+    engine = new_engine(folders["qwen3-window"])
+    kept_by(engine, path)
+    header, rest = parts_of(path)
+    path.write_bytes(with_header(json.dumps(crafted(header)).encode(), rest))
+    other = new_engine(folders["qwen3-window"])
+    assert other.sequence(CONTEXT).recall(path) == 0
+    assert other.pool.used == 0
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"of":' * 100_000, b"5", b"\xff", b"9" * 5000, b""])
+def test_a_header_that_is_no_object_is_as_good_as_none(text, folders, path):
+    path.write_bytes(with_header(text, b""))
+    assert new_engine(folders["qwen3-window"]).sequence(CONTEXT).recall(path) == 0
+
+
+def test_a_long_header_is_not_read(folders, path, monkeypatch):
+    path.write_bytes(with_header(b"[" + b"[]," * (6 << 20) + b"0]", b""))
+    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    monkeypatch.setattr("json.loads", lambda text: pytest.fail("it is read"))
+    assert sequence.recall(path) == 0
+
+
+def parts_of(path):
+    """Return the header of a file as an object, and what follows it."""
+    data = path.read_bytes()
+    start = len(_MAGIC) + 8
+    end = start + int.from_bytes(data[start - 8 : start - 4], "little")
+    return json.loads(data[start:end]), data[end:]
+
+
+def with_header(text, rest):
+    return _MAGIC + struct.pack("<II", len(text), zlib.crc32(text)) + text + rest
 
 
 def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for_others(folders, path):

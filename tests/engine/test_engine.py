@@ -1,6 +1,8 @@
 """An engine and its sequences: against the reference on the weights it holds, and on what they may be asked."""
 
 import gc
+import subprocess
+import sys
 import threading
 
 import engines
@@ -516,3 +518,79 @@ def test_a_rewrite_that_ends_before_the_engine_knows_of_it_leaves_nothing_wrong(
     np.testing.assert_array_equal(sequence.step([7]), expected)
     sequence.cache.resize(2000)
     sequence.step([8] * 200)
+
+
+LIARS = """
+import sys
+from pathlib import Path
+from tinychat.engine.loading import load_engine
+from tinychat.engine.sequence import Span
+from tinychat.errors import TinychatError
+
+class Number(int):
+    "Says that it is 1."
+    def answer(self, *others):
+        return True
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = answer
+    __hash__ = int.__hash__
+    __int__ = __index__ = lambda self: 1
+
+class Numbers(list):
+    "Says that it is [1]."
+    __len__ = lambda self: 1
+    __iter__ = lambda self: iter([1])
+    __getitem__ = lambda self, place: [1][place]
+
+engine = load_engine(Path(sys.argv[1]), threads=2)
+far = 1 << 40
+lies = {
+    "id": lambda sequence: sequence.step([Number(far)]),
+    "ids": lambda sequence: sequence.step(Numbers([far])),
+    "more ids": lambda sequence: sequence.step(Numbers([1] * 250)),
+    "outputs": lambda sequence: sequence.step([1], outputs=Number(200)),
+    "outputs of a span": lambda sequence: engine.run([Span(sequence.cache, [1], 1, Number(far))]),
+    "context": lambda sequence: engine.sequence(Number(1 << 28)).step([1]),
+    "capacity": lambda sequence: sequence.resize(Number(-5)),
+    "drop": lambda sequence: (sequence.step([1, 2, 3]), sequence.drop(Number(-far), Number(far))),
+    "reuse": lambda sequence: (sequence.reuse(Numbers([far] * 100)), sequence.step([1])),
+}
+try:
+    lies[sys.argv[2]](engine.sequence(300))
+    print("runs")
+except TinychatError:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize(
+    ("lie", "outcome"),
+    [
+        ("id", "refused"),
+        ("ids", "runs"),
+        ("more ids", "runs"),
+        ("outputs", "refused"),
+        ("outputs of a span", "refused"),
+        ("context", "refused"),
+        ("capacity", "refused"),
+        ("drop", "refused"),
+        ("reuse", "runs"),
+    ],
+)
+def test_numbers_and_lists_that_lie_reach_no_compiled_code(lie, outcome, folders):
+    command = [sys.executable, "-c", LIARS, folders("qwen3-window"), lie]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, outcome), done.stderr[-500:]
+
+
+@pytest.mark.parametrize("ids", [[1.0], ["1"], [None], [[1]], "12", [np.float32(1)]])
+def test_what_is_no_integer_is_no_token_id(ids, sequence):
+    with pytest.raises(SettingError, match="token ids must be integers"):
+        sequence.step(ids, outputs=1)
+
+
+def test_integers_of_other_types_are_token_ids(sequence):
+    expected = sequence.step([1, 7, 3]).copy()
+    for ids in (np.array([1, 7, 3]), (1, 7, 3), [np.int32(1), np.uint8(7), 3]):
+        sequence.rewind(0)
+        np.testing.assert_array_equal(sequence.step(ids), expected)
+        assert [type(token_id) for token_id in sequence.ids] == [int] * 3

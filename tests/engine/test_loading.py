@@ -1,10 +1,14 @@
 """What a decoder is opened with when nobody says otherwise."""
 
+import subprocess
+import sys
+
 import engines
 import pytest
 
 from tinychat.engine.loading import load_engine, usual_kv
 from tinychat.errors import FieldError
+from tinychat.machine import usable_cores
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization
 from tinychat.models.shapes import config_of
@@ -28,3 +32,36 @@ def test_a_number_of_threads_that_cannot_be_is_refused(field, count, tmp_path):
     with pytest.raises(FieldError, match=f"must be 1.* not {count}") as caught:
         load_engine(folder, **{field: count})
     assert caught.value.field == field
+
+
+ON_SOME_CORES = """
+import os, sys
+os.sched_setaffinity(0, eval(sys.argv.pop(1)))
+from tinychat.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(not usable_cores(), reason="this system binds no threads")
+def test_no_more_threads_compute_than_there_are_cores_to_use():
+    def complete(cores, threads):
+        command = [sys.executable, "-c", ON_SOME_CORES, f"{set(cores)}"]
+        flags = ["complete", "demo", "Once", "--max-tokens", "20", "--seed", "1", "--threads", str(threads)]
+        return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120, check=True)
+
+    cores = usable_cores()
+    alone, four = complete(cores[:1], 1), complete(cores[:1], 4)
+    assert four.stdout == alone.stdout
+    assert four.stderr == "threads 4: this process may use 1 core; using 1\n"
+    assert "this process" not in alone.stderr
+    several = complete(cores, len(cores))
+    assert several.stdout == alone.stdout
+    assert "this process" not in several.stderr
+
+
+@pytest.mark.skipif(not usable_cores(), reason="this system binds no threads")
+def test_threads_are_at_most_the_usable_cores(tmp_path):
+    folder, cores = engines.convert_variant("tinyllama", "int4", tmp_path / "model"), len(usable_cores())
+    assert load_engine(folder, threads=1024, fewest_threads=9).threads <= cores
+    assert load_engine(folder, threads=1).threads == 1
+    assert load_engine(folder).threads <= cores

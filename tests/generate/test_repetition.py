@@ -5,8 +5,8 @@ import io
 import pytest
 from fake_model import Replies, fake_model
 
-from tinychat.chat.conversation import Chat
 from tinychat.chat.repl import Repl
+from tinychat.conversation.conversation import Chat
 from tinychat.generate.repetition import LONGEST, TOKENS, Repetition
 from tinychat.terminal.rendering import Renderer
 

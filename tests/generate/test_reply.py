@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_model import BOS, EOS, VOCAB_SIZE, ByteTokenizer, Continuation, fake_model
 
-from tinychat.generate.prompt import Prompt, as_messages, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
@@ -133,8 +133,3 @@ def test_a_text_becomes_a_message_where_there_is_a_template():
     both = [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]
     assert text_prompt(bare, "x", system="s") == chat_prompt(bare, both)
     assert chat_prompt(bare, both).stop == ("\nUser:",)
-
-
-def test_messages_of_programs_are_taken_as_they_are():
-    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]
-    assert as_messages(messages) == messages

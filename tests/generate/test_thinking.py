@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_model import ASSISTANT, BOS, EOS, VOCAB_SIZE, ByteTokenizer, MarkerTemplate, Replies, fake_model
 
-from tinychat.chat.conversation import Chat
+from tinychat.conversation.conversation import Chat
 from tinychat.errors import FieldError
 from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
 from tinychat.generate.reply import Reply

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 import packed_checkpoints
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.utils import _http
 from safetensors.numpy import save
 
 from tinychat import api, estimates
@@ -280,11 +282,33 @@ def test_a_conversion_that_fails_ends_the_download(sharded, plainly, hub, monkey
     with pytest.raises(ConversionError, match="it fails"):
         api.locate("owner/sharded")
     sharded[1].set()
+    wait_until(lambda: not any(thread.name.endswith("(_run)") for thread in threading.enumerate()))
+    assert len(list(Path(constants.HF_HUB_CACHE).rglob("snapshots/*/model-*.safetensors"))) == 2
+
+
+def test_a_download_that_goes_on_after_its_block_is_still_checked(sharded, plainly, hub, monkeypatch):
+    def fail(*arguments):
+        wait_until(lambda: any(line.startswith(f"GET /owner/sharded/resolve/{COMMIT}/{last}") for line in hub.asked))
+        raise ConversionError("it fails")
+
+    *_, last = hub.held_back
+    before = _http._GLOBAL_CLIENT_FACTORY
+    monkeypatch.setattr(Pieces, "write", fail)
+    monkeypatch.setattr("tinychat.store.hub._SECONDS_TO_STOP", 0.01)
+    with pytest.raises(ConversionError, match="it fails"):
+        api.locate("owner/sharded")
+    hub.headers = {"X_Repo_Commit": "../../elsewhere"}
+    with pytest.raises(HubError, match="which no hub does"):
+        _http.get_session().get(f"{os.environ['HF_ENDPOINT']}/owner/model/resolve/main/config.json")
+    sharded[1].set()
+    wait_until(lambda: before == _http._GLOBAL_CLIENT_FACTORY)
+
+
+def wait_until(is_so):
     deadline = time.monotonic() + 10
-    while any(thread.name.endswith("(_run)") for thread in threading.enumerate()):
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert len(list(Path(constants.HF_HUB_CACHE).rglob("snapshots/*/model-*.safetensors"))) == 2
 
 
 def test_a_disk_that_is_too_small_is_told_before_the_download(sharded, plainly, hub, monkeypatch):

@@ -5,7 +5,7 @@ import os
 import pytest
 from fake_loop import FakeLoop
 
-from tinychat.chat.messages import Message
+from tinychat.conversation.messages import Message
 from tinychat.errors import SettingError
 
 if os.name == "nt":

@@ -17,6 +17,8 @@ ENDS = {
     "gemma": "<end_of_turn>",
     "phi3": "<|end|>",
     "qwen3": "<|im_end|>",
+    "smollm3": "<|im_end|>",
+    "granite": "<|end_of_text|>",
     "command_r": "<|END_OF_TURN_TOKEN|>",
     "deepseek": "<\uff5cend▁of▁sentence\uff5c>",
 }

@@ -24,10 +24,34 @@ STYLES = {
     ),
     "chatml": ("byte-level", ["<|endoftext|>", "<|im_end|>", "<|im_start|>"], []),
     "zephyr": ("sentencepiece", ["<s>", "</s>"], []),
-    "mistral": ("sentencepiece", ["<s>", "</s>", "[INST]", "[/INST]"], []),
+    "mistral": (
+        "sentencepiece",
+        [
+            "<s>",
+            "</s>",
+            "[INST]",
+            "[/INST]",
+            "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]",
+            "[TOOL_CALLS]",
+            "[TOOL_RESULTS]",
+            "[/TOOL_RESULTS]",
+        ],
+        [],
+    ),
     "gemma": ("unigram", ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"], []),
     "phi3": ("sentencepiece", ["<s>", "<|endoftext|>", "<|user|>", "<|system|>", "<|assistant|>", "<|end|>"], []),
-    "qwen3": ("byte-level", ["<|endoftext|>", "<|im_end|>", "<|im_start|>"], ["<think>", "</think>"]),
+    "qwen3": (
+        "byte-level",
+        ["<|endoftext|>", "<|im_end|>", "<|im_start|>"],
+        ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"],
+    ),
+    "smollm3": ("byte-level", ["<|begin_of_text|>", "<|im_end|>", "<|im_start|>"], ["<think>", "</think>"]),
+    "granite": (
+        "byte-level",
+        ["<|end_of_text|>", "<fim_prefix>", "<|start_of_role|>", "<|end_of_role|>", "<|tool_call|>"],
+        [],
+    ),
     "command_r": (
         "byte-level",
         [

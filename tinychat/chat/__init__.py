@@ -1,1 +1,1 @@
-"""The interactive conversation: its messages, overflow, saved files, loop and commands."""
+"""The interactive chat: its loop, commands and files."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
+from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
 from tinychat.errors import SettingError
 from tinychat.terminal.line_input import Candidate
 

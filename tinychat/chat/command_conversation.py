@@ -10,10 +10,10 @@ from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
 from tinychat.chat.command_files import complete_path
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
-from tinychat.chat.reply_settings import SET_HERE, SYSTEM_HERE
+from tinychat.chat.draft import Draft
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.reply_settings import SET_HERE, SYSTEM_HERE
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
@@ -63,7 +63,7 @@ def edit(loop: ChatLoop, argument: str) -> None:
 
 
 def _last_words(loop: ChatLoop) -> str:
-    return _short(loop.chat.messages[-1].content)
+    return _short(loop.chat.messages[-1].text if loop.chat.messages else "")
 
 
 def _short(text: str) -> str:

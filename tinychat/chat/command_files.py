@@ -8,15 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from tinychat.chat.command import ChatLoop
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.overflow import begins_full, way_out
 from tinychat.chat.typed_files import Found, typed_files, typed_path
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import Message
+from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
 
-_SPEAKERS = {"user": "You", "assistant": "Model"}
+_SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System", "developer": "Developer"}
 
 
 def attach_file(loop: ChatLoop, argument: str) -> None:
@@ -85,7 +86,7 @@ def paste(loop: ChatLoop, _argument: str) -> None:
 def copy(loop: ChatLoop, _argument: str) -> None:
     """Copy the last reply."""
     messages = loop.chat.messages
-    if not messages:
+    if not messages or messages[-1].role != "assistant":
         raise SettingError("there is no reply yet that could be copied: send a message first")
     text = messages[-1].content
     try:
@@ -203,10 +204,9 @@ def as_markdown(chat: Chat) -> str:
 
 
 def as_json(chat: Chat) -> str:
-    """Return the conversation as an object with `model` and `messages`, as chat templates take them."""
+    """Return the conversation as an object with `model` and `messages` in OpenAI's form."""
     standing = [{"role": "system", "content": chat.system}] if chat.system else []
-    spoken = [{"role": message.role, "content": message.content} for message in chat.messages]
-    document = {"model": chat.model.name, "messages": [*standing, *spoken]}
+    document = {"model": chat.model.name, "messages": [*standing, *(message.as_dict() for message in chat.messages)]}
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
@@ -216,4 +216,4 @@ def _paragraphs(chat: Chat) -> Iterator[str]:
         yield f"## System\n\n{chat.system}"
     for message in chat.messages:
         stopped = " (stopped)" if message.partial else ""
-        yield f"## {_SPEAKERS[message.role]}{stopped}\n\n{message.content.strip()}"
+        yield f"## {_SPEAKERS[message.role]}{stopped}\n\n{message.text.strip()}"

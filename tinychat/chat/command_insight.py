@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_count
-from tinychat.chat.conversation import Chat
-from tinychat.chat.overflow import how_full
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
-from tinychat.generate.loop import prefill
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.terminal.rendering import summary_line
@@ -43,8 +42,10 @@ def context(loop: ChatLoop, _argument: str) -> None:
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
+    if chat.miss is not None:
+        lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
-    texts += [(message.role, message.content) for message in seen]
+    texts += [(message.role, message.text) for message in seen]
     if texts:
         rows = _rows(chat, texts)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
@@ -68,7 +69,7 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, s
 def _beginning(chat: Chat, first: str) -> str:
     """Return what the template writes before the `first` text, often a system prompt of its own."""
     standing = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [{"role": message.role, "content": message.content} for message in chat.messages[chat.forgotten :]]
+    seen = [message.as_dict() for message in chat.messages[chat.forgotten :]]
     try:
         before, found, _ = chat.model.render([*standing, *seen]).partition(first.strip())
     except TextError:
@@ -120,7 +121,7 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     ContextError
         If prompt and reply together do not fit into the context.
     """
-    if not chat.messages:
+    if not chat.messages or chat.messages[-1].role != "assistant":
         raise SettingError("there is no reply yet that could be explained: send a message first")
     reply = chat.messages[-1]
     reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
@@ -129,7 +130,5 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:
         # Of each prefill only the last token runs: the cache holds the rest.
-        logits, _ = prefill(chat.model.sequence, ids)
-        assert logits is not None  # only a cancelled prefill gives none
-        yield token_logprobs(logits, token_id, _CANDIDATES)
+        yield token_logprobs(chat.model.next_logits(ids), token_id, _CANDIDATES)
         ids.append(token_id)

@@ -7,11 +7,12 @@ from datetime import datetime
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop
-from tinychat.chat.saved import SavedSession, title_of
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import About
 from tinychat.errors import SessionError, SettingError
 from tinychat.terminal.line_input import Candidate
 
-_TITLE_LENGTH, _FOUND_LENGTH = 50, 60
+_FOUND_LENGTH = 60
 
 
 def save(loop: ChatLoop, argument: str) -> None:
@@ -34,34 +35,40 @@ def sessions(loop: ChatLoop, argument: str) -> None:
     if not names:
         loop.notice("no conversation is saved yet")
         return
-    lines = list(_descriptions(loop, names, argument))
+    width = max(map(len, names))
+    lines = list(_found(loop, names, width, argument) if argument else _all(loop, names, width))
     loop.notice("\n".join(lines) or f"no saved conversation has {argument!r} in it")
 
 
-def _descriptions(loop: ChatLoop, names: list[str], word: str) -> Iterator[str]:
-    width = max(map(len, names))
+def _all(loop: ChatLoop, names: list[str], width: int) -> Iterator[str]:
     for name in names:
         try:
-            session = loop.workspace.store.read(name)
+            yield _line(loop, width, name, loop.workspace.store.about(name))
         except SessionError:
-            if not word:
-                yield f"{name:<{width}}  damaged"
+            yield f"{name:<{width}}  damaged"
+
+
+def _found(loop: ChatLoop, names: list[str], width: int, word: str) -> Iterator[str]:
+    for name in names:
+        try:
+            messages = loop.workspace.store.messages(name)
+        except SessionError:
             continue
-        found = _passage(session, word)
+        found = _passage(messages, word)
         if found is None and word.casefold() not in name.casefold():
             continue
-        yield f"{name:<{width}}  {_description(loop, name, session)}"
+        yield _line(loop, width, name, About.of(messages))
         if found:
             yield f"{'':<{width}}  {found}"
 
 
-def _passage(session: SavedSession, word: str) -> str | None:
+def _passage(messages: list[Message], word: str) -> str | None:
     """Return the words around the first place of a conversation that holds `word`; empty if its title shows it."""
     sought = word.casefold()
-    if sought in title_of(session.messages, _TITLE_LENGTH).casefold():
+    if sought in About.of(messages).title.casefold():
         return ""
-    for message in session.messages:
-        text = " ".join(message.content.split())
+    for message in messages:
+        text = " ".join(message.text.split())
         place = text.casefold().find(sought)
         if place >= 0:
             # From the beginning of a word.
@@ -70,10 +77,10 @@ def _passage(session: SavedSession, word: str) -> str | None:
     return None
 
 
-def _description(loop: ChatLoop, name: str, session: SavedSession) -> str:
-    when = _saved_at(loop, name)
+def _line(loop: ChatLoop, width: int, name: str, about: About | None) -> str:
+    what = "long, and not saved by this version" if about is None else f"{about.messages} messages  {about.title}"
     mark = "  (this one)" if name == loop.workspace.name else ""
-    return f"{when}  {len(session.messages)} messages  {title_of(session.messages, _TITLE_LENGTH)}{mark}"
+    return f"{name:<{width}}  {_saved_at(loop, name)}  {what}{mark}"
 
 
 def _saved_at(loop: ChatLoop, name: str) -> str:

@@ -9,10 +9,11 @@ from time import monotonic
 from types import FrameType, TracebackType
 
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft
-from tinychat.chat.overflow import way_out
+from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import exchanges
+from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.repetition import NOTICE, Repetition
@@ -88,9 +89,9 @@ class Repl:
 
     def recall(self) -> None:
         """Show the last message and its reply, as what was before."""
-        if self._lines.interactive and self.chat.messages:
-            *_, message, reply = self.chat.messages
-            self._renderer.exchange(message.content, reply.content)
+        messages = self.chat.messages
+        if self._lines.interactive and messages and messages[-1].role == "assistant":
+            self._renderer.exchange(messages[exchanges(messages)[-1]].content, messages[-1].text)
 
     def leave(self) -> None:
         """End the loop after this line."""
@@ -113,7 +114,7 @@ class Repl:
         self._renderer.banner(self.chat.model.name, "Ctrl-C stops a reply, Ctrl-D leaves, /help lists more")
 
     def _read(self) -> tuple[str, int]:
-        """Return the next message, empty if Ctrl-C threw it away, and how many turns it takes the place of."""
+        """Return the next message, empty if Ctrl-C threw it away, and how many exchanges it takes the place of."""
         draft = self._draft
         try:
             prompt = self._prompt()
@@ -210,6 +211,8 @@ class Repl:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.summary is not None:
             self._renderer.summary(self.chat.summary)
+            if self.chat.miss is not None and self._renderer.show_stats:
+                self.notice(str(self.chat.miss))
             if self._lines.interactive:
                 self._renderer.gap()
             if self._lines.interactive and self.chat.summary.finish_reason == "context":

@@ -11,6 +11,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from tinychat.errors import SessionError
+from tinychat.files import unfinished_bytes
 from tinychat.generate.model import Model
 
 USUAL_BYTES = 1 << 30
@@ -41,15 +43,15 @@ class SavedCaches:
         if len(model.sequence.ids) < _FEWEST_TOKENS or not self.most_bytes:
             return
         # Full disks and the like: the conversation itself is safe.
-        with suppress(OSError):
+        with suppress(OSError, SessionError):
             size = model.sequence.saved_bytes
-            if size <= min(self.most_bytes, _SHARE_OF_FREE * shutil.disk_usage(self.folder).free):
-                self._make_room(size, but=name)
+            if size <= _SHARE_OF_FREE * shutil.disk_usage(self.folder).free and self._make_room(size, but=name):
                 model.sequence.save(self._path(name))
 
     def recall(self, name: str, model: Model) -> int:
         """Let the model use what was kept for this conversation; return how many tokens that are."""
         with suppress(OSError):
+            self._unfinished_bytes()
             found = model.sequence.recall(self._path(name))
             if found:
                 # Its turn to go comes later now.
@@ -67,15 +69,24 @@ class SavedCaches:
         with suppress(OSError):
             self._path(name).unlink()
 
-    def _make_room(self, size: int, but: str) -> None:
+    def _make_room(self, size: int, but: str) -> bool:
+        """Remove what was used longest ago until so many bytes more fit; return whether they do."""
+        most = self.most_bytes - self._unfinished_bytes()
+        if size > most:
+            return False
         files = [path for path in self.folder.glob(f"*{_ENDING}") if path != self._path(but)]
         oldest_first = sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in files)
         taken = size + sum(length for _, length, _ in oldest_first)
         for _, length, path in oldest_first:
-            if taken <= self.most_bytes:
-                return
+            if taken <= most:
+                break
             path.unlink()
             taken -= length
+        return True
+
+    def _unfinished_bytes(self) -> int:
+        """Return the bytes of files that other processes write now; remove what killed ones have left."""
+        return unfinished_bytes(self.folder, f"*{_ENDING}")
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{_ENDING}"

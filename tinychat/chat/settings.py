@@ -7,9 +7,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.overflow import as_policy
-from tinychat.chat.reply_settings import SET_HERE
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.overflow import as_policy
+from tinychat.conversation.reply_settings import SET_HERE
 from tinychat.engine.context import beyond_training
 from tinychat.errors import SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
@@ -75,7 +75,7 @@ def _resize(chat: Chat, size: int) -> None:
         sequence.rewind(0)
     if size != sequence.context_size:
         before, trained = sequence.context_size, chat.model.trained_length
-        sequence.resize(size)
+        chat.model.resize(size)
         if size > before:
             # What was forgotten for lack of room may have some now.
             chat.forgotten = 0

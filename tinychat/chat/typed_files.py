@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tinychat.chat.messages import Attachment
+from tinychat.conversation.attachments import Attachment
 from tinychat.errors import SettingError
 
 # Far beyond what a context holds, and read in an instant.

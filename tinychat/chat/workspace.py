@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from tinychat.chat.conversation import Chat
-from tinychat.chat.messages import Draft, Message
-from tinychat.chat.reply_settings import SAVED
-from tinychat.chat.saved import SavedSession, SessionStore, is_automatic, session_store
+from tinychat.chat.draft import Draft
 from tinychat.chat.saved_caches import NoCaches, SavedCaches
-from tinychat.chat.settings import change_setting, settings_of
-from tinychat.chat.transcript import History
+from tinychat.chat.settings import change_setting, check_settings, settings_of
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.history import History
+from tinychat.conversation.messages import Message, exchanges
+from tinychat.conversation.reply_settings import SAVED
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore, is_automatic
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
+from tinychat.user_folders import trusted_state_folder
 
 _SECONDS_BETWEEN_SAVES = 2.0
 _NO_CACHES = NoCaches()
@@ -46,6 +49,11 @@ class Models:
 
 
 _THIS_MODEL_ALONE = Models()
+
+
+def session_store() -> SessionStore:
+    """Return the store below the user's state folder."""
+    return SessionStore(trusted_state_folder(os.environ) / "sessions", check_settings)
 
 
 class Workspace:
@@ -275,7 +283,7 @@ class Workspace:
         return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), stop, chat.history)
 
     def _restore(self, saved: SavedSession) -> None:
-        messages, history, pending = _whole_turns(saved)
+        messages, history, pending = _resumed(saved)
         _restore_settings(self.chat, saved.settings)
         self.chat.request = replace(self.chat.request, stop=saved.stop)
         self.chat.system = saved.system
@@ -298,22 +306,23 @@ class Workspace:
         return lines
 
 
-def _whole_turns(saved: SavedSession) -> tuple[list[Message], History, Draft]:
-    """Return the turns with a reply, their history, and the message that waited for its first word."""
+def _resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
+    """Return the conversation to its last reply, its history, and the message that waited for its first word."""
     messages, history = saved.messages, saved.history
-    begun = bool(messages) and messages[-1].role == "assistant" and messages[-1].partial and not messages[-1].content
-    if history is None or not history.past or len(messages) % 2:
+    if history is None or (messages and not history.past):
         # Written by a version that kept no history.
-        messages = messages[:-1] if begun else messages
-        whole = messages[: len(messages) // 2 * 2]
-        pending = Draft(messages[-1].content) if len(messages) > len(whole) else Draft()
-        return whole, History.of_turns(whole), pending
-    if not begun:
+        history = History.of_exchanges(messages)
+    if not messages or not (messages[-1].role == "user" or messages[-1].is_unwritten):
         return messages, history, Draft()
     change = history.past[-1]
+    if messages[-1].is_unwritten and messages[-2].role == "tool" and change.kept < len(messages) - 1:
+        # The results of its calls stay: /regen answers them.
+        return messages[:-1], history, Draft()
     before, undone = history.undone(messages)
+    asked = messages[change.kept :]
     # There is no pending message where a reply was being written again.
-    pending = Draft() if change.kept % 2 else Draft(messages[-2].content, len(change.tail) // 2)
+    waits = bool(asked) and asked[0].role == "user"
+    pending = Draft(asked[0].content, len(exchanges(change.tail))) if waits else Draft()
     return before, replace(undone, future=()), pending
 
 

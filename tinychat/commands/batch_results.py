@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tinychat.commands.batch_tasks import Task
+from tinychat.conversation.openai import error_body, reply_body
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
-from tinychat.generate.openai import error_body, reply_body
 
 if TYPE_CHECKING:
     from tinychat.generate.reply import Reply

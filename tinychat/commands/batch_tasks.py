@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tinychat.conversation import openai
+from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
-from tinychat.generate import openai
-from tinychat.generate.prompt import as_messages
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
 
@@ -43,7 +43,7 @@ class Task:
     """
 
     id: str | int
-    prompt: str | list[dict[str, str]]
+    prompt: str | list[dict[str, object]]
     request: Request
     url: str | None = None
     error: str | None = None
@@ -115,12 +115,12 @@ def _check_keys(fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
         raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(known)}")
 
 
-def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, str]]:
+def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
     _check_keys(fields, _KEYS)
     if ("prompt" in fields) == ("messages" in fields):
         raise SettingError("the line must have either prompt or messages")
     if "messages" in fields:
-        return as_messages(fields["messages"])
+        return [message.as_dict() for message in as_messages(fields["messages"])]
     if not isinstance(fields["prompt"], str):
         raise FieldError("prompt", "must be a text")
     return fields["prompt"]

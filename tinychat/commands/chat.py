@@ -23,9 +23,9 @@ from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
-    from tinychat.chat.conversation import Chat
     from tinychat.chat.saved_caches import NoCaches, SavedCaches
     from tinychat.chat.workspace import Workspace
+    from tinychat.conversation.conversation import Chat
     from tinychat.terminal.rendering import Renderer
 
 
@@ -71,10 +71,10 @@ def chat(
     load: Loader = context.obj
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
-        from tinychat.chat.conversation import Chat
         from tinychat.chat.repl import Repl
-        from tinychat.chat.saved import session_store
         from tinychat.chat.saved_caches import NoCaches, SavedCaches
+        from tinychat.chat.workspace import session_store
+        from tinychat.conversation.conversation import Chat
         from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)
@@ -108,14 +108,14 @@ def chat(
 
 def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:
     """Return the name of the conversation to go on with, None for a new one."""
-    from tinychat.chat.saved import session_store
+    from tinychat.chat.workspace import session_store
 
     return session_store().latest(renderer.notice) if continues else resume
 
 
 def _model_of(name: str | None) -> str | None:
     """Return the MODEL that a saved conversation was begun with."""
-    from tinychat.chat.saved import session_store
+    from tinychat.chat.workspace import session_store
 
     return None if name is None else session_store().read(name).model
 

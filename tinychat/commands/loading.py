@@ -39,6 +39,10 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
         folder = locate(model, converting)
     with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
         loaded = load_folder(folder, **asdict(options), progress=compiling)
+    threads = loaded.sequence.engine.threads
+    if options.threads is not None and options.threads > threads:
+        cores = f"{threads} core{'s' if threads > 1 else ''}"
+        print(f"threads {options.threads}: this process may use {cores}; using {threads}", file=sys.stderr)
     if loaded.context_size > loaded.trained_length:
         print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
     return loaded

@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,17 @@ from tinychat.files import read_small
 _STALE_SECONDS = 24 * 3600.0
 _LARGEST_JOURNAL = 256 << 20
 _LARGEST_TEXT_FILE = 64 << 20
+_AT_ONCE = 1 << 20
 Array = NDArray[np.generic]
+
+
+class _Entry(TypedDict):
+    """A line of the journal: what was written of a layer of a linear, and what is to be remembered of it."""
+
+    linear: str
+    layer: int
+    parts: list[tuple[str, int, int, int]]  # tensor, first byte, bytes, CRC-32
+    note: list[float]
 
 
 class Work:
@@ -50,36 +61,76 @@ class Work:
         self.model.mkdir(exist_ok=True)
 
     def read(self, name: str) -> dict[str, object]:
-        """Return what an earlier try has written under a name; nothing if it did not come so far."""
-        try:
-            value = json.loads(read_small(self.folder / name, _LARGEST_JOURNAL))
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        """Return what an earlier try has written under a name; nothing if it did not come so far, or is damaged."""
+        data = _read_checked(self.folder / name)
+        return {} if data is None else dict(json.loads(data))
 
     def write(self, name: str, value: Mapping[str, object]) -> None:
         """Write something that a later try is to find, all of it or nothing."""
-        _replace(self.folder / name, json.dumps(value).encode())
+        _write_checked(self.folder / name, json.dumps(value).encode())
 
     def read_arrays(self, name: str) -> dict[str, Array]:
         """Return arrays as `read` returns values."""
-        try:
-            with np.load(self.folder / name, allow_pickle=False) as arrays:
-                return dict(arrays)
-        except (OSError, ValueError, zlib.error, KeyError):
+        data = _read_checked(self.folder / name)
+        if data is None:
             return {}
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return dict(arrays)
 
     def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Write arrays as `write` does."""
         data = io.BytesIO()
         np.savez(data, **arrays)  # type: ignore[arg-type]
-        _replace(self.folder / name, data.getbuffer())
+        _write_checked(self.folder / name, data.getvalue())
+
+    def seal(self, name: str) -> None:
+        """Note what the files of a folder hold, for `is_sealed`."""
+        self.write(f"{name}.sealed", _checksums(self.folder / name))
+
+    def is_sealed(self, name: str) -> bool:
+        """Return whether a folder is there, and its files hold what they held when `seal` was called."""
+        noted = self.read(f"{name}.sealed")
+        try:
+            return bool(noted) and noted == _checksums(self.folder / name)
+        except OSError:
+            return False
 
 
-def _replace(file: Path, data: bytes | memoryview) -> None:
+def _write_checked(file: Path, data: bytes) -> None:
+    """Replace a file by a checksum and data."""
     aside = file.with_name(f"{file.name}.new")
-    aside.write_bytes(data)
+    aside.write_bytes(_with_checksum(data))
     os.replace(aside, file)
+
+
+def _read_checked(file: Path) -> bytes | None:
+    """Return the data of a file that `_write_checked` wrote; None if it is missing or damaged."""
+    try:
+        return _without_checksum(file.read_bytes())
+    except OSError:
+        return None
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return b"%08x %b" % (zlib.crc32(data), data)
+
+
+def _without_checksum(data: bytes) -> bytes | None:
+    """Return what `_with_checksum` was given; None if either is damaged."""
+    return data[9:] if data[:9] == b"%08x " % zlib.crc32(data[9:]) else None
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    """Return the CRC-32 of each file of a folder by its name."""
+    return {file.name: _checksum(file) for file in folder.iterdir()}
+
+
+def _checksum(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as stream:
+        while data := stream.read(_AT_ONCE):
+            checksum = zlib.crc32(data, checksum)
+    return checksum
 
 
 @contextmanager
@@ -223,7 +274,7 @@ class Pieces:
     def __init__(self, file: Path, journal: Path, header: bytes, offsets: Mapping[str, int], total: int) -> None:
         self.done = 0
         self._offsets = offsets
-        self._entries: dict[tuple[str, int], dict[str, object]] = {}
+        self._entries: dict[tuple[str, int], _Entry] = {}
         if file.is_file() and file.stat().st_size == len(header) + total:
             self._stream = file.open("r+b")
             if self._stream.read(len(header)) == header:
@@ -236,8 +287,10 @@ class Pieces:
             self._stream.write(header)
             self._stream.truncate(len(header) + total)
             self._stream.flush()
-            self._journal = journal.open("a" if self._entries else "w", encoding="utf-8")
+            self._journal = journal.open("ab" if self._entries else "wb")
             stack.callback(self._journal.close)
+            # The last line may lack its end.
+            self._journal.write(b"\n")
             # Closed with the block that this is used in.
             self._close = stack.pop_all().close
 
@@ -263,8 +316,8 @@ class Pieces:
             self.write_tensor(tensor, data, offset)
             written.append((tensor, offset, data.nbytes, zlib.crc32(data.data)))
         self._stream.flush()
-        entry = {"linear": linear, "layer": layer, "parts": written, "note": list(note)}
-        self._journal.write(json.dumps(entry) + "\n")
+        entry: _Entry = {"linear": linear, "layer": layer, "parts": written, "note": list(note)}
+        self._journal.write(_with_checksum(json.dumps(entry).encode()) + b"\n")
         self._journal.flush()
 
     def write_tensor(self, tensor: str, data: Array, offset: int = 0) -> None:
@@ -282,26 +335,20 @@ class Pieces:
         if entry is None:
             return None
         size = 0
-        try:
-            for tensor, offset, length, checksum in entry["parts"]:  # type: ignore[attr-defined]
-                self._stream.seek(self._offsets[tensor] + offset)
-                if zlib.crc32(self._stream.read(length)) != checksum:
-                    return None
-                size += length
-            note = [float(number) for number in entry["note"]]  # type: ignore[attr-defined]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
+        for tensor, offset, length, checksum in entry["parts"]:
+            self._stream.seek(self._offsets[tensor] + offset)
+            if zlib.crc32(self._stream.read(length)) != checksum:
+                return None
+            size += length
         self.done += size
-        return note
+        return entry["note"]
 
 
-def _read_journal(file: Path) -> dict[tuple[str, int], dict[str, object]]:
-    """Return the entries of a journal, up to the first that is not whole."""
-    entries: dict[tuple[str, int], dict[str, object]] = {}
+def _read_journal(file: Path) -> dict[tuple[str, int], _Entry]:
+    """Return the entries of a journal, but those that are damaged."""
     try:
-        for line in read_small(file, _LARGEST_JOURNAL).splitlines():
-            entry = json.loads(line)
-            entries[entry["linear"], entry["layer"]] = entry
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return entries
+        lines = read_small(file, _LARGEST_JOURNAL).splitlines()
+    except OSError:
+        return {}
+    entries: list[_Entry] = [json.loads(text) for text in map(_without_checksum, lines) if text]
+    return {(entry["linear"], entry["layer"]): entry for entry in entries}

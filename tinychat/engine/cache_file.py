@@ -14,16 +14,25 @@ import sys
 import zlib
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.cache import KVCache
-from tinychat.errors import CacheFullError
+from tinychat.errors import CacheFullError, SessionError
 from tinychat.files import open_regular, replacing
 from tinychat.models.rope import angle_set
 
 _MAGIC = b"tinychat keys and values\n"
-_LONGEST_HEADER = 64 << 20
+# More than two million tokens, and little enough to be read at once whatever it says.
+_LONGEST_HEADER = 16 << 20
+
+
+class _Header(NamedTuple):
+    """What a header says of the keys and values that follow it."""
+
+    angles: int
+    ids: list[int]
+    checksums: list[int]  # of the blocks
 
 
 def write_cache(path: Path, cache: KVCache, of: str) -> bool:
@@ -39,8 +48,8 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
 
     Raises
     ------
-    OSError
-        If it cannot be written.
+    SessionError
+        If it cannot be written; the file is as it was before.
     """
     length, angles = cache.lasting, angle_set(cache.config, cache.angles_of)
     if not length or angles is None:
@@ -52,15 +61,24 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
         "blocks": [_checksum(cache.pool, block) for block in table],
     }
     text = json.dumps(header, separators=(",", ":")).encode()
-    with replacing(path) as file:
-        file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
-        for block in table:
-            file.writelines(_parts(cache.pool, block))
+    try:
+        with replacing(path) as file:
+            file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
+            # At once as large as it becomes: other programs see what it takes.
+            file.truncate(file.tell() + sum(part.nbytes for block in table for part in _parts(cache.pool, block)))
+            for block in table:
+                file.writelines(_parts(cache.pool, block))
+    except OSError as error:
+        raise SessionError(
+            f"{path} cannot be written ({error.strerror or error}): free some space, or give another path"
+        ) from None
     return True
 
 
 def read_cache(path: Path, pool: BlockPool, of: str) -> int:
-    """Let sequences of a pool use what a file holds; return how many tokens that are, 0 if it does not fit.
+    """Let sequences of a pool use what a file holds; return how many tokens that are.
+
+    0 if it is damaged, of anything else, or does not fit.
 
     Parameters
     ----------
@@ -78,37 +96,54 @@ def read_cache(path: Path, pool: BlockPool, of: str) -> int:
 
 
 def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
-    header = _header(file)
-    wanted = _description(pool, of)
-    if {name: header.get(name) for name in wanted} != wanted:
-        return 0
-    ids, angles, checksums = header["ids"], header["angles"], header["blocks"]
-    if not ids or len(checksums) != blocks_for(len(ids)):
+    header = _header(file, pool, of)
+    if header is None:
         return 0
     with pool.lock:
-        table = pool.take(len(checksums))
+        table = pool.take(len(header.checksums))
         try:
-            for block, checksum in zip(table, checksums):
+            for block, checksum in zip(table, header.checksums):
                 if any(file.readinto(part) != part.nbytes for part in _parts(pool, block)):
                     return 0
                 if _checksum(pool, block) != checksum:
                     return 0
-            pool.remember(angles, ids, table)
+            pool.remember(header.angles, header.ids, table)
         finally:
             pool.release(table)
-    return len(ids)
+    return len(header.ids)
 
 
-def _header(file: BufferedIOBase) -> dict[str, Any]:
-    """Return the header; without any names if it is damaged."""
+def _header(file: BufferedIOBase, pool: BlockPool, of: str) -> _Header | None:
+    """Return the header; None if it is damaged, or of anything else than the pool holds."""
     start = file.read(len(_MAGIC) + 8)
     magic, length, checksum = start[:-8], start[-8:-4], start[-4:]
     count = int.from_bytes(length, "little")
     if magic != _MAGIC or count > _LONGEST_HEADER:
-        return {}
+        return None
     text = file.read(count)
-    # What has this checksum was written by `write_cache`.
-    return dict(json.loads(text)) if len(text) == count and _number(zlib.crc32(text)) == checksum else {}
+    if len(text) != count or _number(zlib.crc32(text)) != checksum:
+        return None
+    # Anybody can compute this checksum, so nothing is taken for granted of what follows.
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    wanted = _description(pool, of)
+    if not isinstance(value, dict) or {name: value.get(name) for name in wanted} != wanted:
+        return None
+    header = _Header(value.get("angles"), value.get("ids"), value.get("blocks"))  # type: ignore[arg-type]
+    is_sound = (
+        type(header.angles) is int
+        and _are_integers(header.ids, pool.config.vocab_size)
+        and _are_integers(header.checksums, 1 << 32)
+        and len(header.checksums) == blocks_for(len(header.ids)) > 0
+    )
+    return header if is_sound else None
+
+
+def _are_integers(values: object, end: int) -> bool:
+    """Return whether this is a list of integers from 0 to `end`, exclusive; JSON has true and 1.0, too."""
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < end for value in values)
 
 
 def _description(pool: BlockPool, of: str) -> dict[str, Any]:

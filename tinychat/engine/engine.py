@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from functools import cached_property
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +99,7 @@ class Engine:
         """Positions that the model was trained on."""
         return self.config.trained_length
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
         return f"{sources_digest()} {model_stamp(self._folder.path)}"
@@ -127,6 +129,7 @@ class Engine:
         """
         if context_size is None:
             context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
+        context_size = index(context_size)
         with memory_for(context_size):
             self.pool.reserve(context_size)
             return Sequence(self, KVCache(self.pool, context_size))
@@ -156,6 +159,8 @@ class Engine:
         CacheFullError
             If there is no memory for their keys and values.
         """
+        # From here on, what is checked is what runs.
+        spans = [span.exact() for span in spans]
         # Nobody else may move the blocks of the cache meanwhile, and steps take turns.
         with self.pool.lock:
             self._check(spans)

@@ -1,6 +1,26 @@
-"""Token ids of two texts: how far they agree."""
+"""Token ids: as plain integers, and how far those of two texts agree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import SupportsIndex
+
+from tinychat.errors import SettingError
+
+
+def exact_ids(ids: Iterable[SupportsIndex]) -> list[int]:
+    """Return a plain list of plain integers.
+
+    What subclasses of these say of their length, order or value need not be what compiled code would find.
+
+    Raises
+    ------
+    SettingError
+        If one is not an integer.
+    """
+    try:
+        return list(map(index, ids))
+    except TypeError:
+        raise SettingError("token ids must be integers: give a list of what `encode` returns") from None
 
 
 def common_length(ids: Sequence[int], others: Sequence[int]) -> int:

@@ -42,7 +42,7 @@ def load_engine(
     ----------
     folder : Path
     threads : int, optional
-        Most threads; all cores that this process may use when omitted.
+        Most threads, and no more than cores that this process may use; as many as these when omitted.
     fewest_threads : int
         Fewest threads, where other programs use the cores; equal to `threads` for a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
@@ -70,7 +70,10 @@ def load_engine(
         from tinychat.engine.engine import Engine
         from tinychat.kernels.setup import available_cores
 
+    # More than cores would wait for each other's turns at every barrier.
+    cores = available_cores()
+    threads = cores if threads is None else min(threads, cores)
     kv = kv or usual_kv(opened.config, opened.quantization)
-    engine = Engine(opened, threads or available_cores(), kv, fewest_threads, cache_memory)
+    engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory)
     compile_kernels(engine, progress)
     return engine

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.engine.cache import KVCache
 from tinychat.engine.cache_file import read_cache, write_cache
 from tinychat.engine.context import memory_for
+from tinychat.engine.ids import exact_ids
 from tinychat.errors import ContextError, SettingError
 from tinychat.models.rope import angle_set
 
@@ -24,6 +26,10 @@ class Span(NamedTuple):
     ids: SequenceOf[int]
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
+
+    def exact(self) -> Span:
+        """Return the span with plain integers: see `exact_ids`."""
+        return Span(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
 
     def check(self) -> None:
         """Refuse a step that the cache has no positions for, or logits after ids that are not there.
@@ -103,6 +109,7 @@ class Sequence:
 
         The last id is not part of it: the cache holds keys and values, not logits.
         """
+        ids = exact_ids(ids)
         length = min(self.reusable_prefix(ids), len(ids) - 1)
         self.cache.rewind(length if self.cache.can_rewind(length) else 0)
         self.cache.recall(ids[:-1], len(ids))
@@ -134,7 +141,13 @@ class Sequence:
         return self.cache.lasting * self.engine.pool.position_bytes
 
     def save(self, path: Path) -> bool:
-        """Write keys and values to a file: see `engine.cache_file`."""
+        """Write keys and values to a file, unless there are none that last: see `engine.cache_file`.
+
+        Raises
+        ------
+        SessionError
+            If it cannot be written.
+        """
         return write_cache(path, self.cache, self.engine.origin)
 
     def recall(self, path: Path) -> int:
@@ -159,6 +172,7 @@ class Sequence:
         SettingError
             If there are no such positions.
         """
+        start, stop = index(start), index(stop)
         if not 0 <= start <= stop <= self.cache.length:
             raise SettingError(f"positions {start} to {stop} cannot be dropped: there are {self.cache.length}")
         if self.cache.is_whole:
@@ -174,6 +188,7 @@ class Sequence:
         SettingError
             If that is less than what is stored, or more than this machine's memory.
         """
+        context_size = index(context_size)
         with memory_for(context_size):
             self.engine.pool.reserve(context_size)
         self.cache.resize(context_size)

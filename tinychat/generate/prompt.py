@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinychat.errors import FieldError, PromptTooLongError, SettingError
+from tinychat.errors import PromptTooLongError, SettingError
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -61,7 +61,7 @@ def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
 
 def chat_prompt(
     model: Model,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, object]],
     system: str | None = None,
     thinking: bool | None = None,
 ) -> Prompt:
@@ -74,32 +74,11 @@ def chat_prompt(
     TextError
         If the chat template refuses the conversation.
     """
-    standing = [{"role": "system", "content": system}] if system else []
+    standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
     template = model.template
     variables = template.thinking_variables(thinking)
     opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
     return Prompt(model.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
-
-
-def as_messages(value: object) -> list[dict[str, str]]:
-    """Return the messages that a program has sent, once they are known to be some.
-
-    Raises
-    ------
-    FieldError
-        If it is not a list of objects with `role` and `content`, both texts, or an empty one.
-    """
-    if not isinstance(value, list) or not value or not all(map(_is_sent_message, value)):
-        raise FieldError("messages", 'must be a list of {"role": "...", "content": "..."}, at least one')
-    return value
-
-
-def _is_sent_message(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"role", "content"}
-        and all(isinstance(text, str) for text in value.values())
-    )
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:

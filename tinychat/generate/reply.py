@@ -186,6 +186,10 @@ class Reply:
         """The text so far."""
         return "".join(piece.text for piece in self._pieces)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, special tokens included."""
+        return self._tokenizer.decode(ids, skip_special=False)
+
     def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
         """Note how many leading tokens the cache already held, and how long the others took."""
         self._reused_tokens, self._prefill_seconds = reused_tokens, seconds

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Unpack
 
 from tinychat.settings import ReplyKeywords, ReplySettings, in_use, names
 
@@ -46,3 +47,22 @@ class Request(ReplySettings):
             for field in fields(self)
             if field.name != "constraint" and in_use(field.name, self)
         }
+
+
+def as_request(**keywords: Unpack[RequestFields]) -> Request:
+    """Return the request of keyword arguments.
+
+    Raises
+    ------
+    TypeError
+        If there is no such field: the message names the nearest, and all of them.
+    FieldError
+        If a value is out of range, or of another type.
+    """
+    known = [field.name for field in fields(Request)]
+    for name in keywords:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            advice = f"did you mean {nearest[0]}? " if nearest else ""
+            raise TypeError(f"unknown keyword {name!r}: {advice}known are {', '.join(known)}")
+    return Request(**keywords)

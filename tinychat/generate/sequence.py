@@ -25,6 +25,8 @@ class Engine(Protocol):
         Most ids that run at once.
     trained_length : int
         Positions that the model was trained on: longer sequences run, but their replies lose their sense.
+    threads : int
+        How many compute together, at most.
     """
 
     @property
@@ -33,6 +35,8 @@ class Engine(Protocol):
     def chunk_size(self) -> int: ...  # noqa: D102
     @property
     def trained_length(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence."""
@@ -151,6 +155,15 @@ class Sequence(Protocol):
         float32 [outputs, vocab_size]
         """
         ...
+
+
+def logits_after(sequence: Sequence, ids: Ids) -> Logits:
+    """Return the logits of the token after `ids`, float32 [vocab_size]; what is cached of them does not run again."""
+    logits = sequence.new_logits(1)
+    for start in range(sequence.reuse(ids), len(ids), sequence.chunk_size):
+        logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))
+    last: Logits = logits[-1]
+    return last
 
 
 def logits_of_all(sequence: Sequence, ids: Ids) -> Logits:

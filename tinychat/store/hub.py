@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,10 @@ class Arrivals:
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._checks = ExitStack()
         if sizes:
+            # The thread may outlive the block that began it, and must not go on unchecked.
+            self._checks.enter_context(checked_answers())
             self._thread.start()
 
     def __call__(self, path: Path) -> None:
@@ -192,14 +195,14 @@ class Arrivals:
         return report
 
     def stop(self) -> None:
-        """End the download, whether it is finished or not."""
+        """End the download, whether it is finished or not; a thread that waits for the hub ends when that answers."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_SECONDS_TO_STOP)
 
     def _run(self) -> None:
         try:
-            with _explained(self._repo_id):
+            with self._checks, _explained(self._repo_id):
                 finished = 0
                 for name, size in self._sizes.items():
                     _download(self._repo_id, self._folder.name, [name], tqdm_class=self._silent_bar(finished))
@@ -308,21 +311,36 @@ def _explain(repo_id: str, error: Exception) -> str:
     return f"{name} cannot be downloaded: {reason}; run the command again to continue"
 
 
-@contextmanager
-def checked_answers() -> Iterator[None]:
-    """Check each request and each answer of the hub's client inside the block, those after a redirect too.
+class _Checking:
+    """Holds the hub's client to `checked_answers` as long as anybody is inside."""
 
-    A `HubError` is raised inside the client for the first that is not as it must be.
-    """
-    # Imported here: it takes a while.
-    from huggingface_hub import set_client_factory
-    from huggingface_hub.utils import _http
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._previous: Callable[[], Any]
 
-    # The calling program may have set its own, for a proxy perhaps.
-    previous = _http._GLOBAL_CLIENT_FACTORY
+    def __enter__(self) -> None:
+        # Imported here: it takes a while.
+        from huggingface_hub import set_client_factory
+        from huggingface_hub.utils import _http
 
-    def checking_client() -> Any:
-        client = previous()
+        with self._lock:
+            if not self._inside:
+                # The calling program may have set its own, for a proxy perhaps.
+                self._previous = _http._GLOBAL_CLIENT_FACTORY
+                set_client_factory(self._checking_client)
+            self._inside += 1
+
+    def __exit__(self, *_exception: object) -> None:
+        from huggingface_hub import set_client_factory
+
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                set_client_factory(self._previous)
+
+    def _checking_client(self) -> Any:
+        client = self._previous()
         hooks = client.event_hooks
         client.event_hooks = {
             "request": [_check_request, *hooks.get("request", [])],
@@ -330,11 +348,17 @@ def checked_answers() -> Iterator[None]:
         }
         return client
 
-    set_client_factory(checking_client)
-    try:
-        yield
-    finally:
-        set_client_factory(previous)
+
+_CHECKING = _Checking()
+
+
+def checked_answers() -> AbstractContextManager[None]:
+    """Check each request and each answer of the hub's client inside the block, those after a redirect too.
+
+    A `HubError` is raised inside the client for the first that is not as it must be. Of several blocks that overlap, in
+    whatever threads, the last to end gives the client back.
+    """
+    return _CHECKING
 
 
 def check_file_name(name: str) -> None:

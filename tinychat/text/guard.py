@@ -69,19 +69,19 @@ def guard(value: str, spellings: re.Pattern[str]) -> str: ...
 @overload
 def guard(value: object, spellings: re.Pattern[str]) -> object: ...
 def guard(value: object, spellings: re.Pattern[str]) -> object:
-    """Wrap every match of `spellings` in marks, in all strings of plain nested data.
+    """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too.
 
     Parameters
     ----------
     value : str, list, tuple, dict or anything else
-        Keys of dicts, and whatever is neither text nor container, stay as they are.
+        Whatever is neither text nor container stays as it is.
     spellings : re.Pattern
         From `spelling_pattern`.
     """
     if isinstance(value, str):
         return spellings.sub(f"{GUARD_START}\\g<0>{GUARD_END}", unguard(value))
     if isinstance(value, dict):
-        return {key: guard(item, spellings) for key, item in value.items()}
+        return {guard(key, spellings): guard(item, spellings) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [guard(item, spellings) for item in value]
     return value

@@ -7,9 +7,11 @@ template that found a way out of the sandbox would find itself there.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import jinja2
@@ -20,10 +22,24 @@ from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-ATTRIBUTES_OF = frozenset({str, int, float, bool, list, tuple, dict, Namespace, LoopContext})
+_PRINTED_MARK = re.compile(r"(?<!\\)((?:\\\\)*)\\ufdd([01])")
+
+
+class Marked(str):
+    """A text with marks of `tinychat.text.guard`, which stay marks where a mapping or a list with it is printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return _PRINTED_MARK.sub(lambda found: f"{found[1]}{chr(0xFDD0 + int(found[2]))}", super().__repr__())
+
+
+ATTRIBUTES_OF = frozenset({str, Marked, int, float, bool, list, tuple, dict, Namespace, LoopContext})
 """The types whose attributes a template may read; those of everything else are denied."""
 
 _LONGEST_TEXT = 200_000
+# What JSON in ASCII escapes, but for the marks of `tinychat.text.guard`.
+_ESCAPED = re.compile(r"[^\x00-\x7f\ufdd0\ufdd1]+")
 _LONGEST_TEXT_PER_INPUT = 4
 _PROGRAMS = 8
 _FILTERS = (
@@ -74,8 +90,9 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Write JSON as transformers does: readable Unicode, nothing escaped for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """Write JSON as transformers does: readable Unicode, nothing escaped for HTML. The marks of `guard` stay marks."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+    return _ESCAPED.sub(lambda found: json.dumps(found[0])[1:-1], text) if ensure_ascii else text
 
 
 def _raise_exception(message: Any) -> None:
@@ -116,16 +133,25 @@ def answer(request: Any) -> str:
     program = _program(source)
     if variables is None:
         return ""
-    text = program.render(variables)
+    text = program.render(_marked(variables))
     if len(text) > _LONGEST_TEXT + _LONGEST_TEXT_PER_INPUT * _text_length(variables):
         raise ValueError("it writes a text that is too large")
     return text
 
 
+def _marked(value: Any) -> Any:
+    """Copy plain data with `Marked` in the place of texts that have marks."""
+    if isinstance(value, str):
+        return Marked(value) if "\ufdd0" in value else value
+    if isinstance(value, dict):
+        return {_marked(key): _marked(item) for key, item in value.items()}
+    return [_marked(item) for item in value] if isinstance(value, list) else value
+
+
 def _text_length(value: object) -> int:
     if isinstance(value, str):
         return len(value)
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    children = chain(value, value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
     return sum(map(_text_length, children))
 
 

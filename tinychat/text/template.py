@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from tinychat.text.guard import guard, spelling_pattern
 from tinychat.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
-"""One turn: "role" ("system", "user", "assistant", ...) and "content"."""
+"""One turn: "role" and "content", and "tool_calls", "tool_call_id", "reasoning" and others where it has them."""
 
 _LONGEST_SOURCE = 256 * 1024
 _DEEPEST_MESSAGE = 50
@@ -90,27 +91,21 @@ class ChatTemplate:
         Parameters
         ----------
         messages : sequence of mapping
-            Turns with "role" and "content".
+            Turns with "role" and "content", in OpenAI's form. The arguments of a tool call may be text: the template
+            gets the object that the text is, if it is one and the template takes objects. It gets "developer" as
+            "system" unless it knows that role, and "reasoning" as "reasoning_content".
         add_generation_prompt : bool
             Whether to end with the beginning of the assistant's turn.
         **variables
-            What else the template may ask for, such as ``enable_thinking=False``.
+            What else the template may ask for, such as ``enable_thinking=False`` or ``tools=[...]``.
 
         Raises
         ------
         TextError
             The template fails, refuses the conversation, or exceeds its time or size.
         """
-        turns = [self._guarded_turn(message) for message in messages]
-        given = {
-            **self._tokenizer.special_tokens,
-            "tools": None,
-            "documents": None,
-            **{name: guard(_plain(value), self._control_spellings) for name, value in variables.items()},
-            "messages": turns,
-            "add_generation_prompt": add_generation_prompt,
-        }
-        return self._run(given, "cannot write this conversation")
+        guarded = {name: guard(_plain(value), self._control_spellings) for name, value in variables.items()}
+        return self._write([self._guarded_turn(message) for message in messages], add_generation_prompt, **guarded)
 
     def render_ids(
         self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
@@ -155,13 +150,55 @@ class ChatTemplate:
         except TextError:
             return False
 
-    def _guarded_turn(self, message: Message) -> dict[str, object]:
-        plain = _plain(message)
-        if not isinstance(plain, dict) or not isinstance(plain.get("role"), str):
+    @cached_property
+    def _takes_objects(self) -> bool:
+        """Whether the arguments of a tool call may be an object; some templates join them to text, or print them."""
+        text, found = self._written_call('{"a": "b"}'), self._written_call({"a": "b"})
+        return text is None or (found is not None and "{'a'" not in found)
+
+    def _written_call(self, arguments: object) -> str | None:
+        # Mistral's templates ask for an id of nine letters.
+        call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        reply = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "content": "", "tool_call_id": "call00000", "name": "f"}
+        try:
+            return self._write([*_QUESTION, reply, result], False)
+        except TextError:
+            return None
+
+    def _turn(self, message: Message) -> dict[str, Any]:
+        """Return a message in plain data, as templates want it."""
+        turn = _plain(message)
+        if not isinstance(turn, dict) or not isinstance(turn.get("role"), str):
             raise TextError("a chat message must be a mapping with a role and a content")
-        # The model's own words may hold tokens like <think>, which it did write as such.
-        spellings = self._special_spellings if plain["role"] == "assistant" else self._control_spellings
-        return {key: guard(value, spellings) for key, value in plain.items() if value is not None}
+        turn = {key: value for key, value in turn.items() if value is not None}
+        if turn["role"] == "developer" and "developer" not in self._source:
+            turn["role"] = "system"
+        if "reasoning" in turn:
+            turn.setdefault("reasoning_content", turn.pop("reasoning"))
+        if turn.get("tool_calls") and self._takes_objects:
+            turn["tool_calls"] = _with_objects(turn["tool_calls"])
+        return turn
+
+    def _guarded_turn(self, message: Message) -> dict[str, object]:
+        turn = self._turn(message)
+        # The model's own words may hold tokens like <think>, which it did write as such; its calls are others' words.
+        own = ("content", "reasoning_content") if turn["role"] == "assistant" else ()
+        return {
+            key: guard(value, self._special_spellings if key in own else self._control_spellings)
+            for key, value in turn.items()
+        }
+
+    def _write(self, turns: Sequence[Message], add_generation_prompt: bool, **variables: object) -> str:
+        given = {
+            **self._tokenizer.special_tokens,
+            "tools": None,
+            "documents": None,
+            **variables,
+            "messages": turns,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        return self._run(given, "cannot write this conversation")
 
     def _run(self, variables: dict[str, object] | None, failure: str) -> str:
         try:
@@ -228,6 +265,22 @@ def _default_template(entry: object, path: Path) -> str | None:
     if not isinstance(source, str):
         raise TextError(f'{path}: "chat_template" is not text and has none named "default"')
     return source
+
+
+def _with_objects(calls: Any) -> list[Any]:
+    """Return calls whose arguments are objects where their text is one."""
+    return [_with_object(call) for call in calls] if isinstance(calls, list) else calls
+
+
+def _with_object(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = _plain(json.loads(function["arguments"]))
+    except (ValueError, RecursionError, TextError):
+        return call
+    return call | {"function": function | {"arguments": arguments}} if isinstance(arguments, dict) else call
 
 
 def _plain(value: object, depth: int = 0) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import tinychat
-from tinychat.chat.conversation import Chat
+from tinychat.conversation.conversation import Chat
 from tinychat.generate.model import Model
 
 from .examination import Question, is_right, questions

@@ -4,9 +4,11 @@ import stat
 
 import pytest
 
-from tinychat.chat.messages import Message
-from tinychat.chat.saved import SavedSession, SessionStore
-from tinychat.chat.transcript import Change, History
+from tinychat.chat.settings import check_settings
+from tinychat.conversation.history import Change, History
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.store import SessionStore
 from tinychat.errors import SessionError
 
 SAVED = SavedSession(
@@ -20,7 +22,7 @@ SAVED = SavedSession(
 
 @pytest.fixture
 def store(tmp_path):
-    return SessionStore(tmp_path / "sessions")
+    return SessionStore(tmp_path / "sessions", check_settings)
 
 
 def test_what_is_written_is_read(store):
@@ -120,7 +122,11 @@ def damaged(**changes):
         ('{"format": 1', "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
         ("[]", "does not hold a conversation"),
-        (damaged(format=2), "has format 2, but this version reads 1: upgrade"),
+        (damaged(format=3), "newer version of tinychat, in format 3; this version reads formats up to 2: upgrade"),
+        (damaged(format=10**400), "newer version of tinychat, in format 10000"),
+        (damaged(format=None), "its format cannot be read"),
+        (damaged(format="2"), "its format cannot be read"),
+        (damaged(format=0), "its format cannot be read"),
         (damaged(messages={}), "its messages cannot be read"),
         (damaged(messages=[{"role": "assistant", "content": "x"}]), "its messages cannot be read"),
         (damaged(messages=[{"role": "user", "content": 3}]), "its messages cannot be read"),
@@ -152,7 +158,7 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("tinychat.chat.saved._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tinychat.conversation.store._MAX_BYTES", 1 << 20)
     (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
     with pytest.raises(SessionError, match="it is larger than 1 MiB"):
         SessionStore(tmp_path).read("large")

@@ -1,28 +1,12 @@
-"""The messages of a conversation, and the texts that go with them."""
+"""Texts that go with a message: files, and what was copied elsewhere."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-
-@dataclass
-class Message:
-    """One message of the conversation.
-
-    Attributes
-    ----------
-    role : str
-        "user" or "assistant".
-    content : str
-        The text.
-    partial : bool
-        True while a reply is being written, and for good when it was stopped or cut.
-    """
-
-    role: str
-    content: str
-    partial: bool = False
+# As `Attachment.content` writes them before a message.
+_ATTACHED = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -51,17 +35,6 @@ class Attachment:
         return f"{self.name}:\n{fence}\n{self.text.rstrip()}\n{fence}"
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A message that the user has not sent yet.
-
-    Attributes
-    ----------
-    text : str
-        What stands in the prompt.
-    replaced : int
-        Turns at the end whose place it takes once it is sent.
-    """
-
-    text: str = ""
-    replaced: int = 0
+def without_attachments(content: str) -> str:
+    """Return the content of a message from behind the attachments that it begins with."""
+    return _ATTACHED.sub("", content)

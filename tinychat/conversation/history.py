@@ -1,11 +1,11 @@
-"""The turns of a conversation, and what they were before each change: undo and redo."""
+"""The messages of a conversation, and what they were before each change: undo and redo."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tinychat.chat.messages import Message
+from tinychat.conversation.messages import Message, check_conversation, exchanges
 from tinychat.errors import SettingError
 
 
@@ -41,9 +41,9 @@ class History:
     future: tuple[Change, ...] = ()
 
     @staticmethod
-    def of_turns(messages: Sequence[Message]) -> History:
-        """Return the history of a conversation in which turn followed turn."""
-        return History(tuple(Change(kept) for kept in range(0, len(messages), 2)))
+    def of_exchanges(messages: Sequence[Message]) -> History:
+        """Return the history of a conversation in which exchange followed exchange."""
+        return History(tuple(map(Change, exchanges(messages))))
 
     def changed(self, messages: Sequence[Message], kept: int) -> History:
         """Return the history after something else took the place of what follows the first `kept` messages."""
@@ -61,9 +61,21 @@ class History:
         after, back = _apply(messages, change)
         return after, History((*self.past, back), tuple(future))
 
-    def fits(self, messages: Sequence[Message]) -> bool:
-        """Return whether every change leads from `messages`, step by step, to a conversation of whole turns."""
-        return _leads(messages, self.past) and _leads(messages, self.future)
+    def check(self, messages: Sequence[Message]) -> None:
+        """Refuse changes that do not lead from `messages`, step by step, to other conversations.
+
+        Raises
+        ------
+        SettingError
+            If one does not.
+        """
+        for changes in (self.past, self.future):
+            state = list(messages)
+            for change in reversed(changes):
+                if not 0 <= change.kept <= len(state):
+                    raise SettingError("a change is of more messages than there are")
+                state[change.kept :] = change.tail
+                check_conversation(state, change.kept)
 
 
 class Transcript:
@@ -72,8 +84,8 @@ class Transcript:
     Attributes
     ----------
     messages : list of Message
-        User and assistant in turn; a stopped reply stays, marked as partial. Every change puts
-        a new list here, so an earlier one still shows the conversation as it was.
+        A user message first; a stopped reply stays, marked as partial. Every change puts a new list here, so an
+        earlier one still shows the conversation as it was.
     history : History
         What the conversation was before each change: see `undo` and `redo`.
     forgotten : int
@@ -92,22 +104,22 @@ class Transcript:
         self.on_change: Callable[[], None] = lambda: None
 
     def message_of(self, turns: int) -> str:
-        """Return the message that the last `turns` turns begin with.
+        """Return the message that the last `turns` exchanges begin with.
 
         Raises
         ------
         SettingError
             If there are not that many.
         """
-        there = len(self.messages) // 2
-        if not there:
+        begins = exchanges(self.messages)
+        if not begins:
             raise SettingError("there is no message yet: the conversation is empty")
-        if not 1 <= turns <= there:
-            raise SettingError(f"there are not {turns} turns: {_offer(there)}")
-        return self.messages[-2 * turns].content
+        if not 1 <= turns <= len(begins):
+            raise SettingError(f"there are not {turns} turns: {_offer(len(begins))}")
+        return self.messages[begins[-turns]].content
 
     def undo(self, steps: int = 1) -> str:
-        """Take back the last changes, each a turn, a reply that was written again, or a message that replaced others.
+        """Take back the last changes: exchanges, replies that were written again, messages that replaced others.
 
         Returns
         -------
@@ -123,7 +135,7 @@ class Transcript:
             raise SettingError("there is nothing to take back: the conversation is empty")
         before = self.messages
         first = self._walk(self.history.past, steps, History.undone, "taken")
-        return before[first].content
+        return _question(before, first)
 
     def redo(self, steps: int = 1) -> str:
         """Make the changes again that `undo` took back, as long as nothing else was said since.
@@ -141,7 +153,7 @@ class Transcript:
         if not self.history.future:
             raise SettingError("there is nothing to bring back: only what was taken back last, before anything new")
         first = self._walk(self.history.future, steps, History.redone, "brought")
-        return self.messages[first].content
+        return _question(self.messages, first)
 
     def _walk(
         self,
@@ -150,7 +162,7 @@ class Transcript:
         step: Callable[[History, list[Message]], tuple[list[Message], History]],
         verb: str,
     ) -> int:
-        """Go `steps` steps through the history; return the index of the first message whose turn has changed."""
+        """Go `steps` steps through the history; return the index of the first message that has changed."""
         if not 1 <= steps <= len(changes):
             raise SettingError(f"{steps} steps cannot be {verb} back: {_offer(len(changes))}")
         first = min(change.kept for change in changes[-steps:])
@@ -158,16 +170,22 @@ class Transcript:
         for _ in range(steps):
             messages, history = step(history, messages)
         self.replace_messages(messages, history, self.forgotten)
-        return first - first % 2
+        return first
 
     def replace_messages(self, messages: list[Message], history: History | None = None, forgotten: int = 0) -> None:
         """Continue from `messages`, of which the model does not see the first `forgotten`.
 
-        Their history is turn after turn unless given.
+        Their history is exchange after exchange unless given. An exchange is forgotten as a whole or not at all.
+
+        Raises
+        ------
+        FieldError
+            If they do not begin with a user message, or calls and results do not belong together.
         """
+        check_conversation(messages)
         self.messages = messages
-        self.history = History.of_turns(messages) if history is None else history
-        self.forgotten = min(forgotten, len(messages))
+        self.history = History.of_exchanges(messages) if history is None else history
+        self.forgotten = max((end for end in (*exchanges(messages), len(messages)) if end <= forgotten), default=0)
         self.reply_ids = []
         self.on_change()
 
@@ -176,18 +194,12 @@ def _offer(count: int) -> str:
     return "there is only one" if count == 1 else f"give a number from 1 to {count}"
 
 
+def _question(messages: Sequence[Message], index: int) -> str:
+    """Return the message that begins the exchange of message `index`; empty if there is none."""
+    begins = [begin for begin in exchanges(messages) if begin <= index]
+    return messages[begins[-1]].content if begins else ""
+
+
 def _apply(messages: Sequence[Message], change: Change) -> tuple[list[Message], Change]:
     """Return the other side of `change`, and the change that leads back."""
     return [*messages[: change.kept], *change.tail], Change(change.kept, tuple(messages[change.kept :]))
-
-
-def _leads(messages: Sequence[Message], changes: Sequence[Change]) -> bool:
-    length = len(messages)
-    for change in reversed(changes):
-        if not 0 <= change.kept <= length:
-            return False
-        length = change.kept + len(change.tail)
-        roles = [message.role for message in change.tail]
-        if length % 2 or roles != [("user", "assistant")[place % 2] for place in range(change.kept, length)]:
-            return False
-    return True

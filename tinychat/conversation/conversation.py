@@ -6,25 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from tinychat.chat.messages import Attachment, Message
-from tinychat.chat.overflow import as_policy
-from tinychat.chat.reply_room import ReplyRoom
-from tinychat.chat.reply_settings import ReplySettings
-from tinychat.chat.transcript import Transcript
-from tinychat.errors import SettingError, TextError
-from tinychat.generate.loop import PrefillProgress
+from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.history import History, Transcript
+from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
+from tinychat.conversation.overflow import as_policy
+from tinychat.conversation.reply_room import ReplyRoom
+from tinychat.conversation.reply_settings import ReplySettings
+from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
+from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.request import RequestFields, as_request
+from tinychat.generate.stream import PrefillProgress
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
 
 
 class ReplyHooks(TypedDict, total=False):
-    """What looks on while a reply is written, and may end it: see `tinychat.generate.loop.prefill`."""
+    """What looks on while a reply is written, and may end it: see `tinychat.generate.stream.Stream`."""
 
     on_prefill: PrefillProgress | None
     cancelled: Callable[[], bool] | None
@@ -72,6 +74,8 @@ class Chat(Transcript, ReplySettings):
         Counts, times and end of the last reply that the present model began.
     writing : bool
         Whether a reply is being written just now.
+    miss : PrefixMiss or None
+        Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
 
@@ -90,7 +94,7 @@ class Chat(Transcript, ReplySettings):
         **fields: Unpack[RequestFields],
     ) -> None:
         Transcript.__init__(self)
-        ReplySettings.__init__(self, Request(**fields))
+        ReplySettings.__init__(self, as_request(**fields))
         self.model = model
         self.system = system
         self.attachments: list[Attachment] = []
@@ -98,8 +102,11 @@ class Chat(Transcript, ReplySettings):
         self.summary: Summary | None = None
         self.writing = False
         self.on_notice: Callable[[str], None] = lambda text: None
-        self._rendered: tuple[tuple[Model, str | None, bool | None, list[tuple[str, str]]], Prompt] | None = None
+        self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
+        # Prompt and reply that the model read and wrote last.
+        self._seen_ids: list[int] = []
+        self.miss: PrefixMiss | None = None
 
     def adopt(self, found: Resolved) -> None:
         """Take settings over, but keep what was set in this conversation."""
@@ -133,27 +140,51 @@ class Chat(Transcript, ReplySettings):
         text : str
             The message.
         replaced : int
-            Turns at the end whose place it takes; they return if it is withdrawn.
+            Exchanges at the end whose place it takes; they return if it is withdrawn.
         **hooks
-            `on_prefill` and `cancelled`, as for `tinychat.generate.loop.prefill`.
+            `on_prefill` and `cancelled`, as for `tinychat.generate.stream.Stream`.
 
         Raises
         ------
         ContextError, TextError
             As for `say`.
         SettingError
-            If there are not that many turns to replace.
+            If there are not that many exchanges to replace, or a call of a tool has no result yet.
         """
         before = self.messages
         if replaced:
             self.message_of(replaced)
-        kept = len(before) - 2 * replaced
+        kept = exchanges(before)[-replaced] if replaced else len(before)
+        _check_answered(before[:kept])
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer([*before[:kept], Message("user", content)], kept, hooks)
+            yield from self._answer(
+                [*before[:kept], Message("user", content)], self.history.changed(before, kept), hooks
+            )
         finally:
             if self.messages is not before:
                 self.attachments = []
+
+    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+        """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
+
+        They are taken back with a reply that has no text; `undo` takes back the whole exchange.
+
+        Raises
+        ------
+        ContextError, TextError
+            As for `say`.
+        FieldError
+            If they do not go on with the last exchange.
+        """
+        if not self.messages:
+            raise SettingError("there is no exchange yet that could go on: send a message first")
+        asked = [*self.messages, *messages]
+        check_conversation(asked, len(self.messages))
+        if exchanges(messages):
+            raise FieldError("messages", "must go on with the exchange: a user message begins another")
+        _check_answered(asked)
+        yield from self._answer(asked, History(self.history.past), hooks)
 
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Answer the last message again; the old reply returns if the new one has no text.
@@ -165,8 +196,11 @@ class Chat(Transcript, ReplySettings):
         """
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
-        asked = self.messages[:-1]
-        yield from self._answer(asked, len(asked), hooks)
+        if self.messages[-1].role == "assistant":
+            asked = self.messages[:-1]
+            yield from self._answer(asked, self.history.changed(self.messages, len(asked)), hooks)
+        else:
+            yield from self.extend((), **hooks)
 
     def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
@@ -180,7 +214,8 @@ class Chat(Transcript, ReplySettings):
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
         ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
-        yield from self._answer(asked, len(asked), hooks, _Begun(reply.content, tuple(ids)))
+        history = self.history.changed(self.messages, len(asked))
+        yield from self._answer(asked, history, hooks, _Begun(reply.content, tuple(ids)))
 
     @property
     def opens_thinking(self) -> bool:
@@ -216,10 +251,9 @@ class Chat(Transcript, ReplySettings):
             If the chat template refuses them.
         """
         thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [(message.role, message.content) for message in messages]
+        asked = self.model, self.system, thinking, [message.as_dict() for message in messages]
         if self._rendered is None or self._rendered[0] != asked:
-            spoken = [{"role": role, "content": content} for role, content in asked[3]]
-            self._rendered = asked, chat_prompt(self.model, spoken, self.system, thinking)
+            self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
         return self._rendered[1]
 
     def tokens_in_use(self) -> int:
@@ -237,24 +271,26 @@ class Chat(Transcript, ReplySettings):
             return len(self.prompt(seen).ids)
         except TextError:
             # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.content for message in seen)]
+            texts = [self.system or "", *(message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
-        self, messages: list[Message], kept: int, hooks: ReplyHooks, begun: _Begun = _NOTHING
+        self, messages: list[Message], history: History, hooks: ReplyHooks, begun: _Begun = _NOTHING
     ) -> Iterator[Piece]:
-        """Write the reply to `messages`, whose first `kept` are those of the conversation, behind what has `begun`."""
+        """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
-        self.forgotten = min(self.forgotten, len(messages) - 1)
+        self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
-            room = ReplyRoom(self, messages, begun.ids, hooks.get("cancelled"))
-            prompt = self._fitting_prompt(messages, begun, room)
-            run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
+            room = ReplyRoom(self, messages, begun.ids)
+            prompt, removed = self._fitting_prompt(messages, begun, room)
+            run = self.model.reply(
+                prompt, self.next_request(), make_room=room.make, previous=self._seen_ids, removed=removed, **hooks
+            )
         except BaseException:
             self.forgotten = forgotten_before
             raise
         reply = Message("assistant", begun.text, partial=True)
-        self.messages, self.history = [*messages, reply], self.history.changed(before, kept)
+        self.messages, self.history = [*messages, reply], history
         self.writing, ending = True, False
         self.on_change()
         try:
@@ -268,6 +304,8 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self.writing, self.summary = False, run.summary
+            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun.text and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before
@@ -275,18 +313,24 @@ class Chat(Transcript, ReplySettings):
                 self._written += 1
                 self.reply_ids = [*begun.ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
-                used = len(self.prompt(messages[self.forgotten :]).ids) + len(self.reply_ids)
+                self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = _Seen(self), min(used, self.model.context_size)
+                self._counted = _Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> Prompt:
-        """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
+    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> tuple[Prompt, int]:
+        """Build the prompt, dropping the oldest turns until it fits; return how many tokens may be cut out, too."""
         prompt = self.prompt(messages[self.forgotten :])
         if begun.ids:
             ids = [*prompt.ids, *begun.ids]
             prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
-        return replace(prompt, ids=room.fit(prompt.ids))
+        ids, removed = room.fit(prompt.ids)
+        return replace(prompt, ids=ids), removed
+
+
+def _check_answered(messages: Sequence[Message]) -> None:
+    if calls := open_calls(messages):
+        raise SettingError(f"the call {calls[0]!r} of the last reply has no result yet: give it, or take it back")
 
 
 class _Seen:

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from textwrap import shorten
 
-from tinychat.chat.messages import Message
-from tinychat.chat.settings import check_settings
-from tinychat.chat.transcript import Change, History
-from tinychat.errors import SessionError, SettingError
-from tinychat.files import read_small, replacing
+from tinychat.conversation.messages import Message
+from tinychat.conversation.session_file import (
+    About,
+    CheckSettings,
+    SavedSession,
+    about_from_json,
+    accept_all,
+    from_json,
+    messages_from_json,
+    to_json,
+)
+from tinychat.errors import SessionError
+from tinychat.files import open_regular, read_small, replacing
 from tinychat.text.guard import well_formed
-from tinychat.user_folders import make_folder, trusted_state_folder
+from tinychat.user_folders import make_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TIME_OF_DAY = "%Y-%m-%d-%H%M%S"
 _AUTOMATIC = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?")
 _ENDING = ".json"
-# As `Attachment.content` writes them before a message.
-_ATTACHMENTS = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 _MAX_BYTES = 256 << 20
-FORMAT = 1
-_ROLES = ("user", "assistant")
-_SETTING_TYPES = (int, float, str, list, type(None))
+# Read of a file for a list, and of one that does not begin as we write it.
+_BEGINNING_BYTES, _SMALL_BYTES = 4096, 1 << 20
 
 
 class SessionStore:
@@ -40,10 +42,13 @@ class SessionStore:
     ----------
     folder : Path
         Where the files are; made when the first is written.
+    check_settings : callable, optional
+        Refuses settings that no conversation can have; by default any are read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, check_settings: CheckSettings = accept_all) -> None:
         self.folder = folder
+        self._check_settings = check_settings
 
     def names(self) -> list[str]:
         """Return all names, the last saved first."""
@@ -103,9 +108,41 @@ class SessionStore:
         SessionError
             If there is none of this name, or its file is damaged.
         """
+        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)), self._check_settings)
+
+    def messages(self, name: str) -> list[Message]:
+        """Read the messages of a conversation as `read` does, but not what they were before: that may be much more.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or its file is damaged.
+        """
+        return messages_from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
+
+    def about(self, name: str) -> About | None:
+        """Return what a list shows of a conversation, from the beginning of its file, however long that is.
+
+        None for a long one that another version saved: all of it would have to be read.
+
+        Raises
+        ------
+        SessionError
+            If there is none of this name, or its file is seen to be damaged.
+        """
+        found = about_from_json(self._data(name))
+        if found is None and _size(self._path(name)) <= _SMALL_BYTES:
+            return About.of(self.messages(name))
+        return found
+
+    def _data(self, name: str, limit: int | None = None) -> bytes:
+        """Return a conversation's file, which may have `limit` bytes; how it begins if there is no limit."""
         path = self._path(name)
         try:
-            return from_json(read_small(path, _MAX_BYTES), str(path))
+            if limit is not None:
+                return read_small(path, limit)
+            with open_regular(path) as file:
+                return file.read(_BEGINNING_BYTES)
         except FileNotFoundError:
             raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
         except OSError as error:
@@ -185,20 +222,9 @@ class SessionStore:
         return f"saved are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "none is saved yet"
 
 
-def title_of(messages: Sequence[Message], length: int) -> str:
-    """Return what a conversation is about: its first message in one line, without what was attached to it."""
-    first = messages[0].content if messages else ""
-    return shorten(_ATTACHMENTS.sub("", first) or first, length, placeholder="...")
-
-
 def is_automatic(name: str) -> bool:
     """Return whether a conversation has the name that `SessionStore.new_name` gives where nobody wants another."""
     return _AUTOMATIC.fullmatch(name) is not None
-
-
-def session_store() -> SessionStore:
-    """Return the store below the user's state folder."""
-    return SessionStore(trusted_state_folder(os.environ) / "sessions")
 
 
 def _modified(path: Path) -> int:
@@ -208,130 +234,8 @@ def _modified(path: Path) -> int:
         return 0
 
 
-@dataclass
-class SavedSession:
-    """A conversation as it is kept.
-
-    Attributes
-    ----------
-    model : str or None
-        The MODEL that it was begun with, None for the usual model.
-    system : str or None
-        The system prompt.
-    messages : list of Message
-        User and assistant in turn; the last may be a message without a reply.
-    settings : mapping
-        Values by name, as `tinychat.chat.settings.settings_of` gives them.
-    stop : list of str
-        Texts that end a reply.
-    history : History or None
-        What /undo and /redo lead to; None in files of versions that did not keep it.
-    """
-
-    model: str | None = None
-    system: str | None = None
-    messages: list[Message] = field(default_factory=list)
-    settings: Mapping[str, object] = field(default_factory=dict)
-    stop: list[str] = field(default_factory=list)
-    history: History | None = None
-
-
-def to_json(session: SavedSession) -> str:
-    """Return the text of the file."""
-    return json.dumps({"format": FORMAT} | asdict(session), ensure_ascii=False, indent=1) + "\n"
-
-
-def from_json(data: bytes, source: str) -> SavedSession:
-    """Read the bytes of a file; `source` names it in errors.
-
-    Raises
-    ------
-    SessionError
-        If they are not a conversation, or one of a newer format.
-    """
+def _size(path: Path) -> int:
     try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise SessionError(f"{source} is damaged: it is not valid JSON") from None
-    if not isinstance(value, dict):
-        raise SessionError(f"{source} is damaged: it does not hold a conversation")
-    if value.get("format") != FORMAT:
-        raise SessionError(f"{source} has format {value.get('format')!r:.20}, but this version reads {FORMAT}: upgrade")
-    messages = _messages(value.get("messages"), source)
-    return SavedSession(
-        model=_text_or_none(value, "model", source),
-        system=_text_or_none(value, "system", source),
-        messages=messages,
-        settings=_settings(value.get("settings"), source),
-        stop=_texts(value, "stop", source),
-        history=_history(value.get("history"), messages, source),
-    )
-
-
-def _messages(value: object, source: str, first: int = 0) -> list[Message]:
-    """Read messages that stand behind `first` others."""
-    if not isinstance(value, list):
-        raise _damaged(source, "messages")
-    return [_message(item, _ROLES[place % 2], source) for place, item in enumerate(value, first)]
-
-
-def _message(value: object, role: str, source: str) -> Message:
-    """Read a message that must be of `role`: user and assistant speak in turn."""
-    if not isinstance(value, dict) or value.get("role") != role:
-        raise _damaged(source, "messages")
-    content, partial = value.get("content"), value.get("partial", False)
-    if not isinstance(content, str) or not isinstance(partial, bool):
-        raise _damaged(source, "messages")
-    return Message(role, well_formed(content), partial)
-
-
-def _history(value: object, messages: list[Message], source: str) -> History | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise _damaged(source, "history")
-    history = History(_changes(value.get("past"), source), _changes(value.get("future"), source))
-    if not history.fits(messages):
-        raise _damaged(source, "history")
-    return history
-
-
-def _changes(value: object, source: str) -> tuple[Change, ...]:
-    if not isinstance(value, list):
-        raise _damaged(source, "history")
-    return tuple(_change(item, source) for item in value)
-
-
-def _change(value: object, source: str) -> Change:
-    kept = value.get("kept") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(kept, int):
-        raise _damaged(source, "history")
-    return Change(kept, tuple(_messages(value.get("tail"), source, kept)))
-
-
-def _settings(value: object, source: str) -> dict[str, object]:
-    if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
-        raise _damaged(source, "settings")
-    try:
-        check_settings(value)
-    except SettingError as error:
-        raise SessionError(f"{source} is damaged: {error}") from None
-    return value
-
-
-def _texts(value: Mapping[str, object], key: str, source: str) -> list[str]:
-    texts = value.get(key, [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise _damaged(source, key)
-    return texts
-
-
-def _text_or_none(value: Mapping[str, object], key: str, source: str) -> str | None:
-    text = value.get(key)
-    if not isinstance(text, str | None):
-        raise _damaged(source, key)
-    return text
-
-
-def _damaged(source: str, key: str) -> SessionError:
-    return SessionError(f"{source} is damaged: its {key} cannot be read")
+        return path.stat().st_size
+    except OSError:
+        return 0

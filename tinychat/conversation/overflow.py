@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from textwrap import shorten
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
-from tinychat.chat.messages import Message
+from tinychat.conversation.messages import Message, exchanges
 from tinychat.settings import SETTINGS
 
-if TYPE_CHECKING:
-    from tinychat.generate.sequence import Ids, Sequence
-
 OverflowPolicy = Literal["stop", "drop", "shift"]
-"""stop: the reply ends; drop: the oldest turns go and the rest is read again; shift: they are cut out of the cache."""
+"""stop: the reply ends; drop: the oldest exchanges go, the rest is read again; shift: they are cut out of the cache."""
 
-_MESSAGES_PER_TURN = 2
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
 _LEAST_ROOM = 64
@@ -41,18 +37,20 @@ def begins_full(length: int, context_size: int) -> bool:
 
 
 def forget_oldest(
-    render: Callable[[int], list[int]], first: int, last: int, context_size: int
+    render: Callable[[int], list[int]], first: int, messages: abc.Sequence[Message], context_size: int
 ) -> tuple[int, list[int]]:
-    """Leave out whole turns until a quarter of the context is free, or only the last message remains.
+    """Leave out whole exchanges until a quarter of the context is free, or only the last one remains.
 
-    A quarter, since each time costs reading the rest again.
+    A quarter, since each time costs reading the rest again. Calls of tools and their results are of one exchange.
 
     Parameters
     ----------
     render : callable
         Returns the token ids of the conversation from this message on.
-    first, last : int
-        The oldest message that is not forgotten yet, and the newest.
+    first : int
+        The oldest message that is not forgotten yet.
+    messages : sequence of Message
+        The whole conversation.
     context_size : int
         Positions of the context.
 
@@ -64,9 +62,9 @@ def forget_oldest(
         What `render` gives for it.
     """
     ids = render(first)
-    while 4 * len(ids) > 3 * context_size and first + _MESSAGES_PER_TURN <= last:
-        first += _MESSAGES_PER_TURN
-        ids = render(first)
+    for begin in exchanges(messages):
+        if begin > first and 4 * len(ids) > 3 * context_size:
+            first, ids = begin, render(begin)
     return first, ids
 
 
@@ -93,17 +91,6 @@ def how_full(used: int, context_size: int) -> str:
     if used > context_size:
         return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
-
-
-def shift_cache(sequence: Sequence, ids: Ids, missing: int) -> None:
-    """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
-
-    Nothing happens if the cache does not go on like `ids` behind them.
-    """
-    start = sequence.reusable_prefix(ids)
-    stop, cached = start + missing, sequence.ids
-    if missing > 0 and start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
-        sequence.drop(start, stop)
 
 
 def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size: int) -> str:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError
-from tinychat.generate.prompt import as_messages
 from tinychat.settings import LINE, SETTINGS, names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ONLY_VALUES = {"n": 1, "stream": False, "frequency_penalty": 0, "presence_penal
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length"}
 
 
-def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, str]], dict[str, Any]]:
+def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, object]], dict[str, Any]]:
     """Return what a body sent to `CHAT` or `COMPLETION` asks for.
 
     Returns
@@ -56,11 +56,11 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {_NAMES[key]: value for key, value in fields.items() if key in _NAMES}
 
 
-def _messages(value: object) -> list[dict[str, str]]:
+def _messages(value: object) -> list[dict[str, object]]:
     """Return messages; contents in parts are joined, if all of them are text."""
     if isinstance(value, list):
         value = [_joined(message) if isinstance(message, dict) else message for message in value]
-    return as_messages(value)
+    return [message.as_dict() for message in as_messages(value)]
 
 
 def _joined(message: dict[str, Any]) -> dict[str, Any]:

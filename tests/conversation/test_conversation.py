@@ -1,7 +1,7 @@
 import pytest
 from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Continuation, Replies, fake_model
 
-from tinychat.chat.conversation import Chat, Message
+from tinychat.conversation.conversation import Chat, Message
 from tinychat.errors import ContextError, SettingError, TextError
 from tinychat.generate.request import Request
 

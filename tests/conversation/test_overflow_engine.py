@@ -7,7 +7,7 @@ import pytest
 from engines import convert_variant, open_sequence
 from fake_model import ByteTokenizer
 
-from tinychat.chat.conversation import Chat
+from tinychat.conversation.conversation import Chat
 from tinychat.generate.model import Model
 from tinychat.generate.sequence import logits_of_all
 

@@ -1,0 +1,234 @@
+"""The messages of a conversation: plain dicts of OpenAI's form in and out; exchanges; tool calls and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tinychat.errors import FieldError
+from tinychat.text.guard import well_formed
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_KEYS = {
+    "assistant": ("role", "content", "tool_calls", "reasoning", "reasoning_content"),
+    "tool": ("role", "content", "tool_call_id", "name"),
+}
+_MOST_MESSAGES = 100_000
+_MOST_CALLS = 128
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that the model asks for.
+
+    Attributes
+    ----------
+    id : str
+        Names the call in the message that has its result.
+    name : str
+        The tool's name.
+    arguments : str
+        A JSON object, or whatever the model has written in its place.
+    """
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the call in OpenAI's form."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass
+class Message:
+    """One message of a conversation.
+
+    Attributes
+    ----------
+    role : str
+        One of `ROLES`.
+    content : str
+        The text.
+    partial : bool
+        True while a reply is being written, and for good when it was stopped or cut.
+    tool_calls : tuple of ToolCall
+        Calls that an assistant message asks for; their results follow in messages of role "tool".
+    tool_call_id : str, optional
+        The call whose result a tool message has.
+    name : str, optional
+        The tool of a tool message.
+    reasoning : str, optional
+        Thoughts before the content, where they are known apart from it.
+    """
+
+    role: str
+    content: str
+    partial: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the message in OpenAI's form, without fields that have no value."""
+        fields: dict[str, object] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            fields["tool_calls"] = [call.as_dict() for call in self.tool_calls]
+        others = {"tool_call_id": self.tool_call_id, "name": self.name, "reasoning": self.reasoning}
+        return fields | {key: value for key, value in others.items() if value is not None}
+
+    @property
+    def text(self) -> str:
+        """All that a person would read: thoughts, content and calls."""
+        calls = (f"{call.name}({call.arguments})" for call in self.tool_calls)
+        return "\n\n".join(part for part in (self.reasoning, self.content, *calls) if part)
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether this is a reply of which nothing has been written yet."""
+        return self.role == "assistant" and self.partial and not self.text
+
+
+def as_messages(value: object) -> list[Message]:
+    """Return the messages of plain dicts.
+
+    Raises
+    ------
+    FieldError
+        If they are not messages, there are none or too many, or calls and results do not belong together.
+    """
+    if not isinstance(value, list) or not value:
+        raise FieldError("messages", 'must be a list of {"role": "...", "content": "..."}, at least one')
+    if len(value) > _MOST_MESSAGES:
+        raise FieldError("messages", f"must be at most {_MOST_MESSAGES}")
+    messages = [as_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+    check_calls(messages)
+    return messages
+
+
+def as_message(value: object, field: str) -> Message:
+    """Return the message of a plain dict; `field` names it in errors.
+
+    An assistant message may leave its content out where it has calls. The arguments of a call are a text, or the
+    object itself.
+
+    Raises
+    ------
+    FieldError
+        If it is not a message.
+    """
+    if not isinstance(value, dict):
+        raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')
+    role = value.get("role")
+    if role not in ROLES:
+        raise FieldError(f"{field}.role", f"must be one of {', '.join(ROLES)}")
+    # Other programs write null for what a message does not have.
+    fields = _object(value, field, _KEYS.get(role, ("role", "content")))
+    calls = _calls(fields["tool_calls"], f"{field}.tool_calls") if "tool_calls" in fields else ()
+    message = Message(role, _text(fields, "content", field, "" if calls else None), tool_calls=calls)
+    if role == "tool":
+        message.tool_call_id = _name(fields, "tool_call_id", field)
+        message.name = _name(fields, "name", field) if "name" in fields else None
+    for key in ("reasoning_content", "reasoning"):
+        message.reasoning = _text(fields, key, field) if key in fields else message.reasoning
+    return message
+
+
+def _calls(value: object, field: str) -> tuple[ToolCall, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_CALLS:
+        raise FieldError(field, f"must be a list of at most {_MOST_CALLS} calls")
+    calls = tuple(_call(item, f"{field}[{index}]") for index, item in enumerate(value))
+    if len({call.id for call in calls}) < len(calls):
+        raise FieldError(field, "must have ids that differ")
+    return calls
+
+
+def _call(value: object, field: str) -> ToolCall:
+    fields = _object(value, field, ("id", "type", "function"))
+    if fields.get("type", "function") != "function":
+        raise FieldError(f"{field}.type", "must be function")
+    function = _object(fields.get("function"), f"{field}.function", ("name", "arguments"))
+    arguments = function.get("arguments", "{}")
+    if isinstance(arguments, dict):
+        function["arguments"] = _json(arguments, f"{field}.function.arguments")
+    return ToolCall(
+        _name(fields, "id", field),
+        _name(function, "name", f"{field}.function"),
+        _text(function, "arguments", f"{field}.function", "{}"),
+    )
+
+
+def _json(value: object, field: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        raise FieldError(field, "must be a JSON object, or its text") from None
+
+
+def _object(value: object, field: str, keys: Sequence[str]) -> dict[str, object]:
+    """Return the keys that have a value."""
+    if not isinstance(value, dict):
+        raise FieldError(field, f"must be an object with {', '.join(keys)}")
+    fields = {key: item for key, item in value.items() if item is not None}
+    for key in fields:
+        if key not in keys:
+            raise FieldError(field, f"has an unknown key {str(key)[:60]!r}; expected some of {', '.join(keys)}")
+    return fields
+
+
+def _text(fields: Mapping[str, object], key: str, field: str, default: str | None = None) -> str:
+    text = fields.get(key, default)
+    if not isinstance(text, str):
+        raise FieldError(f"{field}.{key}", "must be a text")
+    return well_formed(text)
+
+
+def _name(fields: Mapping[str, object], key: str, field: str) -> str:
+    name = fields.get(key)
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise FieldError(f"{field}.{key}", f"must be a text of 1 to {_LONGEST_NAME} characters")
+    return well_formed(name)
+
+
+def exchanges(messages: Sequence[Message]) -> list[int]:
+    """Return the index of each message that begins an exchange: a user's, and all that follows up to the next."""
+    return [index for index, message in enumerate(messages) if message.role == "user"]
+
+
+def check_conversation(messages: Sequence[Message], first: int = 0) -> None:
+    """Refuse what cannot be a conversation: it begins with a user message, and every call has its result.
+
+    The calls at the end may be without. Messages before `first` are known to be right.
+
+    Raises
+    ------
+    FieldError
+        Naming the message that is wrong.
+    """
+    if messages and messages[0].role != "user":
+        raise FieldError("messages[0].role", "must be user: a system prompt stands apart from the messages")
+    check_calls(messages, first)
+
+
+def check_calls(messages: Sequence[Message], first: int = 0) -> None:
+    """Refuse results without a call, and calls that are not followed by their results; those at the end may be."""
+    for index in range(first, len(messages)):
+        message, waiting = messages[index], open_calls(messages, index)
+        if message.role == "tool" and message.tool_call_id not in waiting:
+            raise FieldError(f"messages[{index}].tool_call_id", "must be that of a call before it without a result")
+        if message.role != "tool" and waiting:
+            raise FieldError(f"messages[{index}].role", f"must be tool: the call {waiting[0]!r} has no result yet")
+
+
+def open_calls(messages: Sequence[Message], end: int | None = None) -> list[str]:
+    """Return the ids of the calls that have no result yet after the first `end` messages."""
+    answered = set()
+    for index in reversed(range(len(messages) if end is None else end)):
+        message = messages[index]
+        if message.role != "tool":
+            return [call.id for call in message.tool_calls if call.id not in answered]
+        answered.add(message.tool_call_id)
+    return []
