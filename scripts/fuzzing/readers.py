@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from fuzzing import cache_files
 from tinychat.chat.settings import check_settings
+from tinychat.chat.workspace import resumed
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.packed import unpack_weights
@@ -28,6 +29,7 @@ from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.configuration import STARTER, parse_configuration
+from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
@@ -137,6 +139,8 @@ CONFIGURATIONS = (
 TASKS = (
     b'{"prompt": "a", "max_tokens": 3, "temperature": 0.5, "stop": ["x"]}\n'
     b'{"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7, "top_k": 3, "top_p": 0.9}\n'
+    b'{"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}]},'
+    b' {"role": "tool", "content": "x", "tool_call_id": "a", "name": "f"}]}\n'
 )
 SESSION = {
     "format": 1,
@@ -146,6 +150,15 @@ SESSION = {
     "settings": {"temperature": 0.5, "seed": None},
     "stop": ["x"],
 }
+CALL = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
+TALK = [
+    {"role": "user", "content": "Is it warm?"},
+    {"role": "assistant", "content": "", "tool_calls": [CALL], "reasoning": "Hm."},
+    {"role": "tool", "content": "12 degrees", "tool_call_id": "a1", "name": "weather"},
+    {"role": "assistant", "content": "", "partial": True},
+]
+CHANGES = {"past": [{"kept": 0, "tail": []}, {"kept": 0, "tail": TALK[:1]}], "future": [{"kept": 3, "tail": TALK[3:]}]}
+SESSION_OF_TOOLS = SESSION | {"format": 2, "messages": TALK, "history": CHANGES}
 F32 = {"method": "f32", "group_size": 32, "int8": [], "frequent": 0}
 DESCRIPTION = {"format": 2, "quantization": F32, "source": "owner/name"}
 NAMES = ["model.embed_tokens.weight", "model.norm.weight"]
@@ -365,7 +378,13 @@ def _constrain(grammar: Grammar) -> None:
 
 
 def _read_session(folder: Path) -> None:
-    to_json(from_json((folder / "session.json").read_bytes(), "session.json", check_settings))
+    session = from_json((folder / "session.json").read_bytes(), "session.json", check_settings)
+    to_json(session)
+    transcript = Transcript()
+    transcript.replace_messages(*resumed(session)[:2])
+    for move, steps in ((transcript.undo, "past"), (transcript.redo, "future")):
+        for _ in getattr(transcript.history, steps):
+            move()
 
 
 @cache
@@ -396,7 +415,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),
         Reader("cache", cache_files.NAME, (cache_files.cache_file(),), cache_files.read_cache_file),
-        Reader("session", "session.json", (_json(SESSION),), _read_session),
+        Reader("session", "session.json", (_json(SESSION), _json(SESSION_OF_TOOLS)), _read_session),
         Reader("configuration", "config.toml", CONFIGURATIONS,
                lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),
         Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),

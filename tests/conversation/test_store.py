@@ -1,16 +1,18 @@
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from tinychat.chat.settings import check_settings
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import Message
-from tinychat.conversation.session_file import SavedSession
+from tinychat.conversation.session_file import SavedSession, from_json, to_json
 from tinychat.conversation.store import SessionStore
 from tinychat.errors import SessionError
 
+OLD = Path(__file__).parents[1] / "goldens" / "saved_sessions"
 SAVED = SavedSession(
     "tiny",
     "Be kind.",
@@ -108,6 +110,35 @@ def test_new_names_are_free(store):
     assert store.new_name("other") == "other"
     store.write(store.new_name(), SAVED)
     assert store.new_name() not in store.names()
+
+
+@pytest.mark.parametrize("path", sorted(OLD.glob("*.json")), ids=lambda path: path.stem)
+def test_files_of_the_first_format_are_read_whole(path):
+    old = json.loads(path.read_text())
+    assert old["format"] == 1
+    session = from_json(path.read_bytes(), path.name, check_settings)
+    assert [(m.role, m.content, m.partial) for m in session.messages] == spoken(old["messages"])
+    for changes, key in (
+        ((session.history or History()).past, "past"),
+        ((session.history or History()).future, "future"),
+    ):
+        expected = [(change["kept"], spoken(change["tail"])) for change in old.get("history", {key: []})[key]]
+        assert [(c.kept, [(m.role, m.content, m.partial) for m in c.tail]) for c in changes] == expected
+    text = to_json(session)
+    assert json.loads(text)["format"] == 2
+    assert from_json(text.encode(), path.name, check_settings) == session
+
+
+def spoken(messages):
+    return [(message["role"], message["content"], message["partial"]) for message in messages]
+
+
+def test_a_file_grows_with_what_was_said_and_not_with_its_square():
+    def size(count):
+        messages = [Message(role, "x" * 50) for _ in range(count) for role in ("user", "assistant")]
+        return len(to_json(SavedSession(messages=messages, history=History.of_exchanges(messages))))
+
+    assert size(2000) < 2.1 * size(1000)
 
 
 def damaged(**changes):

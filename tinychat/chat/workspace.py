@@ -283,7 +283,7 @@ class Workspace:
         return SavedSession(self._model, chat.system, chat.messages, settings_of(chat), stop, chat.history)
 
     def _restore(self, saved: SavedSession) -> None:
-        messages, history, pending = _resumed(saved)
+        messages, history, pending = resumed(saved)
         _restore_settings(self.chat, saved.settings)
         self.chat.request = replace(self.chat.request, stop=saved.stop)
         self.chat.system = saved.system
@@ -306,7 +306,7 @@ class Workspace:
         return lines
 
 
-def _resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
+def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     """Return the conversation to its last reply, its history, and the message that waited for its first word."""
     messages, history = saved.messages, saved.history
     if history is None or (messages and not history.past):
