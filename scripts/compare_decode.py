@@ -35,7 +35,7 @@ def engine_command(checkout: Path, arguments: argparse.Namespace) -> list[str]:
     python = str(own) if own.exists() else sys.executable
     model = arguments.model
     named = os.path.abspath(model) if os.path.exists(model) else model
-    command = [python, "-m", "comparison.public_engine", named, "--checkout", str(checkout)]
+    command = [python, "-P", "-m", "comparison.public_engine", named, "--checkout", str(checkout)]
     return [*command, "--threads", str(arguments.threads), *["--draft"] * arguments.draft]
 
 

@@ -6,6 +6,9 @@ Twenty prompts of each kind. Texts and functions are this project's own: section
 functions, one after the other. Each prompt is answered with drafts and without, in turns, first one, then the other;
 what drafts have learnt stays from reply to reply, as in a chat. The ids must be the same.
 
+With --at-once N the prompts of each kind are answered N at a time, whole groups with drafts and without in turns: the
+ratio is that of the seconds for all of them, their prompts cached.
+
 stdout has a markdown table and, as its last line, one JSON object with every value.
 """
 
@@ -20,6 +23,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 
 import tinychat
 from tinychat.generate.drafts import Drafts
@@ -118,6 +122,55 @@ def compare(model: Model, drafts: Drafts, prompt: str, request: Request, runs: i
     }
 
 
+def answer_at_once(
+    model: Model, drafts: Drafts | None, prompts: list[str], request: Request
+) -> tuple[list[list[int]], float]:
+    """Return the ids of the replies to several prompts, written at once, and the seconds for all of them."""
+    model.drafts = drafts
+    asked = [(Prompt(model.render_ids([{"role": "user", "content": prompt}])), request) for prompt in prompts]
+    found: dict[int, list[int]] = {}
+    started = perf_counter()
+    for one in model.write_many(asked, parallel=len(asked)):
+        assert one.reply is not None and one.error is None
+        found[one.number] = one.reply.token_ids
+    return [found[number] for number in range(len(asked))], perf_counter() - started
+
+
+def compare_at_once(model: Model, prompts: list[str], request: Request, runs: int) -> dict[str, float]:
+    """Return the ratio of the seconds without drafts and with them, for prompts that are answered at once.
+
+    Raises
+    ------
+    SystemExit
+        If the ids differ.
+    """
+    drafts = Drafts()
+    for learning in (None, drafts):
+        answer_at_once(model, learning, prompts, request)
+    ratios, tokens = [], 0
+    for _ in range(runs):
+        plain, seconds = answer_at_once(model, None, prompts, request)
+        drafted, with_drafts = answer_at_once(model, drafts, prompts, request)
+        if plain != drafted:
+            sys.exit("the ids differ")
+        ratios.append(seconds / with_drafts)
+        tokens = sum(map(len, plain))
+    return {"tokens": tokens, "ratio": median(ratios), "lowest": min(ratios)}
+
+
+def print_at_once(model: Model, arguments: argparse.Namespace, prompts: dict[str, Iterator[str]]) -> None:
+    """Print the table of replies that are written at once."""
+    count, results = arguments.at_once, {}
+    request = Request(temperature=arguments.temperature, seed=1, max_tokens=arguments.max_tokens)
+    print(f"| {count} at once | speed, drafts on / off | lowest run |")
+    print("|---|---|---|")
+    for kind in arguments.kinds:
+        found = compare_at_once(model, list(islice(prompts[kind], count)), request, arguments.runs)
+        results[kind] = found
+        print(f"| {kind} | {found['ratio']:.2f} x | {found['lowest']:.2f} x |", flush=True)
+    print(json.dumps(results))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure replies with drafts and without.")
     parser.add_argument("model", metavar="MODEL")
@@ -126,9 +179,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--kinds", nargs="+", default=["chat", "summary", "edit"])
+    parser.add_argument("--at-once", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     model, drafts, results = tinychat.load(arguments.model, threads=arguments.threads), Drafts(), {}
     prompts = {"chat": iter(QUESTIONS), "summary": sections(), "edit": edits()}
+    if arguments.at_once > 1:
+        print_at_once(model, arguments, prompts)
+        return
     print("| | speed, drafts on / off | lowest | tokens per pass | drafted tokens that were right |")
     print("|---|---|---|---|---|")
     for kind in arguments.kinds:

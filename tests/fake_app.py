@@ -64,16 +64,17 @@ def load(name, options):
     replies = Replies(*REPLIES[name]) if name in REPLIES else Counting()
     trained = 512 if name == "small" else 2**20
     model = fake_model(replies, name=name, context_size=options.context or 2**20, chunk_size=8, trained_length=trained)
+    sequence = model.sequence
     if name == "heavy":
-        resize = model.sequence.resize
-        model.sequence.resize = lambda size: [time.sleep(1), resize(size)]
+        resize = sequence.resize
+        sequence.resize = lambda size: [time.sleep(1), resize(size)]
     signals, writer = os.pipe()
     os.set_blocking(writer, False)
     chunks = 0
 
     def wait_where_told(_count):
         nonlocal chunks
-        written = bytes(token_id for token_id in model.sequence.ids[-4:] if token_id < 256)
+        written = bytes(token_id for token_id in sequence.ids[-4:] if token_id < 256)
         chunks += name == "reader"
         if written.endswith(b"wa") or chunks == 3:
             # From before the word is shown: a Ctrl-C that is quicker than the waiting must not get lost.
@@ -85,7 +86,7 @@ def load(name, options):
             os.read(signals, 1)
             signal.set_wakeup_fd(-1)
 
-    model.sequence._before_step = wait_where_told
+    sequence._before_step = wait_where_told
     return model
 
 

@@ -128,6 +128,12 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=()):
     return out
 
 
+def top_n_sigma(logits, n):
+    """Return the ids whose logits are at most n standard deviations below the largest."""
+    logits = np.asarray(logits, np.float64)
+    return [i for i, logit in enumerate(logits) if logit >= logits.max() - n * logits.std()]
+
+
 def quantize_activations(x, group_size):
     """Quantize ``x [T, K]`` to symmetric int8 codes with one scale per token and group of columns.
 

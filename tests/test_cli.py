@@ -8,8 +8,8 @@ import pytest
 from console import Console
 from fake_model import Continuation, Replies, fake_model
 
-from tinychat.commands.options import LoadOptions
 from tinychat.errors import ModelFolderError
+from tinychat.settings import LoadSettings
 from tinychat.store.local import store_folder
 
 STORY = Continuation({"Once": " upon a time", "Twice\nOnce": " more", "a\nb": " c"})
@@ -32,7 +32,7 @@ def add_stored_model(name, source="owner/name"):
 
 def test_complete_continues_the_text_of_a_model_without_template(console):
     assert console.run("complete", "story", "-p", "Once") == (0, " upon a time\n", "")
-    assert console.loaded == [("story", LoadOptions())]
+    assert console.loaded == [("story", LoadSettings())]
 
 
 def test_complete_asks_through_the_template_when_there_is_one(console):
@@ -91,7 +91,7 @@ def test_json_is_one_object(console):
 def test_flags_reach_the_loader_and_the_sampler(console):
     flags = ["--context", "99", "--threads", "1", "--kv", "f32", "--stop", "time", "--stop", "upon"]
     assert console.run("complete", "m", "-p", "Once", *flags) == (0, " \n", "")
-    assert console.loaded == [("m", LoadOptions(context=99, threads=1, kv="f32"))]
+    assert console.loaded == [("m", LoadSettings(context=99, threads=1, kv="f32"))]
 
 
 def test_chat_answers_the_lines_of_a_pipe(console):
@@ -102,7 +102,7 @@ def test_chat_answers_the_lines_of_a_pipe(console):
 def test_without_a_command_the_demo_model_chats(console):
     console.model = fake_model(Replies("Hello!"))
     assert console.run(stdin=b"hi\n") == (0, "Hello!\n", "")
-    assert console.loaded == [(None, LoadOptions())]
+    assert console.loaded == [(None, LoadSettings())]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_without_a_command_the_demo_model_chats(console):
         (["complete", "-p", "x", "--temperature", "-1"], "error: --temperature must be between"),
         (["complete", "-p", "x", "--max-tokens", "0"], "error: --max-tokens must be 1 or more"),
         (["complete", "-p", "x", "--stop", ""], "error: --stop must not be empty"),
-        (["complete", "-p", "x", "--top-k", "many"], "Invalid value for '--top-k'"),
-        (["chat", "--threads", "0"], "Invalid value for '--threads'"),
+        (["complete", "-p", "x", "--top-k", "many"], "error: --top-k must be a whole number, not 'many'"),
+        (["chat", "--threads", "0"], "error: --threads must be between 1 and 1024, not 0"),
         (["chat", "--frobnicate"], "No such option"),
         (["modles"], "there is no command 'modles': did you mean `tinychat models`?"),
         (["convert", "only-one"], "Missing argument 'DST'"),

@@ -21,14 +21,33 @@ if TYPE_CHECKING:
 
     from tinychat.api import convert, load
     from tinychat.conversation.conversation import Chat
+    from tinychat.conversation.messages import Message
     from tinychat.generate.model import Model
+    from tinychat.generate.reply import Piece, Reply
+    from tinychat.generate.request import Request
 
 __version__ = "0.1.0"
-__all__ = ["Chat", "Model", "TinychatError", "__version__", "convert", "errors", "load"]
+__all__ = [
+    "Chat",
+    "Message",
+    "Model",
+    "Piece",
+    "Reply",
+    "Request",
+    "TinychatError",
+    "__version__",
+    "convert",
+    "errors",
+    "load",
+]
 
 _HOMES = {
     "Chat": "tinychat.conversation.conversation",
+    "Message": "tinychat.conversation.messages",
     "Model": "tinychat.generate.model",
+    "Piece": "tinychat.generate.reply",
+    "Reply": "tinychat.generate.reply",
+    "Request": "tinychat.generate.request",
     "convert": "tinychat.api",
     "load": "tinychat.api",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from tinychat.checkpoint.gguf import folder_of, is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.estimates import check_space
 from tinychat.file_lock import locked
+from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, make_store
 from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
@@ -199,10 +201,9 @@ def load(
     """
     from tinychat.generate.model import load_folder
 
-    folder = locate(os.fspath(path_or_name))
-    return load_folder(
-        folder, context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=draft, progress=progress
-    )
+    # Checked before anything is downloaded.
+    settings = LoadSettings(context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=draft)
+    return load_folder(locate(os.fspath(path_or_name)), **asdict(settings), progress=progress)
 
 
 def _in_format(

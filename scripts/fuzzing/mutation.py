@@ -11,6 +11,7 @@ from typing import Any
 
 from fuzzing import hand_made
 from fuzzing.cache_files import mutated_cache_file
+from fuzzing.gguf_headers import mutated_header
 
 _NUMBERS = [0, -1, 1, 0.5, 255, 2**24, 2**31, 2**32 - 1, 2**53, 2**62, 2**63, 10**30, 10**400, 1e308, -1e-300]
 _TEXTS = [
@@ -48,6 +49,8 @@ def mutated(name: str, seeds: tuple[bytes, ...], draw: Random) -> bytes:
     data = draw.choice(seeds)
     if name == "template":
         return _mutated_template(data, draw)
+    if name == "gguf_header":
+        return mutated_header(data, draw)
     if name == "pytorch" and draw.random() < 0.7:
         return _mutated_archive(data, draw)
     if name == "safetensors" and draw.random() < 0.7:

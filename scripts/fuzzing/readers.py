@@ -28,7 +28,7 @@ from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
-from tinychat.commands.configuration import STARTER, parse_configuration
+from tinychat.configuration import STARTER, parse_configuration
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
@@ -39,6 +39,7 @@ from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.local import list_models
+from tinychat.store.others import OLLAMA, FoundModel
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
@@ -337,6 +338,11 @@ def _read_gguf(folder: Path) -> None:
         read_tokenizer(checkpoint)
 
 
+def _list_and_read_gguf(folder: Path) -> None:
+    FoundModel("model", OLLAMA, folder / "model.gguf").problem()
+    _read_gguf(folder)
+
+
 def _read_store(folder: Path) -> None:
     models = folder / "models" / "one"
     models.mkdir(parents=True)
@@ -402,6 +408,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("pytorch", "pytorch_model.bin", (archive,),
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
         Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
+        Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),

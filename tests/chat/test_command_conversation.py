@@ -132,7 +132,7 @@ def test_a_bare_retry_of_nothing_is_an_error_alone():
     [
         ("temperature", "sets nothing: type KEY=VALUE"),
         ("temprature=1", "there is no setting temprature: did you mean temperature?"),
-        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed"),
+        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n"),
         ("temperature=hot", "temperature must be a number, not 'hot'"),
         ("temperature=-1", "must be between 0 and 100"),
         ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),
@@ -184,17 +184,17 @@ def test_a_stop_text_that_was_set_ends_replies():
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
         ("colour red", "there is no setting colour: choose one of temperature"),
-        ("colour red", "context, think, kv, stop, stats"),
+        ("colour red", "stop, context, kv, think, overflow, stats"),
         ("thnk hide", "there is no setting thnk: did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
-        ("overflow spill", "overflow must be one of stop, drop, shift, not spill"),
+        ("overflow spill", "overflow must be one of stop, drop, shift, not 'spill'"),
         ("think hard", "think must be on, off, auto or a number of tokens, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
         ("context much", "context must be a whole number of tokens, not 'much'"),
-        ("context 0", "context 0 is out of range"),
+        ("context 0", "context must be between 1 and 1048576, not 0"),
         ("temperature nan", "must be between 0 and 100"),
     ],
 )
@@ -228,6 +228,13 @@ def test_show_tells_all():
     assert "system          Be kind." in lines
     assert "stop            'END'" in lines
     assert "session         not saved yet" in lines
+
+
+def test_show_leaves_out_what_has_no_effect():
+    loop = FakeLoop()
+    assert "top_n_sigma" not in loop.run("/show")
+    loop.run("/set top_n_sigma 1.5")
+    assert "top_n_sigma     1.5  (/set)" in loop.run("/show").splitlines()
 
 
 def test_multiline_changes_and_changes_back():
@@ -296,6 +303,6 @@ def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
     ]
     assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)
     assert loop.run("/set kv int8") == "kv: int8, as before"
-    with pytest.raises(SettingError, match="kv must be bf16 or int8"):
+    with pytest.raises(SettingError, match="kv must be one of bf16, f16, int8, f32, not 'int3'"):
         loop.run("/set kv int3")
     assert loop.chat.model.sequence.kv == "int8"

@@ -62,7 +62,7 @@ def test_a_conversation_killed_in_mid_reply_goes_on(terminal):
     assert "model           slow\n" in result.stderr
     assert "2 messages" in result.stderr
     assert "the last reply was stopped in the middle: /continue goes on with it" in result.stderr
-    assert "system          Be kind.\n" in result.stderr
+    assert "system          Be kind.  (this conversation)\n" in result.stderr
     assert "temperature     0.5  (this conversation)\n" in result.stderr
     assert "assistant  Please wait\n" in result.stderr
 
@@ -105,7 +105,7 @@ def test_a_named_conversation_is_resumed_and_flags_win(terminal):
     assert "greeting: 2 messages" in result.stderr
     assert "temperature     0.1  (the command line)\n" in result.stderr
     assert "top_k           7  (this conversation)\n" in result.stderr
-    assert "system          Be brief.\n" in result.stderr
+    assert "system          Be brief.  (the command line)\n" in result.stderr
     again = run("--resume", "greeting", stdin="/stats\n")
     assert "messages: 4" in again.stderr
 

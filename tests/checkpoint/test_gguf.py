@@ -18,12 +18,11 @@ from tinychat import api
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import text_files, unpacked
-from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.conversion.convert import check_tensors, expected_shapes, read_norm, read_table
 from tinychat.conversion.source import Source
 from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
-from tinychat.models.architectures import linears, norms, parse_config, tables
+from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.layout import Quantization
 from tinychat.store.local import code_lines
 from tinychat.text.hard_texts import HARD_TEXTS
@@ -242,6 +241,7 @@ def copy_metadata(file, writer):
     """Write what a file says of its model, but not the architecture."""
     for key, value in file.metadata.items():
         if key != "general.architecture":
+            value = value.tolist() if isinstance(value, np.ndarray) else value
             kind = gguf.GGUFValueType.ARRAY if isinstance(value, list) else gguf.GGUFValueType.get_type(value)
             writer.add_key_value(key, value, kind)
 
@@ -408,15 +408,16 @@ def test_every_changed_byte_of_a_header_is_refused_or_read(small, rng):
     ("key", "value", "reason"),
     [
         ("general.architecture", "mamba", "architecture 'mamba' is not supported"),
-        ("tokenizer.ggml.model", "bert", "kind 'bert' is not supported"),
-        ("tokenizer.ggml.pre", "nobody-knows", "'nobody-knows' is not supported"),
+        ("tokenizer.ggml.model", "bert", "model is 'bert', which is not supported"),
+        ("tokenizer.ggml.pre", "nobody-knows", "pre is 'nobody-knows', which is not supported"),
     ],
 )
 def test_what_is_not_supported_is_named(key, value, reason, small):
     file = open_gguf(small)[0]
     file.metadata[key] = value
-    with pytest.raises(UnsupportedModelError, match=reason):
+    with pytest.raises(UnsupportedModelError, match=reason) as raised:
         text_files([file])
+    assert len(str(raised.value)) < len(str(small)) + 120
 
 
 def test_experts_are_refused_where_they_are_not_known(small):
@@ -424,30 +425,6 @@ def test_experts_are_refused_where_they_are_not_known(small):
     file.metadata |= {"general.architecture": "phi3", "phi3.expert_count": 8}
     with pytest.raises(UnsupportedModelError, match="a mixture of experts of phi3 is not supported"):
         text_files([file])
-
-
-@pytest.mark.parametrize("architecture", FAMILIES)
-def test_absurd_metadata_is_refused_in_one_line(architecture, small, rng):
-    """Whatever stands where a number should, for each key that one of the architectures looks at."""
-    file = open_gguf(small)[0]
-    plain = {key.replace("llama.", f"{architecture}."): value for key, value in file.metadata.items()}
-    keys = [
-        "embedding_length",
-        "block_count",
-        "attention.head_count",
-        "attention.head_count_kv",
-        "attention.key_length",
-    ]
-    keys += ["shortconv.l_cache", "expert_count", "expert_feed_forward_length", "rope.scaling.type"]
-    keys += ["rope.freq_base", "rope.dimension_count", "attention.max_alibi_bias", "attention.scale", "logit_scale"]
-    keys += ["attention.sliding_window", "attention.sliding_window_pattern", "attention.temperature_scale"]
-    for key in keys:
-        for value in (0, -1, 1 << 63, 0.5, float("nan"), float("inf"), "many", b"\xff", [], [1, "a"], True):
-            file.metadata = plain | {"general.architecture": architecture, f"{architecture}.{key}": value}
-            try:
-                parse_config(json.loads(text_files([file])["config.json"]), "config.json")
-            except (CheckpointError, UnsupportedModelError) as error:
-                assert "\n" not in str(error)
 
 
 def test_a_folder_with_several_models_asks_for_one(small):

@@ -163,11 +163,11 @@ def test_a_bad_model_folder(damage, message, model, tmp_path, capsys):
             1,
             "holds 256: shorten it (the model was trained on 256 tokens at most)",
         ),
-        (["-p", "x", "--context", "0"], 2, "'--context'"),
-        (["-p", "x", "--context", "99999999"], 1, "context 99999999 is out of range"),
-        (["-p", "x", "--threads", "0"], 2, "'--threads'"),
-        (["-p", "x", "--threads", "99999"], 1, "--threads must be 1 to"),
-        (["-p", "x", "--kv", "f64"], 2, "'--kv'"),
+        (["-p", "x", "--context", "0"], 2, "--context must be between 1 and 1048576"),
+        (["-p", "x", "--context", "99999999"], 2, "--context must be between 1 and 1048576"),
+        (["-p", "x", "--threads", "0"], 2, "--threads must be between 1 and 1024"),
+        (["-p", "x", "--threads", "99999"], 2, "--threads must be between 1 and 1024"),
+        (["-p", "x", "--kv", "f64"], 2, "--kv must be one of"),
     ],
 )
 def test_a_bad_setting(flags, code, message, model, capsys):

@@ -114,6 +114,12 @@ def test_samples_grow_the_seed(console):
     assert json.loads(out)["token_ids"] == samples[1]["token_ids"]
 
 
+def test_the_last_seed_is_followed_by_the_first(console):
+    last = (1 << 64) - 1
+    _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--json", "--seed", str(last))
+    assert [sample["seed"] for sample in json.loads(out)] == [last, 0]
+
+
 def test_samples_without_a_seed_have_one_each(console):
     _, out, _ = console.run("complete", "-p", "Once", "-n", "2", "--json")
     first, second = json.loads(out)
@@ -200,7 +206,7 @@ def test_a_reply_without_code_is_an_error(console, reply, out, message):
     [
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
         (["--logprobs", "2"], "--logprobs is for programs"),
-        (["--json", "--logprobs", "-1"], "Invalid value for '--logprobs'"),
+        (["--json", "--logprobs", "-1"], "--logprobs must be between 0 and 1000"),
         (["--jsonl", "-x"], "--code needs the whole reply"),
         (["-n", "0"], "Invalid value for '-n'"),
     ],

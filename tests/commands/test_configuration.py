@@ -9,17 +9,17 @@ import pytest
 from console import Console
 from fake_model import Replies, fake_model
 
-from tinychat.commands.configuration import (
+from tinychat.configuration import (
     STARTER,
     Configuration,
     parse_configuration,
     read_configuration,
     resolve_alias,
 )
-from tinychat.commands.options import LoadOptions
-from tinychat.commands.preferences import Preferences
 from tinychat.errors import ConfigurationError
+from tinychat.generate.precedence import Preferences
 from tinychat.generate.thinking import Thinking
+from tinychat.settings import LoadSettings
 
 FILE = Path("config.toml")
 WHOLE = """
@@ -73,7 +73,7 @@ def parsed(text):
         ("temperatur = 1", "config.toml, line 1: temperatur is not known: did you mean temperature?"),
         ("\n\nnonsense = 1", "config.toml, line 3: nonsense is not known: known are temperature, "),
         ("temperature = -1", "config.toml, line 1: temperature must be between 0 and 100, not -1"),
-        ('context = "many"', "config.toml, line 1: context must be a number of tokens, not 'many'"),
+        ('context = "many"', "config.toml, line 1: context must be a whole number of tokens, not 'many'"),
         ('kv = "f64"', "line 1: kv must be "),
         ("stats = 1", "line 1: stats must be true or false"),
         ("think = true", "line 1: think must be "),
@@ -110,9 +110,8 @@ def test_the_starter_says_nothing_until_it_is_uncommented():
 
 
 def test_who_comes_before_whom():
-    file, model = parsed(WHOLE), fake_model(Replies())
-    model.own_defaults = {"temperature": 0.6, "min_p": 0.4, "top_p": 0.5}
-    found = Preferences(file, "reviewer", {"top_k": 9}).request(model)
+    file, advice = parsed(WHOLE), {"temperature": 0.6, "min_p": 0.4, "top_p": 0.5}
+    found = Preferences(file, "reviewer", {"top_k": 9}).resolve("fake", advice=advice)
     request = found.request
     assert (request.top_k, request.temperature, request.stop) == (9, 0.3, ("END",))
     assert (request.max_tokens, request.min_p, request.repeat_penalty) == (7, 0.4, 1.0)
@@ -121,14 +120,18 @@ def test_who_comes_before_whom():
         "temperature": "config.toml, of this model",
         "stop": "config.toml, of this model",
         "max_tokens": "role reviewer",
+        "model": "role reviewer",
+        "system": "role reviewer",
+        "context": "config.toml",
+        "think": "config.toml",
         "min_p": "the model's own",
         "top_p": "the model's own",
     }
-    plain = Preferences(file).request(fake_model(Replies(), name="other")).request
+    plain = Preferences(file).resolve("other").request
     assert (plain.top_k, plain.temperature) == (1, 0.1)
-    assert Preferences(file, "reviewer").get("system") == "Review."
-    assert Preferences(file, "reviewer", {"system": "Mine."}).get("system") == "Mine."
-    assert Preferences(file).thinking() == Thinking(False, 0)
+    assert Preferences(file, "reviewer").resolve().chat.system == "Review."
+    assert Preferences(file, "reviewer", {"system": "Mine."}).resolve().chat.system == "Mine."
+    assert Preferences(file).resolve().thinking == Thinking(False, 0)
 
 
 def test_which_model_answers(monkeypatch):
@@ -156,10 +159,10 @@ def test_commands_follow_the_file(console, write):
     write(WHOLE.replace("temperature = 0.3", "temperature = 0.0"))
     console.model = fake_model(Replies("Hello END there", "Fine."))
     assert console.run("complete", "small", "How are you?") == (0, "Hello \n", "")
-    assert console.loaded == [("story", LoadOptions(context=100))]
+    assert console.loaded == [("story", LoadSettings(context=100))]
     assert b"Be brief.How are you?" in bytes(i for i in console.model.sequence.ids if i < 256)
     assert console.run("chat", "-r", "reviewer", "--context", "50", stdin=b"hi\n") == (0, "Fine.\n", "")
-    assert console.loaded[1] == ("big", LoadOptions(context=50))
+    assert console.loaded[1] == ("big", LoadSettings(context=50))
 
 
 def test_a_chat_shows_where_its_settings_are_from(console, write):
@@ -171,6 +174,35 @@ def test_a_chat_shows_where_its_settings_are_from(console, write):
     assert "top_p           0.5  (config.toml, of this model)\n" in err
     assert "min_p           0.2  (the command line)\n" in err
     assert "repeat_penalty  1.0\n" in err
+
+
+def test_a_flag_of_none_comes_before_the_file(console, write):
+    write("max_tokens = 1\nseed = 5")
+    _, _, err = console.run("chat", "--max-tokens", "none", stdin=b"/show\n")
+    assert "max_tokens      none  (the command line)\n" in err
+    assert "seed            5  (config.toml)\n" in err
+
+
+def test_drafts_are_for_the_file_to_turn_off(console, write):
+    write("draft = false")
+    assert console.run("complete", "How are you?")[0] == 0
+    assert console.run("complete", "How are you?", "--draft", "on")[0] == 0
+    assert [settings.draft for _, settings in console.loaded] == [False, True]
+
+
+def test_another_model_brings_its_own_section(console, write):
+    write('[models.other]\nsystem = "Of other."\nthink = "off"\noverflow = "shift"\nstats = false')
+    console.load = lambda name, options: fake_model(Replies("Hi."), name=str(name))
+    _, _, err = console.run("chat", "fake", stdin=b"/model other\n/show\n")
+    assert "system          Of other.  (config.toml, of this model)\n" in err
+    assert "think           off  (config.toml, of this model)\n" in err
+    assert "overflow        shift  (config.toml, of this model)\n" in err
+    _, _, err = console.run(
+        "chat", "fake", stdin=b"/system Mine.\n/set think on\n/set overflow stop\n/model other\n/show\n"
+    )
+    assert "system          Mine.  (/system)\n" in err
+    assert "think           on  (/set)\n" in err
+    assert "overflow        stop  (/set)\n" in err
 
 
 def test_another_model_brings_its_own_advice(console):

@@ -6,9 +6,9 @@ from console import Console
 from fake_model import Replies, fake_model
 
 from tinychat.cli import command_line
-from tinychat.commands.options import LoadOptions
 from tinychat.commands.words import implied_command, model_and_prompt
 from tinychat.errors import StoreError
+from tinychat.settings import LoadSettings
 from tinychat.store.local import store_folder
 
 
@@ -109,7 +109,7 @@ def test_a_misspelt_model_is_no_prompt():
 def test_a_question_is_answered(console):
     assert console.run("Why is it so?") == (0, "Hello!\n", "")
     assert console.run("story", "Why is it so?") == (0, "Fine.\n", "")
-    assert console.loaded == [(None, LoadOptions()), ("story", LoadOptions())]
+    assert console.loaded == [(None, LoadSettings()), ("story", LoadSettings())]
 
 
 def test_a_single_word_that_names_nothing_is_asked_with_a_hint(console):
@@ -124,4 +124,4 @@ def test_what_is_piped_in_comes_before_the_question(console):
 def test_a_model_that_is_named_twice_is_refused(console):
     assert console.run("chat", "-m", "a", "b")[0] == 2
     assert console.run("chat", "-m", "story", stdin=b"hi\n") == (0, "Hello!\n", "")
-    assert console.loaded == [("story", LoadOptions())]
+    assert console.loaded == [("story", LoadSettings())]

@@ -156,6 +156,7 @@ def test_a_seeded_conversation_repeats_but_regenerates_differently():
     first, again = replies(3)
     assert first != again
     assert replies(4)[0] == again
+    assert replies((1 << 64) - 1)[1] == replies(0)[0]
 
 
 def test_out_of_range_sampling_is_refused_at_once():

@@ -3,8 +3,9 @@ from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
 
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message
-from tinychat.conversation.overflow import forgetting_notice, how_full, shift_cache, way_out
+from tinychat.conversation.overflow import forgetting_notice, how_full, way_out
 from tinychat.errors import ContextError, PromptTooLongError, SettingError
+from tinychat.generate.idle_sequences import cut_cache
 
 # Each turn takes 19 tokens: a mark and eight letters, twice, and an end.
 TURNS = [(f"message{n}", f"reply..{n}") for n in range(6)]
@@ -142,7 +143,7 @@ def test_undoing_past_what_was_forgotten():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not spill$"):
+    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not 'spill'$"):
         full_chat("spill")
 
 
@@ -150,9 +151,9 @@ def test_a_cache_that_goes_on_otherwise_is_left_alone():
     sequence = fake_model(Replies()).sequence
     sequence.ids = [1, 2, 3, 4, 5, 6]
     for ids, missing in [([1, 2, 9], 2), ([1, 2, 3, 4, 5, 6], 0), ([1, 2], 2), ([1, 2, 6], 9)]:
-        shift_cache(sequence, ids, missing)
+        cut_cache(sequence, ids, missing)
         assert sequence.drops == []
-    shift_cache(sequence, [1, 2, 5, 6, 7], 2)
+    cut_cache(sequence, [1, 2, 5, 6, 7], 2)
     assert sequence.ids == [1, 2, 5, 6]
 
 

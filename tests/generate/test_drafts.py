@@ -7,29 +7,43 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
-from generate.test_scheduler import CONTEXT, Letters, draw_prompts, small_engine
+from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
-from tinychat.generate.drafts import LONGEST, PLACES, Drafts, Occurrences, RowCosts
+from tinychat.generate.drafts import LONGEST, PLACES, Drafts, DraftText, Occurrences, RowCosts
 from tinychat.generate.model import Model
+from tinychat.generate.run import Room
 
 TEXT = "one two three, one two four"
 STORY = Continuation({TEXT: ", one two three, one two four, one two three"})
 
 
+class Scripted(DraftText):
+    """Suggests what its proposals say."""
+
+    def __init__(self, proposals):
+        super().__init__()
+        self._proposals = proposals
+
+    def suggest(self, most):
+        self.suggestion = self._proposals.next_draft(most)
+
+
 class Proposals(Drafts):
-    """Proposes what it is given, one draft in each pass, and notes what became of each."""
+    """Proposes what it is given, one draft in each pass."""
 
     def __init__(self, *drafts):
         super().__init__()
         self.left = [list(draft) for draft in drafts]
-        self.noted = []
 
-    def propose(self, most):
+    def new_text(self):
+        return Scripted(self)
+
+    def next_draft(self, most):
         return (self.left.pop(0) if self.left else [])[: max(most, 0)]
 
-    def note(self, chosen, seconds):
-        self.noted.append(tuple(chosen))
+    def share(self, texts, rows):
+        return [len(text.suggestion) for text in texts]
 
 
 def start(sequence, drafts, prompt=TEXT, **options):
@@ -68,51 +82,99 @@ def test_what_is_proposed_repeats_itself_as_the_text_does():
     assert text.after(place, 5) == [1, 2, 1, 2, 1]
 
 
-def drafts_after(ids, costs=None):
-    """Return drafts for a text that ends with `ids`, whose passes take what `costs` says."""
-    drafts = Drafts()
-    drafts.begin(ids)
-    for rows, seconds in 30 * list((costs or {1: 1.0, 8: 2.0, 32: 8.0}).items()):
-        drafts._costs.note(rows, seconds)
-    return drafts
+class Alone:
+    """Drafts of a single reply."""
+
+    def __init__(self, ids=(), costs=None):
+        self.drafts, self.text = Drafts(), DraftText()
+        self.text.begin(ids)
+        for rows, seconds in 30 * list((costs or {}).items()):
+            self.drafts.note_pass(rows, seconds)
+
+    def propose(self, most):
+        self.text.suggest(most)
+        (self.count,) = self.drafts.share([self.text], 1)
+        return self.text.suggestion[: self.count]
+
+    def note(self, chosen, seconds):
+        self.drafts.note_pass(1 + self.count, seconds)
+        self.drafts.learn(self.text, self.count, chosen)
+
+
+COSTS = {1: 1.0, 8: 2.0, 32: 8.0}
 
 
 def test_nothing_is_proposed_before_a_pass_was_measured():
-    drafts = Drafts()
-    drafts.begin([1, 2, 3, 4, 5] * 10)
-    assert drafts.propose(10) == []
-    drafts.note([1], 1.0)
-    assert drafts.propose(10) == [2, 3, 4, 5, 1, 2, 3, 4, 5, 1][: len(drafts.propose(10))] != []
+    alone = Alone([1, 2, 3, 4, 5] * 10)
+    assert alone.propose(10) == []
+    alone.note([1], 1.0)
+    found = alone.propose(10)
+    assert found == [2, 3, 4, 5, 1, 2, 3, 4, 5, 1][: len(found)] != []
 
 
 def test_a_longer_agreement_gives_a_longer_draft_up_to_what_is_wanted():
     ids = list(range(100))
-    some = drafts_after([*ids, *ids[:3]]).propose(LONGEST)
-    more = drafts_after([*ids, *ids[:30]]).propose(LONGEST)
+    some = Alone([*ids, *ids[:3]], COSTS).propose(LONGEST)
+    more = Alone([*ids, *ids[:30]], COSTS).propose(LONGEST)
     assert some == ids[3 : 3 + len(some)]
     assert len(some) < len(more)
-    assert drafts_after([*ids, *ids[:30]]).propose(2) == ids[30:32]
-    assert drafts_after([*ids, *ids[:30]]).propose(0) == []
-    assert drafts_after(ids).propose(LONGEST) == []
+    assert Alone([*ids, *ids[:30]], COSTS).propose(2) == ids[30:32]
+    assert Alone([*ids, *ids[:30]], COSTS).propose(0) == []
+    assert Alone(ids, COSTS).propose(LONGEST) == []
 
 
 def test_rows_that_cost_as_much_as_passes_are_never_proposed():
     ids = list(range(100))
     costs = {rows: float(rows) for rows in range(1, LONGEST + 2)}
-    assert drafts_after([*ids, *ids[:30]], costs).propose(LONGEST) == []
+    assert Alone([*ids, *ids[:30]], costs).propose(LONGEST) == []
+
+
+def texts_of(*agreeing):
+    """Return texts whose last ids, so many, stood there before."""
+    texts = []
+    for count in agreeing:
+        text = DraftText()
+        text.begin([*range(100), *range(count)])
+        text.suggest(LONGEST)
+        texts.append(text)
+    return texts
+
+
+def test_replies_written_at_once_share_the_rows_that_pay():
+    drafts = Drafts()
+    for _ in range(30):
+        for rows in range(1, 200):
+            drafts.note_pass(rows, 1.0 + 0.02 * rows)
+    sure, unsure, none = texts_of(30, 2, 0)
+    counts = drafts.share([sure, unsure, none], 3)
+    assert counts[0] > counts[1] > 0 == counts[2]
+    assert drafts.share([none, none], 2) == [0, 0]
+    # Where each row costs as much as another, none pays.
+    dear = Drafts()
+    for rows in range(1, 200):
+        dear.note_pass(rows, float(rows))
+    assert dear.share([sure, unsure, none], 3) == [0, 0, 0]
+
+
+def test_costs_of_a_few_rows_are_known_from_passes_over_more():
+    costs = RowCosts()
+    costs.note(8, 2.0)
+    seconds = costs.expected(8, 12)
+    assert seconds[0] == 2.0
+    assert np.all(np.diff(seconds) > 0)
 
 
 def test_what_is_never_chosen_is_proposed_no_more_until_it_would_have_been_chosen():
     rng = np.random.default_rng(1)
-    drafts, ids = drafts_after([]), []
+    alone, ids = Alone([], COSTS), []
 
     def step(repeats):
         # Each text of three is followed by something else each time, or by what followed it before.
         ids.extend([1, 2, 3])
-        drafts.begin(ids)
-        count = len(drafts.propose(8))
+        alone.text.begin(ids)
+        count = len(alone.propose(8))
         chosen = 50 if repeats else int(rng.integers(100, 10_000))
-        drafts.note([chosen], 1.0 + 0.15 * count)
+        alone.note([chosen], 1.0 + 0.15 * count)
         ids.append(chosen)
         return count
 
@@ -125,27 +187,28 @@ def test_what_is_never_chosen_is_proposed_no_more_until_it_would_have_been_chose
 
 
 def test_a_text_that_goes_on_is_not_taken_in_anew():
-    drafts = Drafts()
-    drafts.begin([1, 2, 3])
-    text = drafts._text
-    drafts.begin([1, 2, 3, 4])
-    assert drafts._text is text
-    drafts.begin([1, 2, 4])
-    assert drafts._text is not text
-    assert drafts._text.ids == [1, 2, 4]
+    draft = DraftText()
+    draft.begin([1, 2, 3])
+    text = draft._text
+    draft.begin([1, 2, 3, 4])
+    assert draft._text is text
+    draft.begin([1, 2, 4])
+    assert draft._text is not text
+    assert draft._text.ids == [1, 2, 4]
 
 
 def test_costs_lie_on_lines_between_what_was_measured_and_a_pass_that_was_held_up_hardly_counts():
     costs = RowCosts()
+    assert len(costs.expected(1, 5)) == 0
     for _ in range(20):
         costs.note(1, 1.0)
         costs.note(5, 2.0)
-    np.testing.assert_allclose(costs.costs[:5], [1.0, 1.25, 1.5, 1.75, 2.0], rtol=0.01)
-    assert np.all(np.diff(costs.costs) > 0)
+    np.testing.assert_allclose(costs.expected(1, 5), [1.0, 1.25, 1.5, 1.75, 2.0], rtol=0.01)
+    assert np.all(np.diff(costs.expected(1, 40)) > 0)
     costs.note(5, 100.0)
-    assert costs.costs[4] < 2.5
+    assert costs.expected(5, 5) < 2.5
     costs.note(9, 100.0)
-    assert costs.costs[8] < 6.0
+    assert costs.expected(9, 9) < 6.0
 
 
 # What becomes of it: the same reply.
@@ -182,8 +245,8 @@ def test_a_reply_is_the_same_with_any_proposals(drafts, fields):
 def test_a_reply_that_repeats_the_prompt_takes_fewer_passes():
     drafts, sequence = Drafts(), FakeSequence(STORY, chunk_size=64)
     for rows in range(1, LONGEST + 2):
-        drafts._costs.note(rows, 1.0 + 0.01 * rows)
-    drafts._costs.note = lambda rows, seconds: None
+        drafts.note_pass(rows, 1.0 + 0.01 * rows)
+    drafts.note_pass = lambda rows, seconds: None
     run = start(sequence, drafts)
     assert run.to_end().text == STORY._table[TEXT]
     assert len(sequence.steps) < 0.5 * len(run.token_ids)
@@ -206,7 +269,7 @@ def test_drafts_never_outgrow_context_and_limit():
     room = []
 
     class Rooms(Proposals):
-        def propose(self, most):
+        def next_draft(self, most):
             room.append(most)
             return []
 
@@ -224,7 +287,7 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
     def make_room(written):
         assert sequence.ids == [*run.reply.prompt.ids, *written[:-1]]
         sequence.context_size += 100
-        return True
+        return Room([*run.reply.prompt.ids])
 
     model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), Proposals(b" one two three"))
     run = model.stream(TEXT, temperature=0.0, make_room=make_room)

@@ -45,5 +45,5 @@ def test_a_stream_reports_each_token_whatever_the_sampler_does():
 
 
 def test_a_negative_number_of_alternatives_is_refused():
-    with pytest.raises(SettingError, match=r"^logprobs must be 0 or more, not -1$"):
+    with pytest.raises(SettingError, match=r"^logprobs must be between 0 and 1000, not -1$"):
         fake_model(Continuation({})).stream("Once", logprobs=-1)

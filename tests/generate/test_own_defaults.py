@@ -6,8 +6,8 @@ import pytest
 
 from tinychat.checkpoint.gguf_tokenizer import sampling_of
 from tinychat.errors import FieldError, TextError
-from tinychat.generate.layers import Layer, layered
 from tinychat.generate.own_defaults import own_defaults
+from tinychat.generate.precedence import Source, resolve
 from tinychat.generate.request import Request
 
 QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
@@ -50,11 +50,19 @@ def test_gguf_files_have_advice_too(tmp_path):
     assert own_defaults(tmp_path) == expected
 
 
-def test_later_layers_lie_on_top():
-    found = layered(
-        {"temperature": 0.6, "top_k": 20}, Layer("file", {"top_k": 5, "seed": 1}), Layer("flags", {"seed": 2})
+def test_later_sources_lie_on_top():
+    found = resolve(
+        Source("the model's own", {"temperature": 0.6, "top_k": 20}),
+        Source("file", {"top_k": 5, "seed": 1, "context": 64, "think": 7}),
+        Source("flags", {"seed": 2, "overflow": "shift", "plain": True}),
     )
     assert found.request == Request(temperature=0.6, top_k=5, seed=2)
-    assert found.origins == {"temperature": "the model's own", "top_k": "file", "seed": "flags"}
+    assert (found.loading.context, found.loading.draft, found.chat.overflow) == (64, True, "shift")
+    assert (found.thinking.budget, found.screen.plain, found.screen.stats) == (7, True, None)
+    assert found.origins == {
+        "temperature": "the model's own",
+        **dict.fromkeys(("top_k", "context", "think"), "file"),
+        **dict.fromkeys(("seed", "overflow", "plain"), "flags"),
+    }
     with pytest.raises(FieldError):
-        layered({}, Layer("file", {"top_k": -1}))
+        _ = resolve(Source("file", {"top_k": -1})).request

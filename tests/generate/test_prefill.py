@@ -1,9 +1,12 @@
 import pytest
-from fake_model import VOCAB_SIZE, FakeSequence
+from fake_model import VOCAB_SIZE, ByteTokenizer, FakeSequence
 
 from tinychat.errors import ContextError, PromptTooLongError, SettingError
-from tinychat.generate.loop import prefill
-from tinychat.generate.prompt import check_prompt
+from tinychat.generate.driver import Driver
+from tinychat.generate.prompt import Prompt, check_prompt
+from tinychat.generate.reply import Reply
+from tinychat.generate.request import Request
+from tinychat.generate.stream import Stream
 
 
 def next_byte(ids):
@@ -13,20 +16,28 @@ def next_byte(ids):
 ENGINE = FakeSequence(next_byte, trained_length=12).engine
 
 
+def first_token(sequence, ids, **hooks):
+    """Read a prompt on a sequence, and one token; return the stream."""
+    reply = Reply(Prompt(ids), Request(max_tokens=1, temperature=0.0), ByteTokenizer())
+    stream = Stream(Driver(sequence), reply, **hooks)
+    stream.to_end()
+    return stream
+
+
 def test_runs_all_ids_in_chunks():
     sequence = FakeSequence(next_byte, chunk_size=4)
-    logits, reused = prefill(sequence, list(range(10)))
+    stream = first_token(sequence, list(range(10)))
     assert sequence.steps == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert reused == 0
-    assert logits.argmax() == 10
+    assert stream.summary.reused_tokens == 0
+    assert stream.token_ids == [10]
 
 
 def test_reuses_the_common_prefix():
     sequence = FakeSequence(next_byte)
-    prefill(sequence, [1, 2, 3, 4, 5])
+    first_token(sequence, [1, 2, 3, 4, 5])
     sequence.steps.clear()
-    _, reused = prefill(sequence, [1, 2, 3, 9, 9, 9])
-    assert reused == 3
+    stream = first_token(sequence, [1, 2, 3, 9, 9, 9])
+    assert stream.summary.reused_tokens == 3
     assert sequence.steps == [[9, 9, 9]]
     assert sequence.ids == [1, 2, 3, 9, 9, 9]
 
@@ -34,28 +45,27 @@ def test_reuses_the_common_prefix():
 @pytest.mark.parametrize("ids", [[1, 2, 3], [1, 2]], ids=["same prompt", "beginning of the last"])
 def test_always_runs_the_last_id_for_its_logits(ids):
     sequence = FakeSequence(next_byte)
-    prefill(sequence, [1, 2, 3])
+    first_token(sequence, [1, 2, 3])
     sequence.steps.clear()
-    logits, reused = prefill(sequence, ids)
-    assert (reused, sequence.steps) == (len(ids) - 1, [ids[-1:]])
-    assert logits.argmax() == ids[-1] + 1
+    stream = first_token(sequence, ids)
+    assert (stream.summary.reused_tokens, sequence.steps) == (len(ids) - 1, [ids[-1:]])
+    assert stream.token_ids == [ids[-1] + 1]
 
 
 def test_reports_progress_without_the_reused_ids():
     sequence = FakeSequence(next_byte, chunk_size=4)
-    prefill(sequence, [0, 1])
+    first_token(sequence, [0, 1])
     calls = []
-    prefill(sequence, list(range(10)), lambda done, total: calls.append((done, total)))
+    first_token(sequence, list(range(10)), on_prefill=lambda done, total: calls.append((done, total)))
     assert calls == [(0, 8), (4, 8), (8, 8)]
 
 
 def test_cancelling_keeps_the_chunks_that_ran():
     sequence = FakeSequence(next_byte, chunk_size=4)
-    logits, _ = prefill(sequence, list(range(10)), cancelled=lambda: len(sequence.steps) == 2)
-    assert logits is None
+    stream = first_token(sequence, list(range(10)), cancelled=lambda: len(sequence.steps) == 2)
+    assert (stream.token_ids, stream.summary.finish_reason) == ([], "interrupted")
     assert sequence.ids == list(range(8))
-    _, reused = prefill(sequence, list(range(10)))
-    assert reused == 8
+    assert first_token(sequence, list(range(10))).summary.reused_tokens == 8
 
 
 def test_an_interrupt_between_chunks_leaves_a_usable_cache():
@@ -65,7 +75,7 @@ def test_an_interrupt_between_chunks_leaves_a_usable_cache():
 
     sequence = FakeSequence(next_byte, chunk_size=4, before_step=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        prefill(sequence, list(range(10)))
+        first_token(sequence, list(range(10)))
     assert sequence.ids == [0, 1, 2, 3]
 
 

@@ -14,7 +14,7 @@ from tinychat.generate.request import SAMPLING_FIELDS, Request, RequestFields
         ("temperature", -0.1, "must be between 0 and 100, not -0.1"),
         ("temperature", float("nan"), "must be between 0 and 100, not nan"),
         ("temperature", float("inf"), "must be between 0 and 100, not inf"),
-        ("temperature", 10**400, f"must be between 0 and 100, not {10**400}"),
+        ("temperature", 10**400, f"must be between 0 and 100, not {10**76}..."),
         ("temperature", "hot", "must be a number, not 'hot'"),
         ("temperature", True, "must be a number, not True"),
         ("temperature", None, "must be a number, not None"),
@@ -32,11 +32,15 @@ from tinychat.generate.request import SAMPLING_FIELDS, Request, RequestFields
         ("max_tokens", 0, "must be 1 or more, not 0"),
         ("max_tokens", -5, "must be 1 or more, not -5"),
         ("max_tokens", "5", "must be a whole number or none, not '5'"),
-        ("logprobs", -1, "must be 0 or more, not -1"),
+        ("seed", 1 << 64, "must have at most 64 bits"),
+        ("logprobs", -1, "must be between 0 and 1000, not -1"),
+        ("logprobs", 1001, "must be between 0 and 1000, not 1001"),
+        ("ignore_eos", "yes", "must be true or false, not 'yes'"),
+        ("ignore_eos", 1, "must be true or false, not 1"),
         ("stop", ("ok", ""), "must not be empty: an empty text would end every reply at once"),
         ("stop", "", "must not be empty: an empty text would end every reply at once"),
-        ("stop", [3], "must be a text or a list of texts"),
-        ("stop", 3, "must be a text or a list of texts"),
+        ("stop", [3], "must be a text or a list of texts, not [3]"),
+        ("stop", 3, "must be a text or a list of texts, not 3"),
     ],
 )
 def test_values_out_of_range_name_the_field(field, value, problem):
@@ -46,6 +50,13 @@ def test_values_out_of_range_name_the_field(field, value, problem):
     assert str(caught.value) == f"{field} {problem}"
     with pytest.raises(FieldError):
         replace(Request(), **{field: value})
+
+
+def test_numbers_that_cannot_be_printed_are_refused():
+    with pytest.raises(FieldError, match="between 0 and 100, not a value of type int that is too large"):
+        Request(temperature=10**5000)
+    with pytest.raises(FieldError, match="top_k must have at most 64 bits"):
+        Request(top_k=10**5000)
 
 
 def test_equal_requests_are_equal_however_they_were_written():

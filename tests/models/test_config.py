@@ -37,7 +37,6 @@ OLDER = {
     "rotary_pct",
     "rotary_emb_base",
 }
-SHORT = [name.removesuffix("ForCausalLM") for name in FAMILIES]
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -280,8 +279,8 @@ def test_plain_rope_in_a_scaling_section():
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", *SHORT]),
-        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Llama"]),
+        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "Supported models"]),
+        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported models"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, ["bitsandbytes", "unquantized", "gptq, awq"]),

@@ -13,6 +13,7 @@ import pytest
 from console import Console
 
 from tinychat import api
+from tinychat.checkpoint import gguf_header
 from tinychat.errors import ConversionError, StoreError
 from tinychat.store.local import store_folder
 from tinychat.store.names import find, known_names, resolve
@@ -56,7 +57,7 @@ def add_to_ollama(root, manifest, file):
         {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": 1},
     ]
     path = root / "manifests" / manifest
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
     return blob
 
@@ -203,6 +204,58 @@ def test_the_list_marks_them_and_says_what_cannot_be_used(ollama, hub_cache, sma
     assert "cannot be used: ends within its header" in lines["broken:latest"]
     assert "in the hub's cache, cannot be used: architecture 'UnknownForCausalLM' is" in lines["owner/unknown"]
     assert all(len(line) < 160 for line in lines.values())
+
+
+def test_a_damaged_file_hides_no_other(ollama, small, monkeypatch, capsys, tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "listed.gguf", "llama")
+    writer.kv_data[0]["general.architecture"] = gguf.GGUFValue(["llama"], gguf.GGUFValueType.ARRAY)
+    gguf_files.write(writer)
+    add_to_ollama(ollama, "registry.ollama.ai/library/listed/latest", tmp_path / "listed.gguf")
+    add_to_ollama(ollama, "registry.ollama.ai/library/good/latest", small)
+    odd = add_to_ollama(ollama, "registry.ollama.ai/library/odd/latest", shutil.copy(small, tmp_path / "odd.gguf"))
+
+    def read(path):
+        return [][0] if path == odd else beginning(path)
+
+    beginning = gguf_header.read_beginning
+    monkeypatch.setattr(gguf_header, "read_beginning", read)
+    code, out, _ = Console(None, monkeypatch, capsys).run("models")
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert code == 0
+    assert lines["odd:latest"].endswith("in Ollama, cannot be used: damaged")
+    assert lines["good:latest"].endswith("in Ollama")
+    assert "cannot be used: architecture" in lines["listed:latest"]
+
+
+def test_no_name_commands_the_terminal(ollama, lm_studio, hub_cache, small, monkeypatch, capsys):
+    """Escape sequences, bidirectional marks and line breaks, in every part of a name."""
+    for bad in ("\x1b[2J", "\u202e", "\x9b31m", "a\nb", "\udcff"):
+        add_to_ollama(ollama, f"host{bad}/library/one/latest", small)
+        add_to_ollama(ollama, f"registry.ollama.ai/space{bad}/one/latest", small)
+        add_to_ollama(ollama, f"registry.ollama.ai/library/one{bad}/latest", small)
+        add_to_ollama(ollama, f"registry.ollama.ai/library/one/tag{bad}", small)
+        add_file(lm_studio / f"publisher{bad}" / "one" / "one.gguf", small)
+        add_file(lm_studio / "publisher" / f"one{bad}" / "one.gguf", small)
+        add_file(lm_studio / "publisher" / "one" / f"one{bad}.gguf", small)
+        add_snapshot(hub_cache, f"owner{bad}/one", {"one.gguf": small})
+    good = add_file(lm_studio / "publisher" / "good" / "one.gguf", small)
+    assert [model.path for model in found_models()] == [good]
+    console = Console(None, monkeypatch, capsys)
+    for command in ("models", "models --json", "show publisher:good"):
+        _, out, err = console.run(*command.split())
+        assert (out + err).replace("\n", "").isprintable()
+    monkeypatch.setenv("_TINYCHAT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "tinychat chat pub")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    _, out, _ = console.run()
+    assert out.splitlines() == ["plain,publisher/good"]
+
+
+def test_what_a_file_says_is_shown_escaped(ollama, monkeypatch, capsys, tmp_path):
+    gguf_files.write(gguf.GGUFWriter(tmp_path / "evil.gguf", "\x1b[2J\u202e"))
+    add_to_ollama(ollama, "registry.ollama.ai/library/evil/latest", tmp_path / "evil.gguf")
+    _, out, _ = Console(None, monkeypatch, capsys).run("models")
+    assert r"architecture '\\x1b[2J\\x202e' is not supported" in out
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,14 @@ from tinychat.chat.command_files import complete_path
 from tinychat.chat.draft import Draft
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.conversation.conversation import Chat
-from tinychat.conversation.overflow import POLICIES
-from tinychat.engine.context import KV_TYPES
+from tinychat.conversation.reply_settings import SET_HERE, SYSTEM_HERE
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
-from tinychat.generate.thinking import CHOICES
+from tinychat.settings import SETTINGS, in_use
 from tinychat.terminal.line_input import Candidate
 
 _THINKING = {"show": True, "hide": False}
-_SWITCH = {"on": True, "off": False}
 
 
 def clear(loop: ChatLoop, _argument: str) -> None:
@@ -98,6 +96,7 @@ def system(loop: ChatLoop, argument: str) -> None:
     """Set or show the system prompt."""
     if argument:
         loop.chat.system = None if argument == "none" else argument
+        loop.chat.origins["system"] = SYSTEM_HERE
         loop.chat.on_change()
     loop.notice(f"system prompt: {loop.chat.system or 'none'}")
 
@@ -111,7 +110,8 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     if name == "think" and value.strip() in _THINKING:
         loop.show_thinking = _THINKING[value.strip()]
     elif name == "stats":
-        loop.show_stats = _as_switch(name, value.strip())
+        loop.show_stats = SETTINGS[name].read(value.strip())
+        loop.chat.origins[name] = SET_HERE
     else:
         name = known_name(name)
         change_setting(loop.chat, name, value.strip())
@@ -131,14 +131,9 @@ def _say_what_thinking_is_not(loop: ChatLoop) -> None:
 
 def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     """Complete the name of a setting, then the words that some take."""
-    if argument.startswith("overflow "):
-        return [f"overflow {policy}" for policy in POLICIES]
-    if argument.startswith("kv "):
-        return [f"kv {kv}" for kv in KV_TYPES]
-    if argument.startswith("think "):
-        return [f"think {choice}" for choice in (*CHOICES, *_THINKING)]
-    if argument.startswith("stats "):
-        return [f"stats {choice}" for choice in _SWITCH]
+    named, space, _ = argument.partition(" ")
+    if space and named in SETTABLE:
+        return [f"{named} {word}" for word in (*SETTINGS[named].kind.words, *(_THINKING if named == "think" else ()))]
     values = _settings(loop)
     return [Candidate(name, f"now {values[name]}") for name in SETTABLE]
 
@@ -146,28 +141,22 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
 def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
-    lines = {"model": chat.model.name, "system": chat.system or "none"}
-    lines |= {name: _with_origin(chat, name, value) for name, value in _settings(loop).items()}
+    values = {"system": chat.system or "none"} | _settings(loop)
+    lines = {"model": chat.model.name}
+    lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
 
 
-def _as_switch(name: str, value: str) -> bool:
-    if value not in _SWITCH:
-        raise SettingError(f"{name} must be on or off, not {value!r}")
-    return _SWITCH[value]
-
-
 def _settings(loop: ChatLoop) -> dict[str, str]:
     """Return all settings by name, as they are shown."""
     chat = loop.chat
-    values = {name: "none" if value is None else str(value) for name, value in settings_of(chat).items()}
-    values["kv"] = chat.model.sequence.kv
-    values["stop"] = ", ".join(map(repr, chat.request.stop)) or "none"
+    found = settings_of(chat) | {"kv": chat.model.sequence.kv, "stop": chat.request.stop}
+    found["stats"] = loop.show_stats is not False
+    values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE}
     values["think"] += "" if loop.show_thinking else ", hidden"
-    values["stats"] = "off" if loop.show_stats is False else "on"
     return values
 
 

@@ -11,7 +11,6 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
-from tinychat.generate.loop import prefill
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.terminal.rendering import summary_line
@@ -43,6 +42,8 @@ def context(loop: ChatLoop, _argument: str) -> None:
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
     if chat.forgotten:
         lines.append(f"forgotten: the oldest {chat.forgotten} messages")
+    if chat.miss is not None:
+        lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
     texts += [(message.role, message.text) for message in seen]
     if texts:
@@ -129,7 +130,5 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:
         # Of each prefill only the last token runs: the cache holds the rest.
-        logits, _ = prefill(chat.model.sequence, ids)
-        assert logits is not None  # only a cancelled prefill gives none
-        yield token_logprobs(logits, token_id, _CANDIDATES)
+        yield token_logprobs(chat.model.next_logits(ids), token_id, _CANDIDATES)
         ids.append(token_id)

@@ -211,6 +211,8 @@ class Repl:
             self.notice("stopped before the reply began: the conversation is as it was")
         elif self.chat.summary is not None:
             self._renderer.summary(self.chat.summary)
+            if self.chat.miss is not None and self._renderer.show_stats:
+                self.notice(str(self.chat.miss))
             if self._lines.interactive:
                 self._renderer.gap()
             if self._lines.interactive and self.chat.summary.finish_reason == "context":

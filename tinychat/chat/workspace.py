@@ -17,8 +17,8 @@ from tinychat.conversation.reply_settings import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
 from tinychat.errors import SessionError, SettingError
-from tinychat.generate.layers import Layered
 from tinychat.generate.model import Model
+from tinychat.generate.precedence import Resolved
 from tinychat.user_folders import trusted_state_folder
 
 _SECONDS_BETWEEN_SAVES = 2.0
@@ -45,7 +45,7 @@ class Models:
 
     open: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
-    advised: Callable[[str, Model], Layered] | None = None
+    advised: Callable[[str, Model], Resolved] | None = None
 
 
 _THIS_MODEL_ALONE = Models()
@@ -287,6 +287,7 @@ class Workspace:
         _restore_settings(self.chat, saved.settings)
         self.chat.request = replace(self.chat.request, stop=saved.stop)
         self.chat.system = saved.system
+        self.chat.origins |= {"stop": SAVED, "system": SAVED}
         self.chat.attachments = []
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages, history)
@@ -344,4 +345,4 @@ def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
         # A conversation that has outgrown a context needs its own again; a larger one does no harm.
         if name != "context" or (isinstance(value, int) and value > chat.model.context_size):
-            change_setting(chat, name, "none" if value is None else str(value), SAVED)
+            change_setting(chat, name, value, SAVED)

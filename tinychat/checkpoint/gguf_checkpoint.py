@@ -28,7 +28,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
-from tinychat.models.architectures import FAMILIES, linears, norms, tables
+from tinychat.models.architectures import FAMILIES, WHERE_SUPPORTED, linears, norms, parse_config, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
 from tinychat.models.tensors import Linear
@@ -51,6 +51,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "lm_head": {1: ("output",)},
 }
 TABLES = {"embed_positions": "position_embd"}
+# That are rotated in a head.
+_MAX_PAIRS = 1 << 16
 # What a linear's rows are of that are one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
 
@@ -95,14 +97,22 @@ def gguf_in(folder: Path) -> Path:
 
 
 def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
-    """Return configuration, tokenizer and chat template as the files that a checkpoint folder would have."""
+    """Return configuration, tokenizer and chat template as the files that a checkpoint folder would have.
+
+    Raises
+    ------
+    CheckpointError, UnsupportedModelError, TextError
+        If a value is missing or cannot be, or the architecture or tokenizer is not implemented.
+    """
     metadata = files[0].metadata
     config = config_of(files)
     generation, tokenizer = tokenizer_files(metadata, str(files[0].path))
     config |= {key: generation[key] for key in ("bos_token_id", "eos_token_id") if key in generation}
     texts = {"config.json": config, "generation_config.json": generation}
-    # What should be a number or a text and is not is refused by whoever reads it.
-    return {name: json.dumps(value, default=repr).encode() for name, value in texts.items()} | tokenizer
+    contents = {name: json.dumps(value, default=repr).encode() for name, value in texts.items()}
+    # Checked here, where the file's name is known: values are still as the file has them.
+    parse_config(json.loads(contents["config.json"]), f"{files[0].path} (as config.json)")
+    return contents | tokenizer
 
 
 def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
@@ -124,7 +134,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
     family = FAMILIES[architecture]
     config = values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
-    config |= _rope(files, name, config, family.partial_rotary)
+    config |= _rope(files, values, config, family.partial_rotary)
     config |= known.extra(values, config)
     return {"architectures": [architecture]} | {family.names.get(key, key): value for key, value in config.items()}
 
@@ -137,33 +147,32 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     UnsupportedModelError
         If it is not implemented.
     """
-    architecture = metadata.get("general.architecture")
-    if architecture not in GGUF_FAMILIES:
-        supported = ", ".join(GGUF_FAMILIES)
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in GGUF_FAMILIES:
         raise UnsupportedModelError(
-            f"{source}: architecture {one_line(str(architecture), 40)!r} is not supported; supported are {supported}"
+            f"{source}: architecture {one_line(str(name), 40)!r} is not supported; {WHERE_SUPPORTED}"
         )
-    if metadata.get(f"{architecture}.expert_count") and not GGUF_FAMILIES[str(architecture)].experts:
-        raise UnsupportedModelError(f"{source}: a mixture of experts of {architecture} is not supported")
-    return str(architecture)
+    experts = GgufValues(metadata, name, frozenset(), str(source)).get("expert_count")
+    if experts and not GGUF_FAMILIES[name].experts:
+        raise UnsupportedModelError(f"{source}: a mixture of experts of {name} is not supported; {WHERE_SUPPORTED}")
+    return name
 
 
 def _rope(
-    files: Sequence[GgufFile], architecture: str, config: Mapping[str, Any], partial_rotary: bool
+    files: Sequence[GgufFile], values: GgufValues, config: Mapping[str, Any], partial_rotary: bool
 ) -> dict[str, Any]:
     """Return the keys that tell of the rotary embedding.
 
     What llama.cpp divides each pair's frequency by stands in tensors, for Llama 3.1 as for Phi-3: LongRoPE says so.
     """
-    metadata = files[0].metadata
     scaling = {
-        key: metadata.get(f"{architecture}.rope.scaling.{key}")
+        key: values.get(f"rope.scaling.{key}")
         for key in ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
     }
     trained = scaling["original_context_length"] or config.get("max_position_embeddings")
     found: dict[str, Any] = {}
     head_dim = positive(config.get("head_dim"), 0)
-    rotary_dim = positive(metadata.get(f"{architecture}.rope.dimension_count"), 0)
+    rotary_dim = values.number("rope.dimension_count", 0)
     if head_dim and rotary_dim and (partial_rotary or rotary_dim != head_dim):
         found["partial_rotary_factor"] = rotary_dim / head_dim
     factors = {
@@ -194,9 +203,14 @@ def _rope(
 
 
 def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
+    """Return the numbers of a tensor of one axis; None where there is none of this name."""
     for file in files:
         if name in file.tensors:
-            numbers: list[float] = file.read(name, 0, file.tensors[name].shape[0]).astype(np.float64).tolist()
+            file.check_readable(name)
+            shape = file.tensors[name].shape
+            if len(shape) != 1 or shape[0] > _MAX_PAIRS:
+                raise CheckpointError(f"{file.path}: tensor {name} has shape {shape}: download the file again")
+            numbers: list[float] = file.read(name, 0, shape[0]).astype(np.float64).tolist()
             return numbers
     return None
 
@@ -228,6 +242,8 @@ class GgufTensors:
         self.path = file.path
         self._file, self._heads, self._cuts, self._experts = file, heads, cuts or {}, experts or {}
         self._names = {name: theirs for name, theirs in names.items() if theirs in file.tensors}
+        for theirs in self._names.values():
+            file.check_readable(theirs)
 
     def names(self) -> frozenset[str]:
         """Return the names of the tensors of this file."""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinychat.errors import UnsupportedModelError
+import numpy as np
+
+from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.config import ModelConfig
 
 # Keys of config.json by those of the metadata, which begin with the architecture's name.
@@ -37,6 +39,7 @@ NORMS = {
     "norm": "output_norm",
 }
 MOST = 1e30  # of any number that something is computed from
+MAX_LAYERS = 4096
 
 
 class GgufValues:
@@ -58,11 +61,25 @@ class GgufValues:
         self.tensors, self.source = tensors, source
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; of a list with the same value for each layer, that."""
-        value = self._metadata.get(f"{self._architecture}.{key}")
+        """Return a value; of a list with the same value for each layer, that.
+
+        Raises
+        ------
+        CheckpointError
+            If it is a list for more layers than a model has.
+        """
+        value = self._listed(key)
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         return default if value is None else value
+
+    def _listed(self, key: str) -> Any:
+        """Return a value, that of an array as a list."""
+        key = f"{self._architecture}.{key}"
+        value = self._metadata.get(key)
+        if isinstance(value, list | np.ndarray) and len(value) > MAX_LAYERS:
+            raise CheckpointError(f"{self.source}: {key} is a list of {len(value)} values: download the file again")
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
     def number(self, key: str, default: float) -> float:
         """Return a positive number; `default` where there is none."""
@@ -78,7 +95,7 @@ class GgufValues:
         if found["rms_norm_eps"] is None:
             found["rms_norm_eps"] = self.get("attention.layer_norm_epsilon")
         size = positive(found["hidden_size"], 0) / positive(found["num_attention_heads"], 1)
-        if found["head_dim"] is None and size and size == int(size):
+        if found["head_dim"] is None and size and size < MOST and size == int(size):
             found["head_dim"] = int(size)
         found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
         found["mlp_bias"] = self.has("ffn_down.bias")
@@ -87,9 +104,10 @@ class GgufValues:
 
     def layer_types(self, interval: int) -> list[str]:
         """Return which layers have the window: as the file says, or all but every so many."""
-        layers = min(4096, int(self.number("block_count", 0)))
+        layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
         # Not through `get`: a list that says the same of all layers is still a list.
-        pattern = self._metadata.get(f"{self._architecture}.attention.sliding_window_pattern", interval)
+        pattern = self._listed("attention.sliding_window_pattern")
+        pattern = interval if pattern is None else pattern
         if type(pattern) is int and pattern > 0:
             pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
         found = pattern if isinstance(pattern, list) else []

@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tinychat.errors import TextError, UnsupportedModelError
 from tinychat.json_file import one_line
+from tinychat.settings import SETTINGS
 
 # Kinds of tokens; SentencePiece numbers them alike.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+# As many as `tinychat.text` takes: their search would take long to build.
+_MAX_ADDED = 20_000
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -73,15 +78,6 @@ _SAME_CUTTING = {
 PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
-# Advice for sampling: transformers' keys, and those behind "general.sampling.".
-_SAMPLING = {
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-    "repeat_last_n": "penalty_last_n",
-}
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -102,22 +98,23 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
     """
     vocabulary = Vocabulary.of(metadata, source)
     kind = metadata.get("tokenizer.ggml.model")
+    kind = kind if isinstance(kind, str) else str(kind)
     if kind == "gpt2":
         name = metadata.get("tokenizer.ggml.pre", "default")
-        if name not in PRE_TOKENIZERS:
+        if not isinstance(name, str) or name not in PRE_TOKENIZERS:
             raise UnsupportedModelError(
-                f"{source}: pre-tokenizer {one_line(str(name), 40)!r} is not supported; supported are"
-                f" {', '.join(PRE_TOKENIZERS)}"
+                f"{source}: tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported;"
+                " give the checkpoint that the file was made from"
             )
         cutting = PRE_TOKENIZERS[name]
-        adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", cutting.adds_bos))
+        adds_bos = _flag(metadata, "add_bos_token", cutting.adds_bos, source)
         files = {"tokenizer.json": _byte_level(vocabulary, metadata, cutting, adds_bos, source)}
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
     elif kind == "llama":
-        files = {"tokenizer.model": _sentencepiece(vocabulary, metadata)}
+        files = {"tokenizer.model": _sentencepiece(vocabulary, metadata, source)}
         settings = {
             "tokenizer_class": "LlamaTokenizer",
-            "add_bos_token": bool(metadata.get("tokenizer.ggml.add_bos_token", True)),
+            "add_bos_token": _flag(metadata, "add_bos_token", True, source),
             "legacy": False,
             "added_tokens_decoder": {
                 str(i): {"content": vocabulary.tokens[i], "special": vocabulary.kinds[i] == CONTROL}
@@ -126,7 +123,8 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
         }
     else:
         raise UnsupportedModelError(
-            f"{source}: a vocabulary of kind {one_line(str(kind), 40)!r} is not supported; supported are gpt2 and llama"
+            f"{source}: tokenizer.ggml.model is {one_line(str(kind), 40)!r}, which is not supported;"
+            " supported are gpt2 and llama"
         )
     settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
     template = metadata.get("tokenizer.chat_template")
@@ -153,23 +151,55 @@ class Vocabulary:
         ------
         TextError
         """
-        tokens = metadata.get("tokenizer.ggml.tokens")
-        if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-            raise TextError(f"{source}: holds no vocabulary in UTF-8; give the checkpoint that it was made from")
-        kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens)
-        if not isinstance(kinds, list) or len(kinds) != len(tokens):
-            raise TextError(f"{source}: its tokens and their kinds differ in number; download the file again")
+        tokens = _texts(metadata, "tokens", source)
+        if not tokens:
+            raise TextError(f"{source}: tokenizer.ggml.tokens is empty; give the checkpoint that it was made from")
+        kinds = _numbers(metadata, "token_type", "iu", len(tokens), source)
 
         def known(name: str) -> int | None:
             value = metadata.get(f"tokenizer.ggml.{name}")
             return value if type(value) is int and 0 <= value < len(tokens) else None
 
         named = {name: i for name, key in _NAMED.items() if (i := known(key)) is not None}
-        return cls(tokens, kinds, named, known("eot_token_id"))
+        if kinds is not None and np.isin(kinds, (CONTROL, USER_DEFINED)).sum() > _MAX_ADDED:
+            raise _wrong("token_type", f"of at most {_MAX_ADDED} tokens beside normal ones", source)
+        every_kind = [NORMAL] * len(tokens) if kinds is None else kinds.tolist()
+        return cls(tokens, every_kind, named, known("eot_token_id"))
 
     def of_kind(self, *kinds: int) -> Iterator[int]:
         """Yield the ids of tokens of these kinds."""
         return (i for i, kind in enumerate(self.kinds) if kind in kinds)
+
+
+def _texts(metadata: Mapping[str, Any], key: str, source: str) -> list[str]:
+    """Return a list of texts, empty where there is none."""
+    found = metadata.get(f"tokenizer.ggml.{key}", [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise _wrong(key, "a list of texts in UTF-8", source)
+    return found
+
+
+def _numbers(
+    metadata: Mapping[str, Any], key: str, kinds: str, count: int, source: str
+) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """Return a number for each token, of numpy's `kinds`; None where there are none."""
+    found = metadata.get(f"tokenizer.ggml.{key}")
+    if isinstance(found, np.ndarray) and not len(found):
+        found = None
+    if found is None or (isinstance(found, np.ndarray) and found.dtype.kind in kinds and len(found) == count):
+        return found
+    raise _wrong(key, "a list of a number for each token", source)
+
+
+def _flag(metadata: Mapping[str, Any], key: str, default: bool, source: str) -> bool:
+    found = metadata.get(f"tokenizer.ggml.{key}", default)
+    if not isinstance(found, bool):
+        raise _wrong(key, "true or false", source)
+    return found
+
+
+def _wrong(key: str, expected: str, source: str) -> TextError:
+    return TextError(f"{source}: tokenizer.ggml.{key} is not {expected}; download the file again")
 
 
 def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -185,7 +215,8 @@ def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
     """Return what the file advises for sampling (llama.cpp, gguf-py, constants.py), by transformers' keys."""
-    found = {key: metadata.get(f"general.sampling.{name}") for key, name in _SAMPLING.items()}
+    rows = [row for row in SETTINGS.values() if row.gguf]
+    found = {row.huggingface: metadata.get(f"general.sampling.{row.gguf}") for row in rows}
     # They are kept in float32, which is not quite what their author wrote.
     return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 
@@ -196,16 +227,16 @@ def _byte_level(
     """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    merges = metadata.get("tokenizer.ggml.merges", [])
-    if not isinstance(merges, list) or not all(isinstance(each, str) and each.count(" ") == 1 for each in merges):
-        raise TextError(f"{source}: its merges are damaged; download the file again")
-    pairs = [(first, second) for first, second in map(str.split, merges)]
+    merges = _texts(metadata, "merges", source)
+    if not all(each.count(" ") == 1 for each in merges):
+        raise _wrong("merges", "a list of two parts with a space between", source)
+    pairs = [(first, second) for first, second in (each.split(" ") for each in merges)]
     numbers = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
     try:
         tokenizer = Tokenizer(models.BPE(vocab=numbers, merges=pairs, ignore_merges=cutting.whole_words))
     except Exception as error:
         reason = one_line(str(error), 80)
-        raise TextError(f"{source}: its merges do not fit its vocabulary ({reason}); download the file again") from None
+        raise TextError(f"{source}: tokenizer.ggml.merges do not fit ({reason}); download the file again") from None
     if cutting.patterns:
         cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
         steps = [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -226,13 +257,16 @@ def _byte_level(
     return tokenizer.to_str().encode()
 
 
-def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> bytes:
+def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any], source: str) -> bytes:
     """Return a SentencePiece model (sentencepiece_model.proto of github.com/google/sentencepiece), as its bytes."""
-    scores = metadata.get("tokenizer.ggml.scores")
-    if not isinstance(scores, list) or len(scores) != len(vocabulary.tokens):
-        scores = [-float(i) for i in range(len(vocabulary.tokens))]
+    count = len(vocabulary.tokens)
+    found = _numbers(metadata, "scores", "f", count, source)
+    with np.errstate(over="ignore"):
+        scores = np.asarray(-np.arange(count) if found is None else found, np.float32)
+    if not np.isfinite(scores).all():
+        raise _wrong("scores", "a list of finite numbers", source)
     pieces = []
-    for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.kinds):
+    for token, score, kind in zip(vocabulary.tokens, scores.tolist(), vocabulary.kinds):
         piece = _bytes_field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + _number_field(3, kind)
         pieces.append(_bytes_field(1, piece))
     unknown = vocabulary.named.get("unk_token", next(vocabulary.of_kind(UNKNOWN), 0))
@@ -243,19 +277,15 @@ def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> bytes
         43: vocabulary.named.get("pad_token", -1),
     }
     # Byte pairs; where there are bytes, they stand for what has no token.
-    trainer = (
-        _number_field(3, 2) + _number_field(4, len(vocabulary.tokens)) + _number_field(35, BYTE in vocabulary.kinds)
-    )
+    trainer = _number_field(3, 2) + _number_field(4, count) + _number_field(35, BYTE in vocabulary.kinds)
     trainer += b"".join(_number_field(field, number) for field, number in ids.items())
     for field, number in ((45, ids[40]), (46, ids[41]), (47, ids[42])):
         if number >= 0:
             trainer += _bytes_field(field, vocabulary.tokens[number].encode())
+    # llama.cpp reads no precompiled_charsmap for this kind of vocabulary.
     normalizer = _bytes_field(1, b"identity")
-    charsmap = metadata.get("tokenizer.ggml.precompiled_charsmap")
-    if isinstance(charsmap, list):
-        normalizer += _bytes_field(2, bytes(value & 255 for value in charsmap))
-    normalizer += _number_field(3, bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
-    normalizer += _number_field(4, bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)))
+    normalizer += _number_field(3, _flag(metadata, "add_space_prefix", True, source))
+    normalizer += _number_field(4, _flag(metadata, "remove_extra_whitespaces", False, source))
     normalizer += _number_field(5, True)
     return b"".join(pieces) + _bytes_field(2, trainer) + _bytes_field(3, normalizer)
 

@@ -14,8 +14,16 @@ from tinychat.commands.batch_results import BatchResults, Results, converted_fol
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import TemplateFlags, fail_on_cut, load_flags, model_argument, request_flags, take
-from tinychat.commands.preferences import take_preferences
+from tinychat.commands.options import (
+    TemplateFlags,
+    fail_on_cut,
+    load_flags,
+    model_argument,
+    request_flags,
+    setting_flags,
+    take,
+    take_preferences,
+)
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.commands.reply_output import EXIT_CUT
@@ -24,6 +32,7 @@ from tinychat.files import read_stream, read_up_to
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
 from tinychat.generate.request import Request
+from tinychat.settings import LINE, names
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Constraint
@@ -50,7 +59,7 @@ _STREAM = Path("-")
     metavar="OUT.jsonl",
     help="File of the results; lines that it has already are not computed again; - is stdout",
 )
-@click.option("--system", metavar="TEXT", help="Standing instruction, for lines with a prompt")
+@setting_flags("system", system="Standing instruction, for lines with a prompt")
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -80,8 +89,7 @@ def batch(
     """Answer every line of IN.jsonl with MODEL.
 
     A line is a JSON object with a prompt or the messages of a conversation. It may have an id, by
-    default the line's number, and settings that override the flags: max_tokens, temperature, top_k,
-    top_p, min_p, repeat_penalty, repeat_last_n, seed, stop.
+    default the line's number, and settings that override the flags: SETTINGS.
 
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
@@ -109,17 +117,17 @@ def batch(
     lines = _read(source)
     loaded: Model | None = None
     named, model = model, preferences.model(model)
-    loading = preferences.loading(named, model)
+    loading = preferences.resolve(named, model).loading
     folder = converted_folder(model)
     if folder is None:
         loaded = load(model, loading)
         folder = loaded.path
-    names = (named, model, folder.name)
     own = own_defaults(folder) if loaded is None else loaded.own_defaults
-    thinking = preferences.thinking(*names)
+    found = preferences.resolve(named, model, folder.name, advice=own)
+    thinking = found.thinking
     if template.as_chat is not False:
-        template = replace(template, system=preferences.get("system", *names))
-    request = replace(preferences.request_over(own, *names).request, think_budget=thinking.budget)
+        template = replace(template, system=found.chat.system)
+    request = replace(found.request, think_budget=thinking.budget)
     tasks = read_tasks(lines, request)
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (limits.schema, limits.grammar)]
     common = (
@@ -141,6 +149,9 @@ def batch(
         raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {where}')
     if flags["fail_on_cut"] and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
+
+
+batch.help = str(batch.help).replace("SETTINGS", ", ".join(names(entry=LINE)))
 
 
 def _name(path: Path, stream: str) -> str:

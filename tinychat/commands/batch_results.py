@@ -14,8 +14,8 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from tinychat.commands.batch_openai import answer, refusal
 from tinychat.commands.batch_tasks import Task
+from tinychat.conversation.openai import error_body, reply_body
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
 
@@ -65,12 +65,14 @@ class Results:
         asked = self._asked(task)
         fields: dict[str, object]
         if task.url is not None:
-            fields = {"id": f"batch_req_{asked}", "custom_id": task.id, "asked": asked}
-            fields |= (
-                refusal(asked, str(result))
+            status, body = (
+                (400, error_body(str(result)))
                 if isinstance(result, TinychatError)
-                else answer(name, task.url, asked, result)
+                else (200, reply_body(name, task.url, asked, result))
             )
+            response = {"status_code": status, "request_id": asked, "body": body}
+            fields = {"id": f"batch_req_{asked}", "custom_id": task.id, "asked": asked}
+            fields |= {"response": response, "error": None}
         else:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()

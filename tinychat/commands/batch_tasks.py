@@ -1,4 +1,10 @@
-"""The lines of a batch file: what each one asks for, or why it asks for nothing."""
+"""The lines of a batch file: what each one asks for, or why it asks for nothing.
+
+A line in OpenAI's form (https://platform.openai.com/docs/guides/batch) gets a result in that form, so that files move
+between services unchanged:
+
+    {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...], "max_tokens": 50}}
+"""
 
 from __future__ import annotations
 
@@ -7,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tinychat.commands import batch_openai
+from tinychat.conversation import openai
 from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
-from tinychat.generate.request import SAMPLING_FIELDS, Request
+from tinychat.generate.request import Request
+from tinychat.settings import LINE, names
 
-_REQUEST_KEYS = (*SAMPLING_FIELDS, "max_tokens", "stop")
-_KEYS = ("id", "prompt", "messages", *_REQUEST_KEYS)
+_SETTINGS = names(entry=LINE)
+_KEYS = ("id", "prompt", "messages", *_SETTINGS)
+_OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,10 @@ def _task(number: int, line: bytes, request: Request) -> Task:
     url: str | None = None
     try:
         fields = _object(line)
-        if batch_openai.is_openai(fields):
-            name, url = _id(fields["custom_id"], number), batch_openai.CHAT
-            url, prompt, settings = batch_openai.read_line(fields)
+        if "custom_id" in fields and "prompt" not in fields and "messages" not in fields:
+            name, url = _id(fields["custom_id"], number), openai.CHAT
+            url, body = _addressed_body(fields)
+            prompt, settings = openai.read_body(url, body)
             return Task(name, prompt, replace(request, **settings), url)
         name = _id(fields.get("id"), number)
         return Task(name, _prompt(fields), _request(request, fields))
@@ -89,10 +98,25 @@ def _id(value: object, number: int) -> str | int:
     raise FieldError("id", "must be a text or a whole number")
 
 
+def _addressed_body(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    _check_keys(fields, _OPENAI_KEYS)
+    if fields.get("method", "POST") != "POST":
+        raise FieldError("method", "must be POST")
+    url, body = fields.get("url"), fields.get("body")
+    if url not in (openai.CHAT, openai.COMPLETION):
+        raise FieldError("url", f"must be {openai.CHAT} or {openai.COMPLETION}")
+    if not isinstance(body, dict):
+        raise FieldError("body", "must be an object")
+    return url, body
+
+
+def _check_keys(fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    if unknown := sorted(fields.keys() - set(known)):
+        raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(known)}")
+
+
 def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
-    unknown = sorted(fields.keys() - set(_KEYS))
-    if unknown:
-        raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(_KEYS)}")
+    _check_keys(fields, _KEYS)
     if ("prompt" in fields) == ("messages" in fields):
         raise SettingError("the line must have either prompt or messages")
     if "messages" in fields:
@@ -103,4 +127,4 @@ def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
 
 
 def _request(request: Request, fields: Mapping[str, Any]) -> Request:
-    return replace(request, **{key: fields[key] for key in _REQUEST_KEYS if key in fields})
+    return replace(request, **{key: fields[key] for key in _SETTINGS if key in fields})

@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags, model_argument
+from tinychat.commands.options import load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.models.shapes import SHAPES, config_of
+from tinychat.settings import LoadSettings
 
 
 @click.command()
@@ -39,7 +40,7 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, wi
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.bench.measure import Plan
 
-    plan, options = Plan(rounds=rounds), LoadOptions(**flags)
+    plan, options = Plan(rounds=rounds), LoadSettings(**flags)
     options = replace(options, context=options.context or plan.context_size)
     with ExitStack() as stack:
         if shape is not None:

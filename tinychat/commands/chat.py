@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
-    Bytes,
     draft_flag,
     load_flags,
     model_argument,
     model_option,
     request_flags,
-    verbosity,
+    setting_flags,
+    take_preferences,
 )
-from tinychat.commands.preferences import FLAGS, Preferences, take_preferences
-from tinychat.conversation.overflow import POLICIES
+from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
@@ -34,30 +32,15 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument()
 @model_option
-@click.option("--system", metavar="TEXT", help="Standing instruction to the model")
-@click.option(
-    "--plain", is_flag=True, default=None, help="Show replies as the text that they are, not drawn as markdown"
-)
+@setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
-@click.option(
-    "--overflow",
-    type=click.Choice(POLICIES),
-    help="When the context is full: end the reply, drop the oldest turns (usual), or shift the cache past them",
-)
-@verbosity
+@setting_flags("overflow", "stats")
 @request_flags
 @load_flags
 @draft_flag
-@click.option(
-    "--cache-disk",
-    type=Bytes(),
-    default="1G",
-    show_default=True,
-    metavar="SIZE",
-    help="Most disk space for what the model has read of saved conversations; with 0 all is read again",
-)
+@setting_flags("cache_disk")
 @click.pass_context
 def chat(
     context: click.Context,
@@ -67,7 +50,6 @@ def chat(
     private: bool,
     continues: bool,
     resume: str | None,
-    cache_disk: int,
     **flags: Any,
 ) -> None:
     """Chat with MODEL in the terminal.
@@ -95,18 +77,16 @@ def chat(
         from tinychat.conversation.conversation import Chat
         from tinychat.terminal.rendering import Renderer
 
-        renderer = Renderer(sys.stdout, sys.stderr, os.environ, bool(preferences.get("plain")))
-        renderer.show_stats = preferences.get("stats")
+        renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)
         name = _session_to_resume(continues, resume, renderer)
         named = _model_of(name) if named is None else named
         model = preferences.model(named)
-        loaded = load(model, preferences.loading(named, model))
-        names = (named, model, loaded.name)
-        overflow = preferences.get("overflow", *names) or "drop"
-        conversation = Chat(loaded, preferences.get("system", *names), overflow=overflow)
-        conversation.adopt(preferences.request(loaded, *names))
-        conversation.thinking = preferences.thinking(*names)
-        caches = NoCaches() if private else SavedCaches(session_store().folder, cache_disk)
+        loaded = load(model, preferences.resolve(named, model).loading)
+        found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
+        renderer.show_stats = found.screen.stats
+        conversation = Chat(loaded)
+        conversation.adopt(found)
+        caches = NoCaches() if private else SavedCaches(session_store().folder, found.chat.cache_disk)
         workspace = _workspace(conversation, model, load, preferences, caches, private)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
@@ -152,9 +132,11 @@ def _workspace(
     from tinychat.store.names import known_names
 
     models = Models(
-        open=lambda name: load(preferences.model(name), preferences.loading(name, preferences.model(name))),
+        open=lambda name: load(preferences.model(name), preferences.resolve(name, preferences.model(name)).loading),
         names=known_names,
-        advised=lambda name, loaded: preferences.request(loaded, name, preferences.model(name)),
+        advised=lambda name, loaded: preferences.resolve(
+            name, preferences.model(name), loaded.name, advice=loaded.own_defaults
+        ),
     )
     return Workspace(conversation, model=model, models=models, private=private, caches=caches)
 
@@ -164,11 +146,10 @@ def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[s
     from tinychat.chat.settings import NAMES, change_setting
 
     standing = workspace.load(name)
-    for setting in NAMES:
+    for setting in (*NAMES, "stop"):
         if setting in given:
-            change_setting(workspace.chat, setting, str(given[setting]), FLAGS)
+            change_setting(workspace.chat, setting, given[setting], FLAGS)
     if "system" in given:
         workspace.chat.system = given["system"]
-    if "stop" in given:
-        workspace.chat.request = replace(workspace.chat.request, stop=given["stop"])
+        workspace.chat.origins["system"] = FLAGS
     return standing

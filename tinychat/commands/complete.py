@@ -19,10 +19,10 @@ from tinychat.commands.options import (
     load_flags,
     model_option,
     request_flags,
+    setting_flags,
     take,
-    verbosity,
+    take_preferences,
 )
-from tinychat.commands.preferences import take_preferences
 from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.words import model_and_prompt
@@ -41,7 +41,7 @@ from tinychat.generate.prompt import is_message, text_prompt
     metavar="PATH",
     help="Put the text of this file first; repeatable",
 )
-@click.option("--system", metavar="TEXT", help="Standing instruction to the model")
+@setting_flags("system")
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -52,13 +52,7 @@ from tinychat.generate.prompt import is_message, text_prompt
 @click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per piece as it comes, then one with the summary"
 )
-@click.option(
-    "--logprobs",
-    type=click.IntRange(0, 1000),
-    metavar="N",
-    help="In JSON, each token's natural log-probability and the N most likely tokens in its place, from the "
-    "model's own logits: before penalty, temperature and every filter",
-)
+@setting_flags("logprobs")
 @click.option(
     "-n",
     "--samples",
@@ -69,7 +63,7 @@ from tinychat.generate.prompt import is_message, text_prompt
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @fail_on_cut
-@verbosity
+@setting_flags("stats")
 @constraint_flags
 @request_flags
 @load_flags
@@ -94,25 +88,24 @@ def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, *
     preferences = take_preferences(flags)
     flags["stats"] = None
     texts, limits, output = take(PromptFlags, flags), take(ConstraintFiles, flags), take(OutputFlags, flags)
-    template, logprobs = TemplateFlags(preferences.flags.get("system"), flags["as_chat"]), flags["logprobs"]
-    _check_combination(output, logprobs is not None)
+    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
+    _check_combination(output, "logprobs" in preferences.flags)
     rules = read_grammar(limits)
     from_stdin = words[-1:] == ("-",)
     named, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
     text = prompt_text(texts, from_stdin)
     model = preferences.model(named)
-    loaded = load(model, preferences.loading(named, model))
-    thinking = preferences.thinking(named, model, loaded.name)
+    loaded = load(model, preferences.resolve(named, model).loading)
+    found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
     if template.as_chat is not False:
-        template = replace(template, system=preferences.get("system", named, model, loaded.name))
+        template = replace(template, system=found.chat.system)
     if is_message(loaded, template.system, template.as_chat):
         say_if_no_template(loaded)
-    request = preferences.request(loaded, named, model).request
-    request = replace(request, logprobs=logprobs, think_budget=thinking.budget)
+    request = replace(found.request, think_budget=found.thinking.budget)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    prompt = text_prompt(loaded, text, template.system, template.as_chat, thinking.wanted)
-    write_replies(loaded, prompt, request, replace(output, stats=preferences.get("stats", named, model, loaded.name)))
+    prompt = text_prompt(loaded, text, template.system, template.as_chat, found.thinking.wanted)
+    write_replies(loaded, prompt, request, replace(output, stats=found.screen.stats))
 
 
 def _asked(

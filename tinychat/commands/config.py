@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tinychat.commands.configuration import STARTER, Configuration, configuration_path, read_configuration
+from tinychat.configuration import STARTER, Configuration, configuration_path, read_configuration
 from tinychat.errors import ConfigurationError
 from tinychat.user_folders import make_folder
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tinychat.commands.options import model_argument
-from tinychat.engine.context import KV_TYPES
+from tinychat.commands.options import model_argument, setting_flags
 from tinychat.errors import TinychatError
 from tinychat.terminal.safe_text import safe_text
 
 
 @click.command()
 @model_argument()
-@click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context to assume")
-@click.option("--kv", type=click.Choice(KV_TYPES), help="Type of the KV cache to assume")
+@setting_flags("context", "kv", context="Size of the context to assume", kv="Type of the KV cache to assume")
 def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     """Examine this machine, and MODEL if given.
 

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tinychat.commands.configuration import resolve_alias
-from tinychat.commands.options import LoadOptions
 from tinychat.commands.progress import progress_bar
+from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training
 from tinychat.held_signals import held_signals
+from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
-Loader = Callable[[str | None, LoadOptions], "Model"]
+Loader = Callable[[str | None, LoadSettings], "Model"]
 """Makes the model that the command line names, None being the usual one."""
 
 
-def load_model(model: str | None, options: LoadOptions) -> Model:
+def load_model(model: str | None, options: LoadSettings) -> Model:
     """Load `model`, converting it and compiling the kernels the first time.
 
     Raises

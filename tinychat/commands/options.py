@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from tinychat.engine.context import KV_TYPES
+from tinychat.configuration import read_configuration
 from tinychat.errors import FieldError
-from tinychat.generate.request import Request
+from tinychat.generate.precedence import Preferences
+from tinychat.setting_kinds import Texts
+from tinychat.settings import FLAG, SETTINGS, Setting
+from tinychat.settings import names as setting_names
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,7 +27,6 @@ _Options = TypeVar("_Options", bound="DataclassInstance")
 def complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of models that begin with what is typed; a shell asks for them."""
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.commands.configuration import read_configuration
     from tinychat.store.names import known_names
 
     return [name for name in (*read_configuration().aliases, *known_names()) if name.startswith(incomplete)]
@@ -38,17 +41,6 @@ def model_option(command: _Function) -> _Function:
     """Give a command the flag -m, which names MODEL where words might be taken for something else."""
     flag = click.option("-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="MODEL")
     return flag(command)
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How a model is loaded: see `tinychat.load`."""
-
-    context: int | None = None
-    threads: int | None = None
-    kv: str | None = None
-    cache_memory: int | None = None
-    draft: bool = True
 
 
 @dataclass(frozen=True)
@@ -69,142 +61,86 @@ class TemplateFlags:
             raise click.UsageError("--system needs the chat template: leave out --raw")
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, such as 500M or 2G."""
+class SettingType(click.ParamType):  # type: ignore[type-arg]
+    """A value of a setting, which the table of settings reads."""
 
-    name = "size"
-    _UNITS: ClassVar = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    def __init__(self, setting: Setting) -> None:
+        self.name = setting.metavar
+        self._setting = setting
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-        if found is None:
-            raise click.BadParameter(f"{value!r} is not a size: write 500M or 2G", ctx, param)
-        return int(float(found[1]) * self._UNITS[found[2].upper()])
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text stands for."""
+        # The flag of a setting of texts is repeated; each time it has one text, as it stands.
+        several = isinstance(self._setting.kind, Texts)
+        try:
+            checked = self._setting.check(value) if several else self._setting.read(value)
+        except FieldError as error:
+            raise click.UsageError(f"--{error.field.replace('_', '-')} {error.problem}", ctx) from None
+        return value if several else checked
+
+    def shell_complete(
+        self, _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the words that begin with what is typed."""
+        words = self._setting.kind.words
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-class OnOff(click.ParamType):  # type: ignore[type-arg]
-    """On or off."""
-
-    name = "on|off"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Return whether it is on."""
-        if value not in ("on", "off"):
-            raise click.BadParameter(f"{value!r} is neither on nor off", ctx, param)
-        return bool(value == "on")
+def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
+    """Give a command the flags of these settings; `helps` are words of its own for some. None has a default."""
+    flags = tuple(_flag(SETTINGS[name], helps.get(name, "")) for name in names)
+    return lambda command: with_options(command, flags)
 
 
-verbosity = click.option(
-    "--verbose/--quiet",
-    "stats",
-    default=None,
-    help="Say below each reply what it took, or say nothing; default: at a terminal",
-)
+def _flag(setting: Setting, words: str) -> Callable[[Callable[..., Any]], Any]:
+    text = f"{words or setting.help}{_help_note(setting)}"
+    if setting.flag:
+        # With a default of None, what is not given is left to the configuration file.
+        return click.option(setting.flag, setting.name, is_flag=True, default=None, help=text)
+    return click.option(
+        f"--{setting.name.replace('_', '-')}",
+        type=SettingType(setting),
+        metavar=setting.metavar,
+        multiple=isinstance(setting.kind, Texts),
+        help=text,
+    )
+
+
+def _help_note(setting: Setting) -> str:
+    """Return what a help says of a flag's default and range."""
+    is_plain = setting.default is None or setting.default is False or setting.default == ()
+    default = "" if is_plain else setting.write(setting.default)
+    if setting.huggingface:
+        return f" [default: the model's own, else {default}]"
+    notes = [f"default: {default}"] * bool(default) + [setting.kind.note] * bool(setting.kind.note)
+    return f"  [{'; '.join(notes)}]" if notes else ""
+
+
 fail_on_cut = click.option(
     "--fail-on-cut", is_flag=True, help="Exit with 3 where --max-tokens or a full context has cut a reply"
 )
-_DEFAULTS = Request()
-
-_LOAD_OPTIONS = (
-    click.option("--context", type=click.IntRange(min=1), metavar="TOKENS", help="Size of the context"),
-    click.option(
-        "--threads",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Most threads to compute with; fewer while other programs hold the cores",
-    ),
-    click.option(
-        "--kv",
-        type=click.Choice(KV_TYPES),
-        help="Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32",
-    ),
-    click.option(
-        "--cache-memory",
-        type=Bytes(),
-        metavar="SIZE",
-        help="Most memory for the KV cache of all that runs at once, such as 2G; default: a quarter of what is free",
-    ),
-)
-
-_DRAFT_OPTION = click.option(
-    "--draft",
-    type=OnOff(),
-    default="on",
-    show_default=True,
-    help="Whether to try tokens that stand in the prompt or the reply several at once; the reply is the same",
-)
-
-
-def _or_else(value: object) -> str:
-    return f" [default: the model's own, else {value}]"
 
 
 def _complete_role(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    # Imported here: only a shell's completion needs it.
-    from tinychat.commands.configuration import read_configuration
-
     return [name for name in read_configuration().roles if name.startswith(incomplete)]
 
 
-_REQUEST_OPTIONS = (
-    click.option(
-        "-r",
-        "--role",
-        metavar="NAME",
-        shell_complete=_complete_role,
-        help="Settings and system prompt of this role of the configuration file: see `tinychat config`",
-    ),
-    click.option(
-        "--think",
-        metavar="on|off|TOKENS",
-        help="Whether a model that can do both thinks before it answers, or for how many tokens at most",
-    ),
-    click.option("--max-tokens", type=int, metavar="TOKENS", help="Most tokens of a reply"),
-    click.option(
-        "--temperature",
-        type=float,
-        help=f"Randomness; 0 takes the most likely token{_or_else(_DEFAULTS.temperature)}",
-    ),
-    click.option(
-        "--top-k",
-        type=int,
-        metavar="TOKENS",
-        help=f"Choose among this many most likely tokens; 0 for all{_or_else(_DEFAULTS.top_k)}",
-    ),
-    click.option(
-        "--top-p",
-        type=float,
-        help=f"Choose among the fewest tokens whose probabilities reach this sum{_or_else(_DEFAULTS.top_p)}",
-    ),
-    click.option(
-        "--min-p",
-        type=float,
-        help=f"Drop tokens below this share of the most likely one's probability{_or_else(_DEFAULTS.min_p)}",
-    ),
-    click.option(
-        "--repeat-penalty",
-        type=float,
-        help=f"Make recent tokens less likely; 1 is off{_or_else(_DEFAULTS.repeat_penalty)}",
-    ),
-    click.option("--seed", type=int, help="Make the choices repeatable"),
-    click.option("--stop", multiple=True, metavar="TEXT", help="End a reply at this text; repeatable"),
+_role_flag = click.option(
+    "-r",
+    "--role",
+    metavar="NAME",
+    shell_complete=_complete_role,
+    help="Settings and system prompt of this role of the configuration file: see `tinychat config`",
 )
-
-
-def load_flags(command: _Function) -> _Function:
-    """Give `command` the flags of `LoadOptions`."""
-    return with_options(command, _LOAD_OPTIONS)
-
-
-def draft_flag(command: _Function) -> _Function:
-    """Give a command that writes one reply at a time the flag of `LoadOptions.draft`."""
-    return with_options(command, (_DRAFT_OPTION,))
+_reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop")
+load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if name != "draft"))
+draft_flag = setting_flags("draft")
+"""For commands that write one reply at a time."""
 
 
 def request_flags(command: _Function) -> _Function:
     """Give `command` the flags that say how replies are written; none has a value where it is not given."""
-    return with_options(command, _REQUEST_OPTIONS)
+    return _role_flag(_reply_flags(command))
 
 
 def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
@@ -226,3 +162,17 @@ def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
     names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
+
+
+def take_preferences(flags: dict[str, Any]) -> Preferences:
+    """Take the settings out of `flags`, and read the configuration file.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is not as it should be, or has no such role.
+    """
+    source = click.get_current_context().get_parameter_source
+    found = {name: flags.pop(name) for name in SETTINGS if name in flags}
+    given = {name: value for name, value in found.items() if source(name) is ParameterSource.COMMANDLINE}
+    return Preferences(read_configuration(), flags.pop("role", None), given)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import LoadOptions, load_flags, model_argument
+from tinychat.commands.options import load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.files import read_text
+from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
     from tinychat.perplexity import Report
@@ -40,7 +41,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
     JSON object.
     """
     text = read_text(file)
-    options = LoadOptions(**flags)
+    options = LoadSettings(**flags)
     options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
     measured = load(model, options)

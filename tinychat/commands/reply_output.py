@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.commands.code_block import CodeBlock, first_code_block
 from tinychat.generate.repetition import NOTICE, Repetition
+from tinychat.settings import SEEDS
+from tinychat.text.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.prompt import Prompt
-    from tinychat.generate.reply import Piece, Reply, Summary
+    from tinychat.generate.reply import Summary
     from tinychat.generate.request import Request
+    from tinychat.generate.stream import Stream
     from tinychat.terminal.rendering import Renderer
 
 EXIT_CUT = 3
@@ -60,76 +61,6 @@ class OutputFlags:
         return self.as_json or self.as_jsonl
 
 
-class Run(Protocol):
-    """A reply that is being written: iterate it for its pieces."""
-
-    @property
-    def reply(self) -> Reply: ...  # noqa: D102
-    def __iter__(self) -> Iterator[Piece]: ...
-
-    def to_end(self) -> Reply:
-        """Wait until the reply ends, and return it."""
-        ...
-
-
-class Sample:
-    """One of several replies that are written at once, as its pieces come."""
-
-    def __init__(self, samples: Samples, number: int) -> None:
-        self._samples = samples
-        self._number = number
-
-    def __iter__(self) -> Iterator[Piece]:
-        return self._samples.pieces(self._number)
-
-    @property
-    def reply(self) -> Reply:
-        """The reply, as far as it is written."""
-        return self._samples.reply(self._number)
-
-    def to_end(self) -> Reply:
-        """Wait until the reply ends, and return it."""
-        for _ in self:
-            pass
-        return self.reply
-
-
-class Samples:
-    """Several replies to one prompt, each written at the same time as the others, read one after the other."""
-
-    def __init__(self, model: Model, prompt: Prompt, requests: Sequence[Request]) -> None:
-        self._coming = model.write_many((prompt, request) for request in requests)
-        self._pieces: list[deque[Piece]] = [deque() for _ in requests]
-        self._replies: dict[int, Reply] = {}
-        self._ended: set[int] = set()
-
-    def pieces(self, number: int) -> Iterator[Piece]:
-        """Yield the pieces of a reply that have not been read yet."""
-        while True:
-            while self._pieces[number]:
-                yield self._pieces[number].popleft()
-            if number in self._ended:
-                return
-            self._wait()
-
-    def reply(self, number: int) -> Reply:
-        """Return a reply as far as it is written."""
-        while number not in self._replies:
-            self._wait()
-        return self._replies[number]
-
-    def _wait(self) -> None:
-        one = next(self._coming)
-        if one.error is not None:
-            raise one.error
-        assert one.reply is not None
-        assert one.piece is not None
-        self._replies[one.number] = one.reply
-        self._pieces[one.number].append(one.piece)
-        if one.is_last:
-            self._ended.add(one.number)
-
-
 def write_replies(model: Model, prompt: Prompt, request: Request, output: OutputFlags) -> None:
     """Write as many replies as are wanted; a given seed grows by one with each.
 
@@ -146,11 +77,13 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
     # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
     renderer.show_stats = output.stats
+    on_prefill = None if output.is_for_programs or output.samples > 1 else renderer.prefill_progress
+    requests = [_sample(request, number) for number in range(output.samples)]
+    runs = [model.reply(prompt, each, on_prefill=on_prefill, ahead=None) for each in requests]
     if output.samples > 1:
-        samples = Samples(model, prompt, [_sample(request, number) for number in range(output.samples)])
-        runs: list[Run] = [Sample(samples, number) for number in range(output.samples)]
-    else:
-        runs = [model.reply(prompt, request, on_prefill=None if output.is_for_programs else renderer.prefill_progress)]
+        # Written at once, and read one after the other.
+        for run in runs:
+            run.start()
     if output.as_json:
         _write_json(model.name, runs, output.code_only)
     elif output.as_jsonl:
@@ -162,10 +95,10 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
 
 
 def _sample(request: Request, number: int) -> Request:
-    return request if request.seed is None else replace(request, seed=request.seed + number)
+    return request if request.seed is None else replace(request, seed=(request.seed + number) % SEEDS)
 
 
-def _write_text(renderer: Renderer, runs: Sequence[Run], code_only: bool) -> None:
+def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> None:
     """Write the replies as they come."""
     for number, run in enumerate(runs):
         if number > 0:
@@ -177,7 +110,7 @@ def _write_text(renderer: Renderer, runs: Sequence[Run], code_only: bool) -> Non
         renderer.summary(summary)
 
 
-def _write_all(renderer: Renderer, run: Run) -> Summary:
+def _write_all(renderer: Renderer, run: Stream) -> Summary:
     repetition = Repetition()
     for piece in run:
         renderer.text(piece.text)
@@ -186,7 +119,7 @@ def _write_all(renderer: Renderer, run: Run) -> Summary:
     return run.reply.summary
 
 
-def _write_code(renderer: Renderer, run: Run) -> Summary:
+def _write_code(renderer: Renderer, run: Stream) -> Summary:
     block = CodeBlock(run.reply.prompt.opens_thinking)
     for piece in run:
         renderer.text(block.add(piece.text))
@@ -201,7 +134,7 @@ def _write_code(renderer: Renderer, run: Run) -> Summary:
     return run.reply.summary
 
 
-def _write_json(name: str, runs: Sequence[Run], code_only: bool) -> None:
+def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
     """Write one object, or the list of them when there is more than one reply."""
     reports = []
     for run in runs:
@@ -213,7 +146,7 @@ def _write_json(name: str, runs: Sequence[Run], code_only: bool) -> None:
     _write_line(reports[0] if len(reports) == 1 else reports)
 
 
-def _write_jsonl(name: str, runs: Sequence[Run]) -> None:
+def _write_jsonl(name: str, runs: Sequence[Stream]) -> None:
     """Write one object for each piece as it comes, and one with the summary after each reply."""
     for number, run in enumerate(runs):
         for piece in run:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tinychat.commands.configuration import resolve_alias
 from tinychat.commands.options import model_argument
+from tinychat.configuration import resolve_alias
 
 
 @click.command()

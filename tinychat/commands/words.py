@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 import click
 
-from tinychat.commands.configuration import read_configuration
+from tinychat.configuration import read_configuration
 from tinychat.errors import StoreError
 
 # What people type who come from other programs.

@@ -13,18 +13,20 @@ from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.errors import FieldError, SettingError, TextError
-from tinychat.generate.loop import PrefillProgress
 from tinychat.generate.model import Model
+from tinychat.generate.precedence import Resolved
+from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields
+from tinychat.generate.request import RequestFields, as_request
+from tinychat.generate.stream import PrefillProgress
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
 
 
 class ReplyHooks(TypedDict, total=False):
-    """What looks on while a reply is written, and may end it: see `tinychat.generate.loop.prefill`."""
+    """What looks on while a reply is written, and may end it: see `tinychat.generate.stream.Stream`."""
 
     on_prefill: PrefillProgress | None
     cancelled: Callable[[], bool] | None
@@ -72,6 +74,8 @@ class Chat(Transcript, ReplySettings):
         Counts, times and end of the last reply that the present model began.
     writing : bool
         Whether a reply is being written just now.
+    miss : PrefixMiss or None
+        Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
 
@@ -90,7 +94,7 @@ class Chat(Transcript, ReplySettings):
         **fields: Unpack[RequestFields],
     ) -> None:
         Transcript.__init__(self)
-        ReplySettings.__init__(self, Request(**fields))
+        ReplySettings.__init__(self, as_request(**fields))
         self.model = model
         self.system = system
         self.attachments: list[Attachment] = []
@@ -100,6 +104,17 @@ class Chat(Transcript, ReplySettings):
         self.on_notice: Callable[[str], None] = lambda text: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
         self._counted: tuple[_Seen, int] | None = None
+        # Prompt and reply that the model read and wrote last.
+        self._seen_ids: list[int] = []
+        self.miss: PrefixMiss | None = None
+
+    def adopt(self, found: Resolved) -> None:
+        """Take settings over, but keep what was set in this conversation."""
+        super().adopt(found)
+        if not self.was_set("overflow"):
+            self.overflow = as_policy(found.chat.overflow)
+        if not self.was_set("system"):
+            self.system = found.chat.system
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
@@ -127,7 +142,7 @@ class Chat(Transcript, ReplySettings):
         replaced : int
             Exchanges at the end whose place it takes; they return if it is withdrawn.
         **hooks
-            `on_prefill` and `cancelled`, as for `tinychat.generate.loop.prefill`.
+            `on_prefill` and `cancelled`, as for `tinychat.generate.stream.Stream`.
 
         Raises
         ------
@@ -266,9 +281,11 @@ class Chat(Transcript, ReplySettings):
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
-            room = ReplyRoom(self, messages, begun.ids, hooks.get("cancelled"))
-            prompt = self._fitting_prompt(messages, begun, room)
-            run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
+            room = ReplyRoom(self, messages, begun.ids)
+            prompt, removed = self._fitting_prompt(messages, begun, room)
+            run = self.model.reply(
+                prompt, self.next_request(), make_room=room.make, previous=self._seen_ids, removed=removed, **hooks
+            )
         except BaseException:
             self.forgotten = forgotten_before
             raise
@@ -287,6 +304,8 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self.writing, self.summary = False, run.summary
+            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun.text and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before
@@ -294,18 +313,19 @@ class Chat(Transcript, ReplySettings):
                 self._written += 1
                 self.reply_ids = [*begun.ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
-                used = len(self.prompt(messages[self.forgotten :]).ids) + len(self.reply_ids)
+                self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = _Seen(self), min(used, self.model.context_size)
+                self._counted = _Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> Prompt:
-        """Return the prompt of what is not forgotten, after forgetting what no longer fits."""
+    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> tuple[Prompt, int]:
+        """Build the prompt, dropping the oldest turns until it fits; return how many tokens may be cut out, too."""
         prompt = self.prompt(messages[self.forgotten :])
         if begun.ids:
             ids = [*prompt.ids, *begun.ids]
             prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
-        return replace(prompt, ids=room.fit(prompt.ids))
+        ids, removed = room.fit(prompt.ids)
+        return replace(prompt, ids=ids), removed
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

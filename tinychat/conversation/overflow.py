@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from textwrap import shorten
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, cast
 
 from tinychat.conversation.messages import Message, exchanges
-from tinychat.errors import FieldError
-
-if TYPE_CHECKING:
-    from tinychat.generate.sequence import Ids, Sequence
+from tinychat.settings import SETTINGS
 
 OverflowPolicy = Literal["stop", "drop", "shift"]
 """stop: the reply ends; drop: the oldest exchanges go, the rest is read again; shift: they are cut out of the cache."""
-
-POLICIES: tuple[OverflowPolicy, ...] = get_args(OverflowPolicy)
 
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
@@ -33,10 +28,7 @@ def as_policy(name: str) -> OverflowPolicy:
     FieldError
         If there is none.
     """
-    for policy in POLICIES:
-        if policy == name:
-            return policy
-    raise FieldError("overflow", f"must be one of {', '.join(POLICIES)}, not {name}")
+    return cast(OverflowPolicy, SETTINGS["overflow"].check(name))
 
 
 def begins_full(length: int, context_size: int) -> bool:
@@ -99,17 +91,6 @@ def how_full(used: int, context_size: int) -> str:
     if used > context_size:
         return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
-
-
-def shift_cache(sequence: Sequence, ids: Ids, missing: int) -> None:
-    """Take out of the cache the `missing` positions that `ids` lacks where it first differs from the cache.
-
-    Nothing happens if the cache does not go on like `ids` behind them.
-    """
-    start = sequence.reusable_prefix(ids)
-    stop, cached = start + missing, sequence.ids
-    if missing > 0 and start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
-        sequence.drop(start, stop)
 
 
 def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tinychat.conversation.messages import Message
-from tinychat.conversation.overflow import begins_full, forget_oldest, forgetting_notice, shift_cache
+from tinychat.conversation.overflow import begins_full, forget_oldest, forgetting_notice
 from tinychat.errors import PromptTooLongError
-from tinychat.generate.loop import prefill
+from tinychat.generate.run import Room
 
 if TYPE_CHECKING:
     from tinychat.conversation.conversation import Chat
@@ -26,19 +25,14 @@ class ReplyRoom:
         What is answered.
     begun : sequence of int
         Tokens of the reply that is continued.
-    cancelled : callable, optional
-        Asked while the rest is read again; True ends the reply.
     """
 
-    def __init__(
-        self, chat: Chat, messages: list[Message], begun: Ids, cancelled: Callable[[], bool] | None = None
-    ) -> None:
+    def __init__(self, chat: Chat, messages: list[Message], begun: Ids) -> None:
         self._chat = chat
         self._messages = messages
         self._begun = begun
-        self._cancelled = cancelled
 
-    def fit(self, ids: Ids) -> Ids:
+    def fit(self, ids: Ids) -> Room:
         """Return a prompt, without the oldest exchanges if it leaves too little room for a reply.
 
         Raises
@@ -48,25 +42,25 @@ class ReplyRoom:
         """
         if self._chat.overflow != "stop" and begins_full(len(ids), self._chat.model.context_size):
             return self._without_oldest(ids, self._begun)
-        return ids
+        return Room(list(ids))
 
-    def make(self, reply_ids: Ids) -> bool:
-        """Make room in the middle of a reply: see `tinychat.generate.loop.MakeRoom`."""
+    def make(self, reply_ids: Ids) -> Room | None:
+        """Make room in the middle of a reply: see `tinychat.generate.run.MakeRoom`."""
         chat = self._chat
         if chat.overflow == "stop":
-            return False
+            return None
         written, forgotten = [*self._begun, *reply_ids[:-1]], chat.forgotten
-        ids = self._without_oldest(self._prompt(forgotten, written), written)
+        ids, removed = self._without_oldest(self._prompt(forgotten, written), written)
         if chat.forgotten == forgotten:
-            return False
-        logits, _ = prefill(chat.model.sequence, ids, cancelled=self._cancelled)
-        return logits is not None
+            return None
+        # The driver puts the reply behind what stands before it.
+        return Room(ids[: len(ids) - len(reply_ids[:-1])], removed)
 
     def _prompt(self, first: int, written: Ids) -> list[int]:
         """Return the ids of the messages from `first` on and of what is `written` of the reply."""
         return [*self._chat.prompt(self._messages[first:]).ids, *written]
 
-    def _without_oldest(self, ids: Ids, written: Ids) -> list[int]:
+    def _without_oldest(self, ids: Ids, written: Ids) -> Room:
         """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
         chat, messages = self._chat, self._messages
         size, first = chat.model.context_size, chat.forgotten
@@ -75,7 +69,6 @@ class ReplyRoom:
             # The last exchange alone is too long: nothing that could be forgotten makes room for it.
             raise PromptTooLongError(len(shorter), size, chat.model.trained_length)
         if chat.forgotten > first:
-            if chat.overflow == "shift":
-                shift_cache(chat.model.sequence, shorter, len(ids) - len(shorter))
             chat.on_notice(forgetting_notice(messages[first : chat.forgotten], len(shorter), size))
-        return shorter
+            return Room(shorter, len(ids) - len(shorter) if chat.overflow == "shift" else 0)
+        return Room(shorter)

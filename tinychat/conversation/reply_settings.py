@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tinychat.generate.layers import Layered
+from tinychat.generate.precedence import Resolved
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import Thinking
+from tinychat.settings import SEEDS
 
-SET_HERE, SAVED = "/set", "this conversation"
+SET_HERE, SYSTEM_HERE, SAVED = "/set", "/system", "this conversation"
 """Origins of settings that another model does not change."""
 
 
@@ -49,16 +50,22 @@ class ReplySettings:
         finally:
             self.request, self._seeded_since = usual, since
 
-    def adopt(self, found: Layered) -> None:
+    def adopt(self, found: Resolved) -> None:
         """Write replies as `found` says, but keep what was set in this conversation."""
-        kept = {name: origin for name, origin in self.origins.items() if origin in (SET_HERE, SAVED)}
-        values = {name: getattr(self.request, name) for name in kept if name in found.request.values()}
+        kept = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
+        values = {name: getattr(self.request, name) for name in kept if hasattr(self.request, name)}
         self.request = replace(found.request, **values)
+        if "think" not in kept:
+            self.thinking = found.thinking
         self.origins = {**found.origins, **kept}
+
+    def was_set(self, name: str) -> bool:
+        """Return whether a setting was changed in this conversation."""
+        return self.origins.get(name) in (SET_HERE, SYSTEM_HERE, SAVED)
 
     def next_request(self) -> Request:
         """Return how the next reply is written."""
         request = replace(self.request, think_budget=self.thinking.budget)
         if request.seed is None:
             return request
-        return replace(request, seed=request.seed + self._written - self._seeded_since)
+        return replace(request, seed=(request.seed + self._written - self._seeded_since) % SEEDS)

@@ -22,7 +22,7 @@ FORMAT = 2
 TITLE_LENGTH = 50
 # As `to_json` begins a file, and did before.
 _BEGINNING = re.compile(r'\{\n "format": [12],\n "about": ')
-_SETTING_TYPES = (int, float, str, type(None))
+_SETTING_TYPES = (int, float, str, list, type(None))
 
 CheckSettings = Callable[[Mapping[str, object]], None]
 """Raises a SettingError if a saved setting is unknown or out of range."""

@@ -81,51 +81,13 @@ class Occurrences:
         return next((n for n in range(most) if ids[place - 1 - n] != ids[-1 - n]), most)
 
 
-class RowCosts:
-    """What a pass over some rows takes, from the passes so far.
-
-    Attributes
-    ----------
-    costs : float64 [LONGEST + 1]
-        What passes over 1, 2, ... rows take, in passes over one; between numbers that were measured, on a line. Empty
-        before there was a pass.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-        self._passes: Counter[int] = Counter()
-        self.costs = np.zeros(0)
-
-    def note(self, rows: int, seconds: float) -> None:
-        """Count a pass. One that was held up, as by another program, counts as some usual ones."""
-        one = self._seconds.get(1, seconds)
-        usual = self._seconds.get(rows, one * self.costs[rows - 1] if len(self.costs) else seconds)
-        self._passes[rows] += 1
-        weight = max(LATEST, 1.0 / (1 + self._passes[rows]))
-        self._seconds[rows] = usual + weight * (min(seconds, HELD_UP * usual) - usual)
-        if 1 in self._seconds:
-            self.costs = self._line() / self._seconds[1]
-
-    def _line(self) -> NDArray[np.float64]:
-        numbers = sorted(self._seconds)
-        seconds = [self._seconds[rows] for rows in numbers]
-        last = LONGEST + 1
-        if numbers[-1] < last:
-            seconds.append(seconds[-1] + USUAL_ROW * self._seconds[1] * (last - numbers[-1]))
-            numbers.append(last)
-        return np.interp(np.arange(1, last + 1), numbers, seconds)
-
-
-class Drafts:
-    """Proposes what may come next, as far as it pays; what it has learnt stays from reply to reply."""
+class DraftText:
+    """What stands before the next token of one reply, and what has followed its end before."""
 
     def __init__(self) -> None:
         self._text = Occurrences()
-        self._costs = RowCosts()
-        self._goes_on = np.array(USUAL_CHANCES) * WEIGHT
-        self._tries = np.full(len(USUAL_CHANCES), WEIGHT)
-        self._suggestion: list[int] = []
-        self._matched = self._count = 0
+        self.suggestion: list[int] = []
+        self.matched = 0
 
     def begin(self, ids: Sequence[int]) -> None:
         """Take the text that comes before the next token; one that goes on where the last ended costs only the rest."""
@@ -134,41 +96,106 @@ class Drafts:
             self._text, known = Occurrences(), 0
         self._text.extend(ids[known:])
 
-    def propose(self, most: int) -> list[int]:
-        """Return up to `most` ids that may come next; none where that would not pay."""
-        place, self._matched = self._text.find()
+    def extend(self, ids: Sequence[int]) -> None:
+        """Add the tokens that were chosen."""
+        self._text.extend(ids)
+
+    def suggest(self, most: int) -> None:
+        """Look for up to `most` ids that may come next: they are the `suggestion`."""
+        place, self.matched = self._text.find()
         most = min(most, LONGEST)
-        self._suggestion = self._text.after(place, most) if place and most > 0 else []
-        self._count = self._worthwhile(len(self._suggestion))
-        return self._suggestion[: self._count]
+        self.suggestion = self._text.after(place, most) if place and most > 0 else []
 
-    def note(self, chosen: Sequence[int], seconds: float) -> None:
-        """Take in what the pass with the ids proposed has brought, and how long it took."""
-        self._costs.note(self._count + 1, seconds)
-        self._learn(chosen)
-        self._text.extend(chosen)
 
-    def _worthwhile(self, most: int) -> int:
-        """Return how many ids bring most tokens a second, from what passes cost and how often runs go on."""
-        costs = self._costs.costs
-        if not len(costs):
-            return 0
-        chances = [self._goes_on[kind] / self._tries[kind] for kind in range(len(USUAL_CHANCES))]
-        best, best_rate, tokens, chance = 0, WORTHWHILE, 1.0, 1.0
-        for count in range(1, most + 1):
-            chance *= chances[_kind(self._matched + count - 1)]
-            tokens += chance
+class RowCosts:
+    """The seconds of passes over some rows, from the passes so far."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._passes: Counter[int] = Counter()
+
+    def note(self, rows: int, seconds: float) -> None:
+        """Count a pass. One that was held up, as by another program, counts as some usual ones."""
+        usual = seconds
+        if self._seconds:
+            usual = self._seconds[rows] if rows in self._seconds else float(self.expected(rows, rows)[0])
+        self._passes[rows] += 1
+        weight = max(LATEST, 1.0 / (1 + self._passes[rows]))
+        self._seconds[rows] = usual + weight * (min(seconds, HELD_UP * usual) - usual)
+
+    def expected(self, first: int, last: int) -> NDArray[np.float64]:
+        """Return the seconds of passes over `first` to `last` rows, float64 [last - first + 1]; empty before any pass.
+
+        Between numbers that were measured they lie on a line.
+        """
+        if not self._seconds:
+            return np.zeros(0)
+        numbers = sorted(self._seconds)
+        seconds = [self._seconds[rows] for rows in numbers]
+        one = self._seconds.get(1, seconds[0] / (1.0 + USUAL_ROW * (numbers[0] - 1)))
+        wanted = np.arange(first, last + 1)
+        return np.interp(wanted, numbers, seconds) + USUAL_ROW * one * np.maximum(wanted - numbers[-1], 0)
+
+
+class Drafts:
+    """Chooses how much of what replies suggest is worth a pass; what it has learnt stays from reply to reply."""
+
+    def __init__(self) -> None:
+        self._costs = RowCosts()
+        self._goes_on = np.array(USUAL_CHANCES) * WEIGHT
+        self._tries = np.full(len(USUAL_CHANCES), WEIGHT)
+
+    def new_text(self) -> DraftText:
+        """Return the text of another reply."""
+        return DraftText()
+
+    def share(self, texts: Sequence[DraftText], rows: int) -> list[int]:
+        """Return how many ids of each suggestion bring most tokens a second, all replies together.
+
+        Parameters
+        ----------
+        texts : sequence of DraftText
+            Of replies that one pass writes, each of them a token without drafts.
+        rows : int
+            Rows of the pass without drafts.
+        """
+        counts = [0] * len(texts)
+        offers = [(-chance, n, i) for i, text in enumerate(texts) for n, chance in enumerate(self._chances_of(text))]
+        costs = self._costs.expected(rows, rows + len(offers)).tolist()
+        if not offers or not costs:
+            return counts
+        tokens = float(len(texts))
+        best, best_rate = 0, WORTHWHILE * tokens / costs[0]
+        offers.sort()
+        for count, (chance, _, _) in enumerate(offers, 1):
+            tokens -= chance
             if tokens > best_rate * costs[count]:
                 best, best_rate = count, tokens / costs[count]
-        return best
+        for _, _, i in offers[:best]:
+            counts[i] += 1
+        return counts
 
-    def _learn(self, chosen: Sequence[int]) -> None:
-        """Note where the suggestion went on; its first id is compared though it was not proposed."""
-        for i, (suggested, token_id) in enumerate(zip(self._suggestion[: max(self._count, 1)], chosen)):
-            kind = _kind(self._matched + i)
+    def note_pass(self, rows: int, seconds: float) -> None:
+        """Count a pass that only wrote replies."""
+        self._costs.note(rows, seconds)
+
+    def learn(self, text: DraftText, proposed: int, chosen: Sequence[int]) -> None:
+        """Note where a suggestion went on; its first id is compared though it was not proposed."""
+        for i, (suggested, token_id) in enumerate(zip(text.suggestion[: max(proposed, 1)], chosen)):
+            kind = _kind(text.matched + i)
             fading = 1.0 - 1.0 / MEMORY
             self._tries[kind] = fading * self._tries[kind] + 1.0
             self._goes_on[kind] = fading * self._goes_on[kind] + (suggested == token_id)
+        text.extend(chosen)
+
+    def _chances_of(self, text: DraftText) -> list[float]:
+        """Return how likely each id of a suggestion is reached and right; never more than the one before."""
+        found, chance = [], 1.0
+        for n in range(len(text.suggestion)):
+            kind = _kind(text.matched + n)
+            chance *= self._goes_on[kind] / self._tries[kind]
+            found.append(chance)
+        return found
 
 
 def _kind(matched: int) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tinychat.errors import TinychatError
+from tinychat.errors import FieldError, TinychatError
 from tinychat.generate.drafts import Drafts
-from tinychat.generate.loop import Generation, MakeRoom, PrefillProgress
-from tinychat.generate.many import Written, write_many
+from tinychat.generate.driver import Driver
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
-from tinychat.generate.request import Request, RequestFields
-from tinychat.generate.sequence import Ids, Logits, Sequence, logits_of_all
+from tinychat.generate.request import Request, RequestFields, as_request
+from tinychat.generate.run import MakeRoom
+from tinychat.generate.sequence import Engine, Ids, Logits, Sequence, logits_after, logits_of_all
+from tinychat.generate.stream import AsyncStream, PrefillProgress, Stream
+from tinychat.generate.written import Written, write_many
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
@@ -25,33 +26,98 @@ if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
 
 
-@dataclass
+_FOR_PROGRAMS = (
+    *("astream", "close", "context_size", "decode", "encode", "generate", "generate_many", "logits", "name", "path"),
+    *("render", "resize", "stream", "trained_length", "vocab_size"),
+)
+
+
 class Model:
-    """A loaded model: a sequence on its engine, tokenizer and chat template in one.
+    """A loaded model: an engine and the driver of its replies, tokenizer and chat template in one.
 
-    One thread at a time may use it. Every run passes all token ids; the sequence keeps the keys and
-    values of the last run and computes only what follows the common beginning.
+    Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every
+    run passes all token ids, and computes only what follows the longest beginning that is cached.
 
-    Attributes
+    Parameters
     ----------
-    path : Path
-        The model folder.
+    sequence : Sequence
+        The first sequence of the engine; its capacity is `context_size`.
+    tokenizer : Tokenizer
+    template : ChatTemplate
     stop_ids : frozenset of int
         Tokens that end a reply.
+    config : ModelConfig
+    path : Path
+        The model folder.
     drafts : Drafts, optional
-        Proposes tokens that single replies check several at once; None writes them one by one, to the same ids.
+        Proposes tokens that passes check several at once; None writes them one by one, to the same ids.
     own_defaults : mapping
         Fields of `Request` that the model's makers advise: see `tinychat.generate.own_defaults`.
     """
 
-    sequence: Sequence
-    tokenizer: Tokenizer
-    template: ChatTemplate
-    stop_ids: frozenset[int]
-    config: ModelConfig
-    path: Path
-    drafts: Drafts | None = None
-    own_defaults: Mapping[str, float] = field(default_factory=dict)
+    def __init__(
+        self,
+        sequence: Sequence,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        stop_ids: frozenset[int],
+        config: ModelConfig,
+        path: Path,
+        drafts: Drafts | None = None,
+        own_defaults: Mapping[str, float] | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.template = template
+        self.stop_ids = stop_ids
+        self.config = config
+        self.path = path
+        self.own_defaults = own_defaults or {}
+        self._driver = Driver(sequence, drafts)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}>"
+
+    def __dir__(self) -> list[str]:
+        # What programs call, for the Tab key; the rest of the package uses more.
+        return [*_FOR_PROGRAMS]
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all replies and give the memory of their keys and values back; the model cannot be used any more."""
+        self._driver.close()
+
+    @property
+    def driver(self) -> Driver:
+        """What writes the replies."""
+        return self._driver
+
+    @property
+    def drafts(self) -> Drafts | None:
+        """What proposes tokens; may be set, also to None."""
+        return self._driver.drafts
+
+    @drafts.setter
+    def drafts(self, drafts: Drafts | None) -> None:
+        self._driver.drafts = drafts
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the model."""
+        return self._driver.engine
+
+    @property
+    def sequence(self) -> Sequence:
+        """The sequence that was used last, of those that no reply is written on; a new one may be set in its place."""
+        return self._driver.recent
+
+    @sequence.setter
+    def sequence(self, sequence: Sequence) -> None:
+        self._driver.adopt(sequence)
 
     @property
     def name(self) -> str:
@@ -61,17 +127,30 @@ class Model:
     @property
     def context_size(self) -> int:
         """Most tokens of prompt and reply together."""
-        return self.sequence.context_size
+        return self._driver.context_size
 
     @property
     def trained_length(self) -> int:
         """Positions that the model was trained on: a larger context runs, but replies lose their sense."""
-        return self.sequence.engine.trained_length
+        return self.engine.trained_length
 
     @property
     def vocab_size(self) -> int:
         """Length of one row of logits: ids are less."""
-        return self.sequence.vocab_size
+        return self.engine.vocab_size
+
+    def resize(self, context_size: int) -> None:
+        """Give the context another capacity; what the last conversation has read stays.
+
+        Raises
+        ------
+        SettingError
+            If that is less than what is read, or more than this machine's memory; if replies are being written.
+        """
+        with self._driver.lock:
+            sequence = self._driver.recent
+            sequence.resize(context_size)
+            self._driver.adopt(sequence)
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Return the token ids of plain text; special tokens' names in it stay plain text."""
@@ -110,8 +189,18 @@ class Model:
         SettingError
             If there are no ids, or one is outside the vocabulary.
         """
-        check_prompt(ids, self.sequence.engine, self.context_size)
-        return logits_of_all(self.sequence, ids)
+        check_prompt(ids, self.engine, self.context_size)
+        with self._driver.lock:
+            return logits_of_all(self._driver.recent, ids)
+
+    def next_logits(self, ids: Ids) -> Logits:
+        """Return the logits of the token after `ids`, float32 [vocab_size]; errors are those of `logits`.
+
+        What the last run had of the ids does not run again.
+        """
+        check_prompt(ids, self.engine, self.context_size)
+        with self._driver.lock:
+            return logits_after(self._driver.recent, ids)
 
     def stream(
         self,
@@ -122,7 +211,7 @@ class Model:
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
         **fields: Unpack[RequestFields],
-    ) -> Generation:
+    ) -> Stream:
         """Continue `prompt`, a text or token ids, piece by piece.
 
         Parameters
@@ -132,13 +221,13 @@ class Model:
         joins_prompt : bool
             Whether the reply goes on where the prompt's text ends: see `Prompt.joins_reply`.
         on_prefill, cancelled, make_room : callable, optional
-            See `Generation`.
+            See `Stream`.
         **fields
             Fields of `Request`, such as ``temperature=0.0`` or ``max_tokens=100``.
 
         Returns
         -------
-        Generation
+        Stream
             An iterator of `Piece`; its `summary` tells counts, times and the end.
 
         Raises
@@ -150,7 +239,14 @@ class Model:
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt
         asked = Prompt(list(ids), joins_prompt)
-        return self.reply(asked, Request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
+        return self.reply(asked, as_request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
+
+    def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> AsyncStream:
+        """Continue `prompt` in an event loop: ``async for piece in model.astream(...)``; as `stream` otherwise."""
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+        asked = Prompt(list(ids), joins_prompt)
+        check_prompt(asked.ids, self.engine, self.context_size)
+        return AsyncStream(self._driver, Reply(asked, as_request(**fields), self.tokenizer, self.stop_ids))
 
     def reply(
         self,
@@ -160,11 +256,14 @@ class Model:
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
-    ) -> Generation:
-        """Begin the reply to a prompt; parameters and errors are those of `stream`."""
-        check_prompt(prompt.ids, self.sequence.engine, self.context_size)
+        previous: Ids = (),
+        removed: int = 0,
+        ahead: int | None = 1,
+    ) -> Stream:
+        """Begin the reply to a prompt; parameters are those of `Stream`, errors those of `stream`."""
+        check_prompt(prompt.ids, self.engine, self.context_size)
         reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
-        return Generation(self.sequence, reply, on_prefill, cancelled, make_room, self.drafts)
+        return Stream(self._driver, reply, on_prefill, cancelled, make_room, previous, removed, ahead)
 
     def generate(
         self,
@@ -188,7 +287,7 @@ class Model:
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
     ) -> Iterator[Written]:
-        """Write a reply to each prompt, several at once: see `tinychat.generate.many.write_many`."""
+        """Write a reply to each prompt, several at once: see `tinychat.generate.written.write_many`."""
         return write_many(self, asked, parallel)
 
     def generate_many(
@@ -218,7 +317,11 @@ class Model:
         TinychatError
             If one of them cannot be continued: see `stream`.
         """
-        request = Request(**fields)
+        if isinstance(prompts, str):
+            raise FieldError("prompts", "must be a list of texts or token ids, not one text")
+        if parallel is not None and parallel < 1:
+            raise FieldError("parallel", f"must be 1 or more, not {parallel}")
+        request = as_request(**fields)
         asked = [(Prompt(self.encode(p) if isinstance(p, str) else list(p)), request) for p in prompts]
         replies: dict[int, Reply] = {}
         for number, reply, _, error in self.write_many(asked, parallel):

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tinychat.errors import FieldError
-from tinychat.generate.request import Request
 from tinychat.json_file import read_settings
+from tinychat.settings import SETTINGS
 
 FILE = "generation_config.json"
 
-# Our fields by the keys of transformers (huggingface/transformers, generation/configuration_utils.py), and one that
-# only GGUF files have. A limit of new tokens is left out: it is an example's there, not advice.
-_KEYS = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "repeat_penalty",
-    "repeat_last_n": "repeat_last_n",
-}
 
-
-def own_defaults(folder: Path) -> dict[str, float]:
-    """Return the fields of `Request` that a model folder or checkpoint has advice for, by name.
+def own_defaults(folder: Path) -> dict[str, Any]:
+    """Return the settings that a model folder or checkpoint has advice for, by name.
 
     Values that no sampler could use are left out, and all of them where the file says that its model does not sample:
-    transformers then ignores them.
+    transformers then ignores them. A limit of new tokens is an example's there, not advice.
 
     Raises
     ------
@@ -38,15 +28,13 @@ def own_defaults(folder: Path) -> dict[str, float]:
     return {} if found.get("do_sample") is False else usable(found)
 
 
-def usable(found: Mapping[str, object]) -> dict[str, float]:
-    """Return the fields of `Request` that values by transformers' keys stand for, without those out of range."""
-    fields: dict[str, float] = {}
-    for key, name in _KEYS.items():
-        value = found.get(key)
-        if isinstance(value, int | float):
+def usable(found: Mapping[str, object]) -> dict[str, Any]:
+    """Return the settings that values by transformers' keys stand for, without those out of range."""
+    values: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        if setting.huggingface and setting.huggingface in found:
             try:
-                Request(**{name: value})  # type: ignore[arg-type]
+                values[name] = setting.check(found[setting.huggingface])
             except FieldError:
                 continue
-            fields[name] = value
-    return fields
+    return values

@@ -149,7 +149,7 @@ class Reply:
         self.finish_reason: FinishReason | None = None
         self._tokenizer = tokenizer
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
-        self._sampler = Sampler(request)
+        self._sampler = Sampler(request, tokenizer)
         self._constraint = None if request.constraint is None else request.constraint.start()
         self._budget = None
         if request.think_budget is not None and self._constraint is None:
@@ -185,6 +185,10 @@ class Reply:
     def text(self) -> str:
         """The text so far."""
         return "".join(piece.text for piece in self._pieces)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, special tokens included."""
+        return self._tokenizer.decode(ids, skip_special=False)
 
     def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
         """Note how many leading tokens the cache already held, and how long the others took."""

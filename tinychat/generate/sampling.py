@@ -1,9 +1,14 @@
-"""Choosing the next token from the logits: penalty, temperature, top-k, top-p, min-p."""
+"""Choosing the next token from the logits.
+
+The sampler applies its settings in this order: penalty, top-n-sigma, temperature, top-k, top-p, min-p. A constraint has
+masked tokens before.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +16,9 @@ import numpy.typing as npt
 from tinychat.errors import ModelFolderError
 from tinychat.generate.request import Request
 from tinychat.generate.sequence import Logits
+
+if TYPE_CHECKING:
+    from tinychat.text.tokenizer import Tokenizer
 
 # A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
 # its probability; leaving those out first makes sorting cheap for large vocabularies.
@@ -25,13 +33,20 @@ _Ids = npt.NDArray[np.int64]
 class Sampler:
     """Draws token ids; the same request and seed give the same ids for the same logits.
 
+    Parameters
+    ----------
+    request : Request
+        Its sampling settings are used.
+    tokenizer : Tokenizer, optional
+        Spells the tokens for settings that are about texts.
+
     Attributes
     ----------
     seed : int
         The seed in use, drawn when the request names none.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
         self.request = request
         self.seed = secrets.randbits(32) if request.seed is None else request.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))
@@ -44,7 +59,7 @@ class Sampler:
         logits : float32 [vocab_size]
             Not changed.
         previous_ids : sequence of int
-            Prompt and reply so far; the repetition penalty looks at its end.
+            Prompt and reply so far; penalties look at its end.
 
         Raises
         ------
@@ -52,12 +67,18 @@ class Sampler:
             If the logits hold no finite maximum, which only damaged weights produce.
         """
         logits = self._penalized(logits, previous_ids)
-        temperature = self.request.temperature
-        if temperature == 0.0:
+        if self.request.temperature == 0.0:
             return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
+        return self._draw(*self._candidates(logits))
+
+    def _candidates(self, logits: Logits) -> tuple[_Ids, _Scores]:
+        """Return the ids that may come next, the most likely first, and their unnormalized probabilities."""
+        logits = self._near_the_best(logits)
+        temperature = self.request.temperature
         ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
         peak = float(logits[ids[0]])
-        return self._draw(ids, self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature))
+        weights = self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature)
+        return ids[: len(weights)], weights
 
     def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
         penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
@@ -68,6 +89,17 @@ class Sampler:
         values = penalized[recent]
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
         return penalized
+
+    def _near_the_best(self, logits: Logits) -> Logits:
+        """Mask what is more than `top_n_sigma` standard deviations of all possible tokens' logits below the best.
+
+        Neither depends on the temperature (Tang et al., 2024, https://arxiv.org/abs/2411.07641).
+        """
+        if self.request.top_n_sigma == 0.0 or not len(possible := logits[logits != -np.inf]):
+            return logits
+        with np.errstate(invalid="ignore"):
+            least = possible.max() - self.request.top_n_sigma * possible.std(dtype=np.float64)
+        return np.where(logits < least, np.float32(-np.inf), logits)
 
     def _kept_weights(self, scores: _Scores) -> _Scores:
         """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep.

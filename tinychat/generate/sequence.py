@@ -157,6 +157,15 @@ class Sequence(Protocol):
         ...
 
 
+def logits_after(sequence: Sequence, ids: Ids) -> Logits:
+    """Return the logits of the token after `ids`, float32 [vocab_size]; what is cached of them does not run again."""
+    logits = sequence.new_logits(1)
+    for start in range(sequence.reuse(ids), len(ids), sequence.chunk_size):
+        logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))
+    last: Logits = logits[-1]
+    return last
+
+
 def logits_of_all(sequence: Sequence, ids: Ids) -> Logits:
     """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size]."""
     sequence.rewind(0)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tinychat.errors import FieldError
+from tinychat.settings import SETTINGS
 from tinychat.text.think_sections import CLOSING_TEXT, ThinkSections
 
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
 
-CHOICES = ("on", "off", "auto")
 _SWITCHED = {"on": True, "off": False, "auto": None}
 
 
@@ -36,7 +35,7 @@ class Thinking:
         return next(name for name, wanted in _SWITCHED.items() if wanted is self.wanted)
 
 
-def as_thinking(text: str) -> Thinking:
+def as_thinking(value: str | int) -> Thinking:
     """Return what "on", "off", "auto" or a number of tokens asks for.
 
     Without thinking its budget is 0, which ends the section of models whose templates have no switch.
@@ -46,14 +45,10 @@ def as_thinking(text: str) -> Thinking:
     FieldError
         If it is none of these.
     """
-    word = text.strip().lower()
-    if word.isdecimal() and int(word) > 0:
-        return Thinking(True, int(word))
-    word = "off" if word.isdecimal() else word
-    if word not in _SWITCHED:
-        raise FieldError("think", f"must be on, off, auto or a number of tokens, not {text!r}")
-    wanted = _SWITCHED[word]
-    return Thinking(wanted, 0 if wanted is False else None)
+    asked = SETTINGS["think"].check(value)
+    if isinstance(asked, int):
+        return Thinking(True, asked)
+    return Thinking(_SWITCHED[asked], 0 if asked == "off" else None)
 
 
 class ThinkBudget:

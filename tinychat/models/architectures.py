@@ -18,6 +18,7 @@ _FILES = [
     importlib.import_module(f"{families.__name__}.{file.name}") for file in pkgutil.iter_modules(families.__path__)
 ]
 FAMILIES: Mapping[str, Family] = {family.architecture: family for file in _FILES for family in file.FAMILIES}
+WHERE_SUPPORTED = "see 'Supported models' in the README, or `tinychat models --available`"
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -78,9 +79,8 @@ def _read_architecture(values: ConfigValues) -> str:
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     name = names[0]
     if name not in FAMILIES:
-        supported = ", ".join(known.removesuffix("ForCausalLM") for known in FAMILIES)
         raise UnsupportedModelError(
-            f"{values.source}: architecture {one_line(name)!r} is not supported; supported are {supported}"
+            f"{values.source}: architecture {one_line(name, 40)!r} is not supported; {WHERE_SUPPORTED}"
         )
     if model_type not in (None, FAMILIES[name].model_type):
         raise UnsupportedModelError(

@@ -53,12 +53,15 @@ class FoundModel:
     @property
     def is_checkpoint(self) -> bool:
         """Whether it is a checkpoint folder."""
-        return self.path.is_dir()
+        return os.path.isdir(self.path)
 
     def bytes(self) -> int:
-        """Return the size of its files, all parts of a split one."""
-        files = self.path.iterdir() if self.is_checkpoint else parts_of(self.path)
-        return sum(file.stat().st_size for file in files if file.is_file())
+        """Return the size of its files, all parts of a split one; 0 if they cannot be read."""
+        try:
+            files = self.path.iterdir() if self.is_checkpoint else parts_of(self.path)
+            return sum(file.stat().st_size for file in files if os.path.isfile(file))
+        except OSError:
+            return 0
 
     def problem(self) -> str:
         """Return in one line why it cannot be used, as far as its beginning tells; empty if it can."""
@@ -68,12 +71,15 @@ class FoundModel:
             else:
                 # Imported here: it takes NumPy, which is a while.
                 from tinychat.checkpoint.gguf_checkpoint import check_architecture
-                from tinychat.checkpoint.gguf_file import read_beginning
+                from tinychat.checkpoint.gguf_header import read_beginning
 
                 check_architecture(read_beginning(self.path), self.path)
         except TinychatError as error:
-            text = re.sub(rf"^{re.escape(str(self.path))}(/config\.json)?:? ", "", str(error))
-            return text.partition(";")[0]
+            text = str(error).removeprefix(str(self.path)).removeprefix("/config.json").lstrip(": ")
+            return one_line(text.partition(";")[0])
+        except Exception:
+            # One file of another program must not hide the others.
+            return "damaged"
         return ""
 
 
@@ -121,14 +127,14 @@ def _ollama_blob(root: Path, manifest: Path) -> Path | None:
         if isinstance(layer, dict) and layer.get("mediaType") == _OLLAMA_MODEL:
             digest = _DIGEST.fullmatch(str(layer.get("digest")))
             blob = root / "blobs" / f"sha256-{digest[1]}" if digest else None
-            return blob if blob is not None and blob.is_file() else None
+            return blob if blob is not None and os.path.isfile(blob) else None
     return None
 
 
 def _in_lm_studio(_environment: Mapping[str, str]) -> Iterator[FoundModel]:
     for home in map(os.path.expanduser, _LM_STUDIO_HOMES):
         for folder in _files(_lm_studio_models(Path(home)), "*/*"):
-            if folder.is_dir():
+            if os.path.isdir(folder):
                 yield from _in_folder(f"{folder.parent.name}/{folder.name}", LM_STUDIO, folder)
 
 
@@ -155,17 +161,24 @@ def _snapshot(repository: Path) -> Path | None:
     """Return the folder of a cached repository's main branch, else of its newest commit."""
     try:
         commit = read_small(repository / "refs" / "main", _LONGEST_POINTER).decode("ascii", "replace").strip()
-        if _COMMIT.fullmatch(commit) and (repository / "snapshots" / commit).is_dir():
+        if _COMMIT.fullmatch(commit) and os.path.isdir(repository / "snapshots" / commit):
             return repository / "snapshots" / commit
     except OSError:
         pass
-    snapshots = [path for path in _files(repository / "snapshots", "*") if path.is_dir()]
-    return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
+    snapshots = [path for path in _files(repository / "snapshots", "*") if os.path.isdir(path)]
+    return max(snapshots, key=_modified, default=None)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _in_folder(name: str, program: str, folder: Path) -> Iterator[FoundModel]:
     """Yield the checkpoint of a folder, or each of its GGUF files."""
-    if (folder / "config.json").is_file() and _is_whole_checkpoint(folder):
+    if os.path.isfile(folder / "config.json") and _is_whole_checkpoint(folder):
         yield FoundModel(name, program, folder)
         return
     files = first_parts(_files(folder, f"*{ENDING}"))
@@ -182,11 +195,13 @@ def _is_whole_checkpoint(folder: Path) -> bool:
         if not (name.endswith(_LANGUAGE_MODELS) or name in FAMILIES or wrapper_of(config)):
             return False
         for whole in ("model.safetensors", "pytorch_model.bin"):
-            if (folder / whole).is_file():
+            if os.path.isfile(folder / whole):
                 return True
-            if (folder / f"{whole}.index.json").is_file():
+            if os.path.isfile(folder / f"{whole}.index.json"):
                 shards = read_json_object(folder / f"{whole}.index.json").get("weight_map")
-                return isinstance(shards, dict) and all((folder / str(name)).is_file() for name in {*shards.values()})
+                return isinstance(shards, dict) and all(
+                    os.path.isfile(folder / str(name)) for name in {*shards.values()}
+                )
     except (CheckpointError, TypeError, ValueError, OSError):
         pass
     return False
@@ -195,6 +210,6 @@ def _is_whole_checkpoint(folder: Path) -> bool:
 def _files(folder: Path, pattern: str) -> list[Path]:
     """Return what matches in a folder, in order; names that a terminal could not show are left out."""
     try:
-        return sorted(path for path in folder.glob(pattern) if one_line(path.name, 300) == path.name)
-    except OSError:
+        return sorted(path for path in folder.glob(pattern) if str(path.relative_to(folder)).isprintable())
+    except (OSError, ValueError):
         return []

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinychat.commands.code_block import CodeBlock, first_code_block
 from tinychat.errors import TextError
+from tinychat.text.code_block import CodeBlock, first_code_block
 
 REPLY = "Here:\n```python\nprint(1)\n\nprint(2)\n```\nand\n```\nno\n```\n"
 

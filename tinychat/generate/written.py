@@ -7,10 +7,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import TinychatError
-from tinychat.generate.prompt import Prompt
+from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.request import Request
-from tinychat.generate.scheduler import Scheduler
+from tinychat.generate.run import Run
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -93,31 +93,47 @@ def write_many(
         How many at once; found by measurement when omitted.
     """
     pay = RowsThatPay() if parallel is None else None
-    scheduler = Scheduler(model.sequence.engine, model.context_size, parallel or LEVELS[0])
-    numbers: dict[Reply, int] = {}
-    coming = enumerate(asked)
-    while True:
-        while len(scheduler) < scheduler.parallel and (one := next(coming, None)) is not None:
-            number, what = one
-            try:
-                reply = _ask(scheduler, model, what)
-            except TinychatError as error:
-                yield Written(number, None, None, error)
-            else:
-                numbers[reply] = number
-        if not len(scheduler):
-            return
-        started, before, is_full = perf_counter(), scheduler.rows, len(scheduler) == scheduler.parallel
-        found = scheduler.step()
-        if pay is not None:
-            pay.note(scheduler.rows - before, perf_counter() - started, is_full)
-            scheduler.parallel = pay.count
-        yield from (Written(numbers[one.reply], *one) for one in found)
+    most = LEVELS[0] if parallel is None else parallel
+    driver, coming = model.driver, enumerate(asked)
+    runs: dict[int, Run] = {}
+    try:
+        while True:
+            while len(runs) < most and (one := next(coming, None)) is not None:
+                number, what = one
+                try:
+                    runs[number] = _submitted(model, what)
+                except TinychatError as error:
+                    yield Written(number, None, None, error)
+            if not runs:
+                return
+            started, before, is_full = perf_counter(), driver.rows, len(runs) == most
+            driver.step()
+            if pay is not None:
+                pay.note(driver.rows - before, perf_counter() - started, is_full)
+                most = pay.count
+            for number, run in [*runs.items()]:
+                if run.is_over:
+                    del runs[number]
+                yield from _written(number, run)
+    finally:
+        for run in runs.values():
+            driver.cancel(run)
 
 
-def _ask(scheduler: Scheduler, model: Model, what: tuple[Prompt, Request] | TinychatError) -> Reply:
+def _submitted(model: Model, what: tuple[Prompt, Request] | TinychatError) -> Run:
     if isinstance(what, TinychatError):
         raise what
-    reply = Reply(*what, model.tokenizer, model.stop_ids)
-    scheduler.add(reply)
-    return reply
+    prompt, request = what
+    check_prompt(prompt.ids, model.engine, model.context_size)
+    run = Run(Reply(prompt, request, model.tokenizer, model.stop_ids), ahead=None)
+    model.driver.submit(run)
+    return run
+
+
+def _written(number: int, run: Run) -> Iterator[Written]:
+    while run.events:
+        event = run.events.popleft()
+        if isinstance(event, Piece):
+            yield Written(number, run.reply, event, None)
+        elif isinstance(event, TinychatError):
+            yield Written(number, run.reply, None, event)

@@ -8,40 +8,41 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tinychat.conversation.overflow import POLICIES
-from tinychat.engine.context import KV_TYPES
 from tinychat.errors import ConfigurationError, FieldError
 from tinychat.files import read_small
-from tinychat.generate.request import Request
-from tinychat.generate.thinking import as_thinking
 from tinychat.json_file import one_line
+from tinychat.settings import CONFIG, SETTINGS, names
 from tinychat.user_folders import config_folder
 
 FILE = "config.toml"
 _MAX_BYTES = 256 << 10
-# Python's parser takes time that grows with the square of these.
-_MOST_DOTS, _MOST_BITS = 16, 64
+# Python's parser takes time that grows with the square of them.
+_MOST_DOTS = 16
 _LONGEST_PROBLEM = 300
 _DOTTED = re.compile(rf"""(?<![\w.-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+\.[ \t]*+){{{_MOST_DOTS + 1}}}""")
 
-STARTER = """\
+_COMMENT_COLUMN = 32
+_SETTINGS = names(entry=CONFIG)
+
+
+def _example(name: str, value: str, remark: str) -> str:
+    line = f"# {name} = {value}"
+    return f"{line:<{_COMMENT_COLUMN}}# {remark}" if remark else line
+
+
+_EXAMPLES = "\n".join(_example(row.name, *row.example) for row in SETTINGS.values() if row.example)
+STARTER = f"""\
 # Settings of tinychat. What stands behind a # says nothing yet: take the # away.
 # A flag of the command line comes before all of this; what is left open is the model's own advice, else tinychat's.
 
-# model = "qwen3-0.6b"          # answers where no MODEL is named
-# system = "You answer in one sentence."
-# temperature = 0.7
-# max_tokens = 1000
-# context = 8192
-# think = "off"                 # "on", "off", or the most tokens to think for
-# overflow = "drop"             # when the context is full: "drop", "shift" or "stop"
-# stats = false                 # no line of rates below each reply
+{_example("model", '"qwen3-0.6b"', "answers where no MODEL is named")}
+{_EXAMPLES}
 
 # [models."qwen3-0.6b"]         # for one model: by the name that you call it by, or that `tinychat models` lists
 # temperature = 0.6
@@ -54,55 +55,6 @@ STARTER = """\
 # [aliases]                     # tinychat chat small
 # small = "smollm2-135m"
 """
-
-REQUEST_KEYS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repeat_penalty",
-    "repeat_last_n",
-    "seed",
-    "max_tokens",
-    "stop",
-)
-LOAD_KEYS = ("context", "threads", "kv", "cache_memory")
-
-
-def _positive(value: object) -> bool:
-    return type(value) is int and value > 0
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _one_of(*words: str) -> tuple[Callable[[object], bool], str]:
-    *others, last = (f'"{word}"' for word in words)
-    return lambda value: value in words, f"{', '.join(others)} or {last}"
-
-
-def _is_think(value: object) -> bool:
-    try:
-        as_thinking(str(value))
-    except FieldError:
-        return False
-    return type(value) in (str, int)
-
-
-# What a value must be, and a word for it.
-_OTHERS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "context": (_positive, "a number of tokens"),
-    "threads": (_positive, "a number of threads"),
-    "kv": _one_of(*KV_TYPES),
-    "cache_memory": (_positive, "a number of bytes"),
-    "system": (_text, "a text"),
-    "think": (_is_think, '"on", "off", "auto" or a number of tokens'),
-    "overflow": _one_of(*POLICIES),
-    "plain": (lambda value: isinstance(value, bool), "true or false"),
-    "stats": (lambda value: isinstance(value, bool), "true or false"),
-}
-_SETTINGS = (*REQUEST_KEYS, *_OTHERS)
 
 
 @dataclass(frozen=True)
@@ -207,6 +159,10 @@ def nearest(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
     return f": did you mean {close[0]}?" if close else ""
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
 class _Reader:
     """Checks what TOML's parser has found, and says in which line something is wrong."""
 
@@ -239,7 +195,7 @@ class _Reader:
         return value
 
     def _check_model(self, section: Mapping[str, Any], place: tuple[str, ...], key: str) -> None:
-        if key in section and not _text(section[key]):
+        if key in section and not _is_name(section[key]):
             raise self._error(place, key, "must be the name of a model")
 
     def _check(self, section: Mapping[str, Any], place: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -248,23 +204,9 @@ class _Reader:
                 near = nearest(key, known) or f": known are {', '.join(known)}"
                 raise self._error(place, key, f"is not known{near}")
             try:
-                self._check_value(place, key, value)
-            except (ValueError, RecursionError):
-                # Python does not print numbers of thousands of digits.
-                raise self._error(place, key, "has a value that is too large") from None
-
-    def _check_value(self, place: tuple[str, ...], key: str, value: Any) -> None:
-        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-            raise ValueError
-        if key in _OTHERS:
-            is_right, wanted = _OTHERS[key]
-            if not is_right(value):
-                raise self._error(place, key, f"must be {wanted}, not {value!r}")
-            return
-        try:
-            Request(**{key: value})
-        except FieldError as error:
-            raise self._error(place, key, error.problem) from None
+                SETTINGS[key].check(value)
+            except FieldError as error:
+                raise self._error(place, key, error.problem) from None
 
     def _error(self, place: tuple[str, ...], key: str, problem: str) -> ConfigurationError:
         line = next(self._lines_of(place, key), None)

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 from fake_model import ByteTokenizer, fake_model
 
-from tinychat.errors import CacheFullError, ContextError, SettingError
-from tinychat.generate.many import LEVELS, RowsThatPay, write_many
+from tinychat.errors import CacheFullError, ContextError
+from tinychat.generate.drafts import Drafts
+from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Reply
+from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.request import Request
-from tinychat.generate.scheduler import Scheduler
+from tinychat.generate.run import Prefill, Run
+from tinychat.generate.written import LEVELS, RowsThatPay, write_many
 
 CONTEXT = 400
 NEW_TOKENS = 12
@@ -60,13 +62,26 @@ def written_alone(engine, ids, **fields):
         logits = sequence.step(reply.token_ids[-1:])
 
 
-def run(scheduler, replies):
-    for reply in replies:
-        scheduler.add(reply)
-    steps = []
-    while len(scheduler):
-        steps.append(scheduler.step())
-    return steps
+def submitted(driver, replies):
+    runs = [Run(reply, ahead=None) for reply in replies]
+    for run in runs:
+        driver.submit(run)
+    return runs
+
+
+def written(driver, replies):
+    """Write replies to their end; return for each step that chose tokens which replies got some."""
+    runs, steps = submitted(driver, replies), []
+    while len(driver):
+        driver.step()
+        got = [run.reply for run in runs if any(isinstance(event, Piece) for event in run.events)]
+        failed = [event for run in runs for event in run.events if isinstance(event, Exception)]
+        if failed:
+            raise failed[0]
+        for run in runs:
+            run.events.clear()
+        steps.append(got)
+    return [step for step in steps if step]
 
 
 def draw_prompts(engine, lengths):
@@ -77,14 +92,14 @@ def draw_prompts(engine, lengths):
 LENGTHS = (1, 2, 9, 17, 40, 63, 64, 65, 130, 300, 5, 8, 200, 11, 3, 90)
 
 
-@pytest.mark.parametrize("parallel", [3, 16])
-def test_each_has_the_tokens_that_it_has_alone(engine, parallel):
+@pytest.mark.parametrize("drafts", [None, Drafts()])
+def test_each_has_the_tokens_that_it_has_alone(engine, drafts):
     prompts = draw_prompts(engine, LENGTHS)
     settings = [{}, {"temperature": 1.0, "seed": 5}, {"temperature": 0.7, "seed": 6, "repeat_penalty": 1.3}]
     fields = [settings[i % 3] for i in range(len(prompts))]
     alone = [written_alone(engine, ids, **each) for ids, each in zip(prompts, fields)]
     replies = [reply_to(ids, **each) for ids, each in zip(prompts, fields)]
-    run(Scheduler(engine, CONTEXT, parallel), replies)
+    written(Driver(engine.sequence(CONTEXT), drafts), replies)
     assert [reply.token_ids for reply in replies] == alone
     assert {reply.finish_reason for reply in replies} == {"length"}
     assert [reply.summary.prompt_tokens for reply in replies] == list(LENGTHS)
@@ -112,10 +127,10 @@ def test_a_common_beginning_is_read_once(engine, folder):
     replies = [reply_to(beginning + end, max_tokens=4) for end in ends]
     alone = [written_alone(engine, beginning + end, max_tokens=4) for end in ends]
     fresh = engines.open_engine(folder, threads=2)
-    scheduler = Scheduler(fresh, CONTEXT, len(ends))
-    run(scheduler, replies)
+    driver = Driver(fresh.sequence(CONTEXT))
+    written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
-    assert scheduler.rows == 250 + sum(map(len, ends)) + 3 * len(ends), "each token ran once"
+    assert driver.rows == 250 + sum(map(len, ends)) + 3 * len(ends), "each token ran once"
     assert sorted(reply.summary.reused_tokens for reply in replies) == [0] + [250] * (len(ends) - 1)
 
 
@@ -124,73 +139,135 @@ def test_memory_that_is_full_puts_the_youngest_back(unquantized):
     prompts = draw_prompts(engine, (100, 60, 120, 30, 62, 61))
     alone = [written_alone(engine, ids, max_tokens=40) for ids in prompts]
     replies = [reply_to(ids, max_tokens=40) for ids in prompts]
-    scheduler = Scheduler(engine, CONTEXT, 6)
-    steps = run(scheduler, replies)
+    driver = Driver(engine.sequence(CONTEXT))
+    steps = written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
-    written = [[number for number, step in enumerate(steps) if reply in [p.reply for p in step]] for reply in replies]
-    assert written[0] == [*range(40)], "the oldest is never put back"
-    assert any(times[-1] - times[0] >= 40 for times in written), "others had to wait before they were finished"
+    times = [[number for number, step in enumerate(steps) if reply in step] for reply in replies]
+    assert times[0] == [*range(40)], "the oldest is never put back"
+    assert any(each[-1] - each[0] >= 40 for each in times), "others had to wait before they were finished"
+    driver.close()
     assert engine.pool.used == len(engine.pool.prefixes), "all memory but what is kept for later is free"
 
 
 def test_a_long_prompt_holds_nobody_up(engine):
     short, long = draw_prompts(engine, (5, 300))
-    scheduler = Scheduler(engine, CONTEXT, 2, prompt_budget=32)
+    driver = Driver(engine.sequence(CONTEXT), prompt_budget=32)
     first = reply_to(short, max_tokens=30)
-    scheduler.add(first)
-    scheduler.step()
-    scheduler.add(reply_to(long))
-    before = scheduler.rows
+    submitted(driver, [first])
+    while not first.token_ids:
+        driver.step()
+    submitted(driver, [reply_to(long)])
+    driver.step()
+    before = driver.rows
     for count in range(2, 8):
-        scheduler.step()
+        driver.step()
         assert len(first.token_ids) == count, "a token in every step"
-        assert scheduler.rows - before == (count - 1) * 33
+        assert driver.rows - before == (count - 1) * 33
 
 
 def test_prompts_are_read_in_the_order_in_which_they_came(engine):
     prompts = draw_prompts(engine, (200, 10, 20))
     replies = [reply_to(ids) for ids in prompts]
-    steps = run(Scheduler(engine, CONTEXT, 3, prompt_budget=32), replies)
-    begun = {id(progress.reply): i for i, step in reversed(list(enumerate(steps))) for progress in step}
+    steps = written(Driver(engine.sequence(CONTEXT), prompt_budget=32), replies)
+    begun = {id(reply): i for i, step in reversed(list(enumerate(steps))) for reply in step}
     assert [begun[id(reply)] for reply in replies] == sorted(begun.values())
 
 
 def test_a_reply_ends_where_the_context_is_full(engine):
     (ids,) = draw_prompts(engine, (CONTEXT - 3,))
     reply = reply_to(ids, max_tokens=None)
-    scheduler = Scheduler(engine, CONTEXT, 2)
-    run(scheduler, [reply])
+    written(Driver(engine.sequence(CONTEXT)), [reply])
     assert (reply.finish_reason, len(reply.token_ids)) == ("context", 4)
-    with pytest.raises(ContextError):
-        scheduler.add(reply_to([1] * (CONTEXT + 1)))
-    with pytest.raises(SettingError):
-        scheduler.add(reply_to([10_000]))
 
 
 def test_a_reply_may_be_taken_out(engine):
     prompts = draw_prompts(engine, (9, 10, 11))
     replies = [reply_to(ids) for ids in prompts]
-    scheduler = Scheduler(engine, CONTEXT, 2)
-    for reply in replies:
-        scheduler.add(reply)
-    scheduler.step()
-    scheduler.remove(replies[0])
-    scheduler.remove(replies[2])
-    assert len(scheduler) == 1
-    run(scheduler, [])
-    assert [len(reply.token_ids) for reply in replies] == [1, NEW_TOKENS, 0]
+    driver = Driver(engine.sequence(CONTEXT))
+    runs = submitted(driver, replies)
+    while not replies[0].token_ids:
+        driver.step()
+    for run in (runs[0], runs[2], runs[2]):
+        driver.cancel(run)
+    assert (len(driver), [run.is_over for run in runs]) == (1, [True, False, True])
+    assert replies[0].finish_reason == "interrupted"
+    while len(driver):
+        driver.step()
+    assert len(replies[1].token_ids) == NEW_TOKENS
 
 
 def test_memory_too_small_for_one_is_an_error(unquantized):
     engine = small_engine(unquantized, blocks=2)
-    with pytest.raises(SettingError, match="too large"):
-        Scheduler(engine, CONTEXT, 2).add(reply_to([1])) or engine.sequence(CONTEXT)
     hog = engine.sequence(128)
     hog.step([1] * 100)
-    scheduler = Scheduler(engine, 128, 2)
-    scheduler.add(reply_to([2] * 90))
+    driver = Driver(engine.sequence(128))
     with pytest.raises(CacheFullError):
-        scheduler.step()
+        written(driver, [reply_to([2] * 90)])
+    assert len(driver) == 0
+    hog.release()
+    written(driver, [reply := reply_to([2] * 90)])
+    assert len(reply.token_ids) == NEW_TOKENS
+
+
+def test_an_idle_sequence_gives_its_memory_to_a_run(unquantized):
+    engine = small_engine(unquantized, blocks=4)
+    driver = Driver(engine.sequence(256))
+    prompts = draw_prompts(engine, (100, 150, 60))
+    alone = [written_alone(small_engine(unquantized, blocks=8), ids) for ids in prompts]
+    for ids, wanted in zip(prompts, alone):
+        written(driver, [reply := reply_to(ids)])
+        assert reply.token_ids == wanted
+
+
+def test_progress_of_a_prompt_tells_what_is_cached_and_what_is_left(engine):
+    (ids,) = draw_prompts(engine, (390,))
+    driver = Driver(engine.sequence(CONTEXT))
+    for cached in (0, 389):
+        (run,) = submitted(driver, [reply_to(ids, max_tokens=1)])
+        while len(driver):
+            driver.step()
+        progress = [event for event in run.events if isinstance(event, Prefill)]
+        assert {event.cached for event in progress} == {cached}
+        assert {event.total for event in progress} == {390 - cached}
+        done = [event.done for event in progress]
+        assert done == ([0, 256, 390] if cached == 0 else [0, 1])
+        left = [event.seconds_left for event in progress]
+        assert left[0] is None and left[-1] == 0.0 and all(seconds >= 0.0 for seconds in left[1:])
+
+
+def test_a_run_stands_still_while_nobody_reads_it(engine):
+    prompts = draw_prompts(engine, (9, 12))
+    driver = Driver(engine.sequence(CONTEXT))
+    still, read = (Run(reply_to(ids), ahead=2 if i == 0 else None) for i, ids in enumerate(prompts))
+    for run in (still, read):
+        driver.submit(run)
+    while not read.is_over:
+        driver.step()
+    assert sum(isinstance(event, Piece) for event in still.events) <= 2
+    assert len(read.reply.token_ids) == NEW_TOKENS
+    while not still.is_over:
+        still.events.clear()
+        driver.step()
+    assert [run.reply.token_ids for run in (still, read)] == [written_alone(engine, ids) for ids in prompts]
+
+
+def test_a_run_that_stands_still_gives_its_memory_to_one_that_is_read(unquantized):
+    engine = small_engine(unquantized, blocks=4)
+    prompts = draw_prompts(engine, (100, 150))
+    alone = [written_alone(small_engine(unquantized, blocks=8), ids) for ids in prompts]
+    driver = Driver(engine.sequence(256))
+    still, read = (Run(reply_to(ids), ahead=1 if i == 0 else None) for i, ids in enumerate(prompts))
+    driver.submit(still)
+    while not still.reply.token_ids:
+        still.events.clear()
+        driver.step()
+    driver.submit(read)
+    while not read.is_over:
+        driver.step()
+    while not still.is_over:
+        still.events.clear()
+        driver.step()
+    assert [still.reply.token_ids, read.reply.token_ids] == alone
 
 
 def test_what_cannot_be_asked_ends_one_reply_only():

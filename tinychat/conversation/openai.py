@@ -1,0 +1,105 @@
+"""Requests and replies in OpenAI's form: the fields of a body, in batch files or elsewhere.
+
+A body of ``/v1/chat/completions`` has messages, one of ``/v1/completions`` a prompt; the other fields are settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tinychat.conversation.messages import as_messages
+from tinychat.errors import FieldError
+from tinychat.settings import LINE, SETTINGS, names
+
+if TYPE_CHECKING:
+    from tinychat.generate.reply import Reply
+
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+# Our names of settings by those in bodies.
+_NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
+# What changes nothing here: for accounts, for other models, or the only value that there is.
+_IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
+_ONLY_VALUES = {"n": 1, "stream": False, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "best_of": 1}
+_FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length"}
+
+
+def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, object]], dict[str, Any]]:
+    """Return what a body sent to `CHAT` or `COMPLETION` asks for.
+
+    Returns
+    -------
+    prompt : str or list of dict
+        A text to continue, or messages.
+    settings : dict
+        Fields of `Request`.
+
+    Raises
+    ------
+    SettingError
+        If it asks for something else, or what cannot be had.
+    """
+    given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
+    prompt = _messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
+    return prompt, _settings(given)
+
+
+def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in fields.items():
+        if key in _NAMES:
+            continue
+        if key not in _ONLY_VALUES:
+            raise FieldError(key, "is not supported")
+        if value != _ONLY_VALUES[key]:
+            raise FieldError(key, f"must be {_ONLY_VALUES[key]!r}")
+    return {_NAMES[key]: value for key, value in fields.items() if key in _NAMES}
+
+
+def _messages(value: object) -> list[dict[str, object]]:
+    """Return messages; contents in parts are joined, if all of them are text."""
+    if isinstance(value, list):
+        value = [_joined(message) if isinstance(message, dict) else message for message in value]
+    return [message.as_dict() for message in as_messages(value)]
+
+
+def _joined(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    if not all(isinstance(part, dict) and part.get("type") == "text" and "text" in part for part in content):
+        raise FieldError("messages", "must be text: this model reads nothing else")
+    return message | {"content": "".join(str(part["text"]) for part in content)}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise FieldError("prompt", "must be a text")
+    return value
+
+
+def reply_body(name: str, url: str, asked: str, reply: Reply) -> dict[str, object]:
+    """Return the body of an answer. name : the model's; asked : an id of the request."""
+    summary = reply.summary
+    said = {"message": {"role": "assistant", "content": reply.text}} if url == CHAT else {"text": reply.text}
+    choice = {"index": 0, **said, "logprobs": None, "finish_reason": _FINISH_REASONS.get(summary.finish_reason)}
+    usage = {
+        "prompt_tokens": summary.prompt_tokens,
+        "completion_tokens": summary.new_tokens,
+        "total_tokens": summary.prompt_tokens + summary.new_tokens,
+        "prompt_tokens_details": {"cached_tokens": summary.reused_tokens},
+    }
+    kind, prefix = ("chat.completion", "chatcmpl") if url == CHAT else ("text_completion", "cmpl")
+    return {
+        "id": f"{prefix}-{asked}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": name,
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def error_body(problem: str) -> dict[str, object]:
+    """Return the body of an answer to a request that cannot be met."""
+    return {"error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}}

@@ -1,0 +1,434 @@
+"""The driver of all replies of one engine: each pass over the weights runs one token of every reply, and some prompts.
+
+A pass over several rows costs little more than one over a single row, as long as it is bound by memory, and each row's
+numbers do not depend on the others: every reply has the tokens that it would have alone. One reply is the case of one
+run.
+
+Who comes first is read first: prompts are read in the order in which they were submitted, as far as the budget of a
+step goes, while every reply that is being written gets its tokens in each step. So none waits for more than those
+before it, and a long prompt holds up the others by no more than the budget. Where the memory of keys and values is
+full, one is put back: its turn comes again as soon as there is room, and what it had written stays.
+(Yu et al., 2022, "Orca"; Agrawal et al., 2023, https://arxiv.org/abs/2308.16369.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import replace
+from time import perf_counter
+
+from tinychat.engine.ids import common_length
+from tinychat.errors import CacheFullError, SettingError, TinychatError
+from tinychat.generate.drafts import LONGEST, Drafts, DraftText
+from tinychat.generate.idle_sequences import IdleSequences, cut_cache
+from tinychat.generate.prefix_miss import explain_miss
+from tinychat.generate.reply import Piece
+from tinychat.generate.run import Part, Run
+from tinychat.generate.sequence import Logits, Sequence
+from tinychat.held_signals import held_signals
+from tinychat.models.rope import angle_set
+
+# Tokens of prompts in a step, while replies are being written.
+PROMPT_BUDGET = 64
+# A prompt waits for another one that is being read only if they share so many tokens.
+SHARED = 64
+# How long the driver's thread waits for another run before it ends.
+LISTENING_SECONDS = 2.0
+
+
+class Driver:
+    """Writes the replies of one engine, any number at once.
+
+    Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads stands still, so whoever
+    waits for one reply makes the steps of all.
+
+    Parameters
+    ----------
+    sequence : Sequence
+        The first one of the engine; its capacity is that of later ones.
+    drafts : Drafts, optional
+        Proposes ids that are checked in the same pass as the next token; replies have the same ids without.
+    prompt_budget : int
+        Tokens of prompts in a step, while replies are being written.
+
+    Attributes
+    ----------
+    rows : int
+        How many tokens there were in all steps.
+    lock : RLock
+        Whoever uses a sequence of the driver holds it.
+    """
+
+    def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
+        self.drafts = drafts
+        self.rows = 0
+        self.lock = threading.RLock()
+        self._prompt_budget = prompt_budget
+        self._waiting: deque[Run] = deque()
+        # In the order in which they were submitted.
+        self._running: list[Run] = []
+        self._dropped: deque[Run] = deque()
+        # Until somebody leaves, nobody else is let in.
+        self._is_full = False
+        self._is_stepping = self._is_closed = False
+        # One thread leads; others wait here for what comes of its steps.
+        self._turn, self._is_led = threading.Condition(), False
+        # Runs that no reader drives: a thread of the driver's does, as long as there are any.
+        self._listened: list[Run] = []
+        self._thread: threading.Thread | None = None
+        self.adopt(sequence)
+
+    def adopt(self, sequence: Sequence) -> None:
+        """Go on with a sequence that no run uses, and with its engine and capacity, in the place of all idle ones.
+
+        Raises
+        ------
+        SettingError
+            If replies are being written.
+        """
+        with self.lock:
+            if len(self):
+                raise SettingError("the cache cannot be changed while replies are written: wait for their end")
+            self.engine, self.context_size = sequence.engine, sequence.context_size
+            self._logits: Logits | None = None
+            self._idle = IdleSequences()
+            self._idle.put(sequence)
+
+    def __len__(self) -> int:
+        """Return how many runs are not over."""
+        return len(self._waiting) + len(self._running)
+
+    @property
+    def recent(self) -> Sequence:
+        """The sequence that was used last, of those that no run uses now."""
+        with self.lock:
+            self._tidy()
+            if not len(self._idle):
+                self._idle.put(self._new_sequence())
+            return self._idle.last
+
+    def submit(self, run: Run) -> None:
+        """Let a reply be written.
+
+        Raises
+        ------
+        SettingError
+            If the driver is closed.
+        """
+        with self.lock:
+            self._check_open()
+            if run.is_over:
+                return
+            self._waiting.append(run)
+        if run.listener is not None:
+            with self._turn:
+                self._listened.append(run)
+                self._turn.notify_all()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                    self._thread.start()
+
+    def cancel(self, run: Run) -> None:
+        """End a run; what it has written stays, with the text that was held back."""
+        with self.lock:
+            if run.is_over:
+                return
+            if run.reply.token_ids and run.reply.finish_reason is None:
+                run.deliver(Piece(run.reply.finish("interrupted")))
+            self._leave(run)
+
+    def drop(self, run: Run) -> None:
+        """End a run that nobody reads any more; from any thread and at any moment, the middle of a step included."""
+        self._dropped.append(run)
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self._is_stepping:
+                    self._tidy()
+            finally:
+                self.lock.release()
+
+    def advance(self, run: Run) -> None:
+        """Make a step, or wait for another thread's, unless the run has events or is over."""
+        with self._turn:
+            while self._is_led and not run.events and not run.is_over:
+                self._turn.wait()
+            if run.events or run.is_over:
+                return
+            self._is_led = True
+        try:
+            self.step()
+        finally:
+            with self._turn:
+                self._is_led = False
+                self._turn.notify_all()
+
+    def close(self) -> None:
+        """End all runs and give their memory back; nothing can be submitted afterwards."""
+        with self.lock:
+            for run in [*self._running, *self._waiting]:
+                self.cancel(run)
+            while self._idle.release_oldest():
+                pass
+            self._logits, self._is_closed = None, True
+        with self._turn:
+            self._turn.notify_all()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SettingError("the model is closed: load it again")
+
+    def _write_for_listeners(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._listened or self._is_closed, LISTENING_SECONDS)
+                if not self._listened:
+                    self._thread = None
+                    return
+                run = self._listened[0]
+            self.advance(run)
+
+    def step(self) -> None:
+        """Run one pass for all that want more, and deliver what comes of it."""
+        with self.lock:
+            self._is_stepping = True
+            try:
+                self._tidy()
+                self._admit()
+                # Whoever looks on sees the beginning before the first chunk runs.
+                if not self._begin():
+                    self._make_step()
+            finally:
+                self._is_stepping = False
+
+    def _make_step(self) -> None:
+        """Run one pass, and take up its logits."""
+        started = perf_counter()
+        parts = self._run_pass()
+        seconds = perf_counter() - started
+        rows = sum(len(part.ids) for part, _ in parts)
+        self.rows += rows
+        if self.drafts is not None and parts and all(part.draft is not None for part, _ in parts):
+            self.drafts.note_pass(rows, seconds)
+        # What a signal's handler raises would end others' replies, too.
+        with held_signals() if len(parts) > 1 else nullcontext():
+            for part, logits in parts:
+                self._take_up(part, logits, seconds)
+
+    def _tidy(self) -> None:
+        """End the runs that nobody reads any more."""
+        while self._dropped:
+            run = self._dropped.popleft()
+            if not run.is_over:
+                self._leave(run)
+
+    def _admit(self) -> None:
+        """Give waiting runs a sequence, in their order, unless memory is full and somebody else wants more."""
+        if self._is_full and any(run.wants_more for run in self._running):
+            return
+        for run in [run for run in self._waiting if run.wants_more]:
+            self._waiting.remove(run)
+            run.sequence, run.text = self._sequence_for(run)
+            self._running.append(run)
+
+    def _sequence_for(self, run: Run) -> tuple[Sequence, DraftText | None]:
+        return self._idle.take(run.previous or run.base, bool(self._running)) or (self._new_sequence(), None)
+
+    def _new_sequence(self) -> Sequence:
+        self._check_open()
+        return self.engine.sequence(self.context_size)
+
+    def _begin(self) -> bool:
+        """Look up what is cached of prompts that have not begun; return whether that is told for the first time."""
+        told = False
+        for run in self._running:
+            if run.has_begun or run.sequence is None or not self._find_cached(run):
+                continue
+            run.has_begun = True
+            if run.seconds == 0.0 and not run.reply.token_ids:
+                run.cached = run.done
+                run.miss = explain_miss(run.base, run.previous, run.done, run.reply.decode)
+                run.report()
+                told = True
+        return told
+
+    def _find_cached(self, run: Run) -> bool:
+        """Take over what is cached of a run's beginning; False if another run will soon have more of it."""
+        assert run.sequence is not None
+        ids = run.ids
+        if run.removed:
+            cut_cache(run.sequence, ids, run.removed)
+            run.removed = 0
+        # Behind a past that was cut, the last token of the reply that has run runs again, as that of a prompt does.
+        found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
+        shared = ids[: found + SHARED]
+        reading = (other for other in self._running if other.has_begun and not other.reply.token_ids)
+        if len(shared) == found + SHARED and any(other.base[: len(shared)] == shared for other in reading):
+            run.sequence.rewind(0)
+            return False
+        return True
+
+    def _run_pass(self) -> list[tuple[Part, Logits]]:
+        """Run what all that want more have next, and return their logits; make memory as long as it is too small."""
+        parts = self._choose()
+        while parts:
+            spans = [part.sequence.span(part.ids, _whole_length(part), part.outputs) for part in parts]
+            try:
+                return list(zip(parts, self.engine.run(spans, self._memory(sum(part.outputs for part in parts)))))
+            except CacheFullError as error:
+                self._make_memory(error)
+                parts = self._choose()
+        return []
+
+    def _memory(self, rows: int) -> Logits:
+        """Return memory for so many rows of logits: fresh pages cost time."""
+        if self._logits is None or len(self._logits) < rows:
+            self._logits = self.engine.new_logits(max(rows, LONGEST + 1))
+        return self._logits
+
+    def _choose(self) -> list[Part]:
+        """Return what runs in the next step."""
+        active = [run for run in self._running if run.has_begun and run.wants_more]
+        writing = [run for run in active if self._can_write(run)][: self.engine.chunk_size]
+        parts = [
+            Part(run, run.sequence, [*run.reply.token_ids[-1:], *draft], 1 + len(draft), draft)
+            for run, draft in zip(writing, self._drafts_of(writing))
+            if run.sequence is not None
+        ]
+        left = self.engine.chunk_size - sum(len(part.ids) for part in parts)
+        left = min(left, self._prompt_budget) if parts else left
+        for run in active:
+            if left > 0 and run.sequence is not None and not run.is_writing:
+                ids = run.ids[run.done :][:left]
+                parts.append(Part(run, run.sequence, ids, int(run.done + len(ids) == run.length), None))
+                left -= len(ids)
+        return parts
+
+    def _can_write(self, run: Run) -> bool:
+        """Return whether a run's next row is the last token of its reply, after its cache is brought in order."""
+        sequence = run.sequence
+        if sequence is None:
+            return False
+        if run.done >= run.length:
+            # The step was interrupted before its logits were taken up.
+            sequence.rewind(run.length - 1)
+        config = getattr(self.engine, "config", None)
+        if run.is_writing and config is not None:
+            now, then = angle_set(config, run.done), angle_set(config, run.length)
+            if None not in (now, then) and now != then:
+                # Keys of other angles cannot be used any more.
+                sequence.reuse(run.ids)
+        return run.is_writing
+
+    def _drafts_of(self, writing: list[Run]) -> list[list[int]]:
+        """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
+        drafts = self.drafts
+        if drafts is None:
+            return [[] for _ in writing]
+        texts = []
+        for run in writing:
+            assert run.sequence is not None
+            if run.text is None:
+                run.text = drafts.new_text()
+            limit = run.reply.request.max_tokens
+            most = LONGEST if limit is None else limit - len(run.reply.token_ids) - 1
+            run.text.suggest(run.sequence.rows_at_once(most + 1) - 1)
+            texts.append(run.text)
+        counts = drafts.share(texts, len(writing))
+        room = self.engine.chunk_size - len(writing)
+        proposed = []
+        for text, count in zip(texts, counts):
+            proposed.append(text.suggestion[: min(count, room)])
+            room -= len(proposed[-1])
+        return proposed
+
+    def _make_memory(self, error: CacheFullError) -> None:
+        """Give back memory: of an idle sequence, else of a run that stands still, else of the youngest."""
+        still = [run for run in self._running if not run.wants_more]
+        if self._idle.release_oldest():
+            return
+        if still or len(self._running) > 1:
+            self._put_back((still or self._running)[-1])
+        else:
+            run = self._running[0]
+            run.deliver(error)
+            self._leave(run)
+
+    def _put_back(self, run: Run) -> None:
+        """Let the run wait again, before all that came after it."""
+        self._running.remove(run)
+        self._waiting.appendleft(run)
+        self._is_full = True
+        if run.sequence is not None:
+            run.sequence.release()
+        run.sequence, run.has_begun = None, False
+
+    def _take_up(self, part: Part, logits: Logits, seconds: float) -> None:
+        """Give a run the logits of a step, and deliver what it has got by it."""
+        run, reply, sequence = part.run, part.run.reply, part.sequence
+        run.seconds += seconds
+        if not part.outputs:
+            run.report()
+            return
+        if not reply.token_ids:
+            run.report()
+            reply.prompt_was_read(run.cached, run.seconds)
+            run.seconds = 0.0
+            if len(self) > 1:
+                sequence.remember()
+        seconds, run.seconds = run.seconds, 0.0
+        try:
+            piece = reply.accept_draft(logits, part.draft or (), seconds)
+            self._learn(part, piece)
+            is_full = reply.finish_reason is None and len(sequence.ids) >= sequence.context_size
+            if is_full and not self._make_room(run):
+                piece = replace(piece, text=piece.text + reply.finish("context"))
+        except TinychatError as error:
+            run.deliver(error)
+            self._leave(run)
+            return
+        run.deliver(piece)
+        if reply.finish_reason is not None:
+            self._leave(run)
+
+    def _learn(self, part: Part, piece: Piece) -> None:
+        """Take the ids of a draft out of the cache that are not in the reply, and note how good it was."""
+        run, sequence, draft = part.run, part.sequence, part.draft
+        if draft:
+            sequence.rewind(len(sequence.ids) - len(draft) + common_length(draft, piece.ids))
+        if self.drafts is None:
+            return
+        if run.text is not None and draft is not None:
+            self.drafts.learn(run.text, len(draft), piece.ids)
+        else:
+            run.text = run.text or self.drafts.new_text()
+            run.text.begin(run.ids)
+
+    def _make_room(self, run: Run) -> bool:
+        """Go on behind a shorter past, if there is one; return whether there is."""
+        room = None if run.make_room is None else run.make_room(run.reply.token_ids)
+        if room is None:
+            return False
+        run.base, run.removed, run.has_begun = room.ids, room.removed, False
+        return True
+
+    def _leave(self, run: Run) -> None:
+        """End a run; its sequence keeps what it holds until somebody needs it."""
+        run.is_over, self._is_full = True, False
+        if run in self._waiting:
+            self._waiting.remove(run)
+        if run in self._running:
+            self._running.remove(run)
+        if run.sequence is not None:
+            self._idle.put(run.sequence, run.text)
+            run.sequence = None
+        if run.listener is not None:
+            with self._turn:
+                self._listened.remove(run)
+            run.listener(None)
+
+
+def _whole_length(part: Part) -> int:
+    """Return the positions that the part's sequence takes, with what of its ids runs later."""
+    return max(part.run.length, len(part.sequence.ids) + len(part.ids))

@@ -1,0 +1,63 @@
+"""Sequences without a run: they keep what they hold for the next prompt that begins like them."""
+
+from __future__ import annotations
+
+from tinychat.generate.drafts import DraftText
+from tinychat.generate.sequence import Ids, Sequence
+
+MOST = 4
+# A run takes a sequence that has so many more tokens than it can use only where it is alone.
+LOST = 64
+
+
+class IdleSequences:
+    """The sequences that no run uses now, each with the text that drafts for it came from."""
+
+    def __init__(self) -> None:
+        # The one used last at the end.
+        self._idle: list[tuple[Sequence, DraftText | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    @property
+    def last(self) -> Sequence:
+        """The sequence that was used last; there must be one."""
+        return self._idle[-1][0]
+
+    def put(self, sequence: Sequence, text: DraftText | None = None) -> None:
+        """Keep a sequence; of too many, the one used longest ago gives its memory back."""
+        self._idle.append((sequence, text))
+        if len(self._idle) > MOST:
+            self.release_oldest()
+
+    def take(self, ids: Ids, beside_others: bool) -> tuple[Sequence, DraftText | None] | None:
+        """Return the sequence that shares most with `ids`.
+
+        None where there is none, or where others run and much would be lost for the conversation that has it.
+        """
+        shared = [sequence.reusable_prefix(ids) for sequence, _ in self._idle]
+        if not shared:
+            return None
+        best = max(range(len(shared)), key=lambda i: (shared[i], i))
+        if beside_others and len(self._idle) < MOST and len(self._idle[best][0].ids) - shared[best] > LOST:
+            return None
+        return self._idle.pop(best)
+
+    def release_oldest(self) -> bool:
+        """Give the memory back of the sequence that was used longest ago; False if there is none."""
+        if not self._idle:
+            return False
+        self._idle.pop(0)[0].release()
+        return True
+
+
+def cut_cache(sequence: Sequence, ids: Ids, removed: int) -> None:
+    """Take out of a cache the `removed` positions that `ids` lacks where it first differs from the cache.
+
+    Nothing happens if the cache does not go on like `ids` behind them.
+    """
+    start = sequence.reusable_prefix(ids)
+    stop, cached = start + removed, sequence.ids
+    if start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:
+        sequence.drop(start, stop)

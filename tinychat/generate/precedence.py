@@ -1,0 +1,133 @@
+"""Settings of several sources, one over the other.
+
+A flag comes before the model's section of the configuration file, then the role, the file's general settings, the
+advice of the model's makers, and our defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tinychat.configuration import Configuration
+from tinychat.generate.request import Request
+from tinychat.generate.thinking import Thinking, as_thinking
+from tinychat.settings import ChatSettings, LoadSettings, ScreenSettings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FLAGS, MODEL_SECTION, GENERAL = "the command line", "config.toml, of this model", "config.toml"
+ADVICE = "the model's own"
+
+_Group = TypeVar("_Group", bound="DataclassInstance")
+
+
+class Source(NamedTuple):
+    """Settings by name, and where they are from, in words."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The settings of several sources, the last over the others; our defaults are left out.
+
+    Attributes
+    ----------
+    values : mapping
+        By name.
+    origins : mapping
+        Where each of them is from, in words.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+    @property
+    def request(self) -> Request:
+        """How replies are written, the budget of thinking left out."""
+        return self._group(Request)
+
+    @property
+    def loading(self) -> LoadSettings:
+        """How the model is loaded."""
+        return self._group(LoadSettings)
+
+    @property
+    def chat(self) -> ChatSettings:
+        """How a conversation is held."""
+        return self._group(ChatSettings)
+
+    @property
+    def screen(self) -> ScreenSettings:
+        """What is shown of a reply."""
+        return self._group(ScreenSettings)
+
+    @property
+    def thinking(self) -> Thinking:
+        """Whether and how long the model is to think."""
+        return as_thinking(self.chat.think)
+
+    def _group(self, kind: type[_Group]) -> _Group:
+        return kind(**{one.name: self.values[one.name] for one in fields(kind) if one.name in self.values})
+
+
+def resolve(*sources: Source) -> Resolved:
+    """Put sources of settings over each other, the last on top."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for source in sources:
+        values |= source.values
+        origins |= dict.fromkeys(source.values, source.origin)
+    return Resolved(values, origins)
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """What the user wants: flags of one run, and the configuration file.
+
+    Parameters
+    ----------
+    configuration : Configuration
+        The user's.
+    role : str, optional
+        One of its roles.
+    flags : mapping
+        Checked settings by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such role.
+    """
+
+    configuration: Configuration = field(default_factory=Configuration)
+    role: str | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.role is not None:
+            self.configuration.role(self.role)
+
+    def model(self, named: str | None) -> str | None:
+        """Return the MODEL to load: the named one, the role's, $TINYCHAT_MODEL, the file's; None for the usual one."""
+        if named is None and self.role is not None:
+            named = self.configuration.role(self.role).get("model")
+        if named is None and not os.environ.get("TINYCHAT_MODEL"):
+            named = self.configuration.model
+        return None if named is None else self.configuration.aliases.get(named, named)
+
+    def resolve(self, *names: str | None, advice: Mapping[str, Any] | None = None) -> Resolved:
+        """Return the settings for a model by the names that it goes by and, once it is known, its makers' advice."""
+        file = self.configuration
+        return resolve(
+            Source(ADVICE, advice or {}),
+            Source(GENERAL, file.general),
+            Source(f"role {self.role}", {} if self.role is None else file.role(self.role)),
+            Source(MODEL_SECTION, file.of_model(*names)),
+            Source(FLAGS, self.flags),
+        )

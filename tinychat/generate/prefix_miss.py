@@ -1,0 +1,64 @@
+"""Why a prompt shares less with the cache than its conversation would suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tinychat.engine.ids import common_length
+from tinychat.generate.sequence import Ids
+
+# Tokens around the first difference that are looked at, and shown.
+_LOOKED_AT, _SHOWN = 64, 8
+_THINKING = ("<think>", "</think>")
+
+
+class PrefixMiss(NamedTuple):
+    """Where a prompt leaves what was cached of its conversation.
+
+    Attributes
+    ----------
+    position : int
+        The first token that has to run again though the conversation had it, 0-based.
+    previous : int
+        Tokens of the conversation that were cached, or would have been.
+    reason : str
+        In words.
+    """
+
+    position: int
+    previous: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the prompt leaves the cache at token {self.position} of {self.previous}: {self.reason}"
+
+
+def explain_miss(prompt: Ids, previous: Ids, cached: int, decode: Callable[[Ids], str]) -> PrefixMiss | None:
+    """Return why less is cached than the conversation had; None where nothing is missing.
+
+    Parameters
+    ----------
+    prompt : sequence of int
+        The ids that are to be read.
+    previous : sequence of int
+        Prompt and reply of the turn before; empty where there was none.
+    cached : int
+        Leading ids of the prompt that do not have to run.
+    decode : callable
+        Returns the text of ids.
+    """
+    agreed = common_length(prompt, previous)
+    # The last token of a reply was chosen but never run; the last of a prompt always runs.
+    if agreed < min(len(prompt), len(previous) - 1):
+        before, after = previous[agreed : agreed + _LOOKED_AT], prompt[agreed : agreed + _LOOKED_AT]
+        around = decode(previous[max(agreed - _SHOWN, 0) : agreed + _LOOKED_AT])
+        if any(tag in around for tag in _THINKING) and _THINKING[1] not in decode(after):
+            reason = "the template leaves out earlier thinking"
+        else:
+            then, now = (decode(ids[:_SHOWN]) for ids in (before, after))
+            reason = f"the template writes an earlier turn in another way ({then!r} is now {now!r})"
+        return PrefixMiss(agreed, len(previous), reason)
+    if cached < min(agreed, len(prompt) - 1, len(previous) - 1):
+        return PrefixMiss(cached, len(previous), "its memory was needed, or the cache has other settings now")
+    return None

@@ -1,0 +1,227 @@
+"""Kinds of values that settings take: how a value is checked, read from a person's text, and written as one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+_LONGEST_SHOWN = 80
+_LONGEST_WORD = 20
+_MOST_BITS = 64
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_ESCAPES = {"\\n": "\n", "\\t": "\t"}
+
+
+class Kind:
+    """The values that a setting takes.
+
+    Attributes
+    ----------
+    noun, typed : str
+        What a value is, and what it is where a person types it.
+    bounds, note : str
+        The range in words, and as a command's help shows it.
+    metavar : str
+        What stands for a value in a command's help.
+    words : tuple of str
+        Those that may be typed.
+    """
+
+    def __init__(self, noun: str, typed: str = "", bounds: str = "", note: str = "", metavar: str = "TEXT") -> None:
+        self.noun, self.typed = noun, typed or noun
+        self.bounds, self.note, self.metavar = bounds, note, metavar
+        self.words: tuple[str, ...] = ()
+
+    def has_type(self, value: Any) -> bool:
+        """Return whether a value is of this kind, its range aside."""
+        return isinstance(value, str)
+
+    def refusal(self, value: Any) -> str:
+        """Return what is wrong with a value of this kind, empty if nothing is."""
+        return ""
+
+    def plain(self, value: Any) -> Any:
+        """Return a value in range in its usual form."""
+        return value
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a person's text stands for, or else the text; ValueError says why it cannot be one."""
+        return text
+
+    def write(self, value: Any) -> str:
+        """Return the text that a person would type for a value."""
+        return str(value)
+
+
+class Number(Kind):
+    """A number from `low` to `high`."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__("a number", bounds=f"between {low:g} and {high:g}", metavar="FLOAT")
+        self._low, self._high = low, high
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return isinstance(value, Real) and not isinstance(value, bool)
+
+    def refusal(self, value: Any) -> str:  # noqa: D102
+        # NaN, which compares false with everything, is out of range too.
+        return "" if self._low <= value <= self._high else f"must be {self.bounds}, not {shown(value)}"
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        return float(value)
+
+    def parse(self, text: str) -> Any:  # noqa: D102
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+        return text
+
+
+class Integer(Number):
+    """A whole number from `low` to `high`, of a unit; `bounds` is that range in other words."""
+
+    def __init__(self, low: int, high: int | None = None, unit: str = "", bounds: str = "") -> None:
+        super().__init__(low, float("inf") if high is None else high)
+        self.noun = self.typed = f"a whole number of {unit}" if unit else "a whole number"
+        self.metavar = unit.upper() or "INTEGER"
+        self.bounds = bounds or (f"{low} or more" if high is None else f"between {low} and {high}")
+        if not bounds and (low > 0 or high is not None):
+            self.note = f"x>={low}" if high is None else f"{low}<=x<={high}"
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return isinstance(value, Integral) and not isinstance(value, bool)
+
+    def refusal(self, value: Any) -> str:  # noqa: D102
+        # Python itself cannot print a number of many thousands of bits.
+        is_wide = int(value).bit_length() > _MOST_BITS
+        return f"must have at most {_MOST_BITS} bits" if is_wide else super().refusal(value)
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        return int(value)
+
+
+class Bytes(Integer):
+    """A number of bytes, `low` or more; people type 500M or 2G."""
+
+    def __init__(self, low: int) -> None:
+        super().__init__(low)
+        self.noun, self.typed, self.metavar, self.note = "a number of bytes", "a size, such as 500M or 2G", "SIZE", ""
+
+    def parse(self, text: str) -> Any:  # noqa: D102
+        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+        return text if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return next(f"{value // size}{unit}" for unit, size in reversed(_UNITS.items()) if value % size == 0)
+
+
+class Switch(Kind):
+    """True or false; people type on or off."""
+
+    def __init__(self) -> None:
+        super().__init__("true or false", "on or off", metavar="ON|OFF")
+        self.words = ("on", "off")
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return isinstance(value, bool)
+
+    def parse(self, text: str) -> Any:  # noqa: D102
+        return text == "on" if text in self.words else text
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return "on" if value else "off"
+
+
+class Choice(Kind):
+    """One of several words."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(f"one of {', '.join(words)}", metavar=f"[{'|'.join(words)}]")
+        self.words = words
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return value in self.words
+
+
+class WordOrTokens(Kind):
+    """One of several words or a positive number of tokens, of which 0 is the word `zero`."""
+
+    def __init__(self, *words: str, zero: str) -> None:
+        super().__init__(f"{', '.join(words)} or a number of tokens", metavar="on|off|TOKENS")
+        self.words, self._zero = words, zero
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        word = _word(value)
+        return word in self.words or word.isdecimal()
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        word = _word(value)
+        return word if word in self.words else int(word) or self._zero
+
+
+class Texts(Kind):
+    """One text or several, none of them empty, since an empty one `would`."""
+
+    def __init__(self, would: str) -> None:
+        super().__init__("a text or a list of texts")
+        self._would = would
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(text, str) for text in value))
+
+    def refusal(self, value: Any) -> str:  # noqa: D102
+        return "" if all(self.plain(value)) else f"must not be empty: an empty text would {self._would}"
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        # A single text is one text, not one for each letter.
+        return (value,) if isinstance(value, str) else tuple(value)
+
+    def parse(self, text: str) -> Any:
+        r"""Return the texts that a person has typed: one as it stands, or several in quotation marks.
+
+        In them, ``\n`` and ``\t`` are a line end and a tab. The word ``none`` alone stands for no text.
+        """
+        if text == "none":
+            return ()
+        texts = [text]
+        if text[:1] in ("'", '"'):
+            words = shlex.shlex(text, posix=True, punctuation_chars=False)
+            words.whitespace_split, words.escape = True, ""
+            try:
+                texts = [*words]
+            except ValueError:
+                raise ValueError(f"has a quotation mark that is not closed: {text}") from None
+        return tuple(_unescaped(each) for each in texts)
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return ", ".join(map(repr, value)) or "none"
+
+
+def _word(value: Any) -> str:
+    """Return a word or number as a person types it, empty for anything else."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        return word if len(word) < _LONGEST_WORD else ""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number and 0 <= value < 1 << _MOST_BITS else ""
+
+
+def _unescaped(text: str) -> str:
+    for written, meant in _ESCAPES.items():
+        text = text.replace(written, meant)
+    return text
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: one line, not long."""
+    try:
+        text = repr(value) if not isinstance(value, Real) else str(value)
+    except (ValueError, RecursionError):
+        # Python does not print numbers of thousands of digits.
+        text = f"a value of type {type(value).__name__} that is too large"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."

@@ -1,0 +1,365 @@
+"""The one table of settings: type, range, default, scope, other names and help of each.
+
+Command-line flags, keys of config.toml, ``/set``, fields of batch lines and of OpenAI-style bodies, the advice of model
+files and keyword arguments of Python follow from it, and it checks their values. A row is a field of one of the
+dataclasses at the end, which are the form in which the program passes checked settings on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from tinychat.errors import FieldError
+from tinychat.setting_kinds import Bytes, Choice, Integer, Kind, Number, Switch, Texts, WordOrTokens, shown
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FLAG, CONFIG, SET, LINE = "flag", "config", "set", "line"
+"""Where a setting may be given beside Python: a flag, config.toml, ``/set``, a batch line or OpenAI-style body."""
+
+SEEDS = 1 << 64
+"""How many seeds there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A row of the table.
+
+    Attributes
+    ----------
+    name : str
+        In Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores.
+    scope : {"sampling", "reply", "load", "chat", "screen"}
+        What it is about.
+    default : object
+        None where the program decides later; None itself is then allowed.
+    entries : frozenset of str
+        Where it may be given beside Python.
+    help, metavar : str
+        For the flag, and what stands for its value.
+    flag : str
+        The flag, if it takes no value.
+    huggingface, gguf : str
+        Its key in ``generation_config.json``, and in GGUF files behind ``general.sampling.``.
+    openai : tuple of str
+        Its other names in OpenAI-style bodies.
+    part_of : str
+        The setting without which it does nothing: while that has its default, this one is not in use.
+    example : tuple of (str, str)
+        A value in TOML and a remark, for the configuration file to begin with.
+    """
+
+    name: str
+    kind: Kind
+    scope: str
+    default: Any
+    entries: frozenset[str]
+    help: str
+    metavar: str
+    flag: str = ""
+    huggingface: str = ""
+    gguf: str = ""
+    openai: tuple[str, ...] = ()
+    part_of: str = ""
+    example: tuple[str, str] | None = None
+
+    def check(self, value: Any) -> Any:
+        """Return a value of Python, TOML or JSON in its usual form.
+
+        Raises
+        ------
+        FieldError
+            If it is of another type, or out of range.
+        """
+        return None if value is None and self.default is None else self._checked(value, self.kind.noun)
+
+    def read(self, value: Any) -> Any:
+        """Return what a person's text stands for, or a saved value in its usual form.
+
+        Raises
+        ------
+        FieldError
+            As `check` does.
+        """
+        if self._has_none and (value is None or value == "none"):
+            return None
+        try:
+            parsed = self.kind.parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise FieldError(self.name, str(error)) from None
+        return self._checked(parsed, self.kind.typed)
+
+    def write(self, value: Any) -> str:
+        """Return the text that a person would type for a value."""
+        return "none" if value is None else self.kind.write(value)
+
+    @property
+    def _has_none(self) -> bool:
+        # What a model was loaded with is a value: there is no "none" to go back to.
+        return self.default is None and self.scope in ("sampling", "reply")
+
+    def _checked(self, value: Any, noun: str) -> Any:
+        if not self.kind.has_type(value):
+            raise FieldError(self.name, f"must be {noun}{' or none' if self._has_none else ''}, not {shown(value)}")
+        if refusal := self.kind.refusal(value):
+            raise FieldError(self.name, refusal)
+        return self.kind.plain(value)
+
+
+def _row(scope: str, places: str, default: Any, kind: Kind, help: str = "", metavar: str = "", **others: Any) -> Any:
+    setting = Setting(
+        name="",
+        kind=kind,
+        scope=scope,
+        default=default,
+        entries=frozenset(places.split()),
+        help=help,
+        metavar=metavar or kind.metavar,
+        **others,
+    )
+    return field(default=default, metadata={"setting": setting})
+
+
+_sampling = partial(_row, "sampling", f"{FLAG} {CONFIG} {SET} {LINE}")
+_reply: Callable[..., Any] = partial(_row, "reply")
+_load: Callable[..., Any] = partial(_row, "load")
+_chat: Callable[..., Any] = partial(_row, "chat")
+_screen: Callable[..., Any] = partial(_row, "screen")
+
+
+class _Checked:
+    """Dataclass whose fields are rows of the table: it brings their values into their usual form."""
+
+    def __post_init__(self: DataclassInstance) -> None:
+        for one in fields(self):
+            if one.name in SETTINGS:
+                # The usual way for a frozen dataclass to change its own fields.
+                object.__setattr__(self, one.name, SETTINGS[one.name].check(getattr(self, one.name)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplySettings(_Checked):
+    """How the next token is chosen, what ends a reply, and what is reported of it."""
+
+    temperature: float = _sampling(
+        0.8,
+        Number(0, 100),
+        "Randomness; 0 takes the most likely token",
+        huggingface="temperature",
+        gguf="temp",
+        example=("0.7", ""),
+    )
+    top_k: int = _sampling(
+        40,
+        Integer(0, bounds="0 (all tokens) or more"),
+        "Choose among this many most likely tokens; 0 for all",
+        "TOKENS",
+        huggingface="top_k",
+        gguf="top_k",
+    )
+    top_p: float = _sampling(
+        0.95,
+        Number(0.01, 1),
+        "Choose among the fewest tokens whose probabilities reach this sum",
+        huggingface="top_p",
+        gguf="top_p",
+    )
+    min_p: float = _sampling(
+        0.05,
+        Number(0, 1),
+        "Drop tokens below this share of the most likely one's probability",
+        huggingface="min_p",
+        gguf="min_p",
+    )
+    repeat_penalty: float = _sampling(
+        1.0,
+        Number(0.01, 100),
+        "Make recent tokens less likely; 1 is off",
+        huggingface="repetition_penalty",
+        gguf="penalty_repeat",
+    )
+    repeat_last_n: int = _sampling(
+        64,
+        Integer(0, bounds="0 (no tokens) or more"),
+        "How many tokens are recent for --repeat-penalty",
+        "TOKENS",
+        huggingface="repeat_last_n",
+        gguf="penalty_last_n",
+    )
+    top_n_sigma: float = _sampling(
+        0.0,
+        Number(0, 100),
+        "Drop tokens whose logit is more than this many standard deviations below the best; 0 is off",
+        part_of="top_n_sigma",
+    )
+    seed: int | None = _sampling(None, Integer(0, bounds="0 or more"), "Make the choices repeatable")
+    max_tokens: int | None = _reply(
+        f"{FLAG} {CONFIG} {SET} {LINE}",
+        None,
+        Integer(1),
+        "Most tokens of a reply",
+        "TOKENS",
+        openai=("max_completion_tokens",),
+        example=("1000", ""),
+    )
+    stop: str | Sequence[str] = _reply(
+        f"{FLAG} {CONFIG} {SET} {LINE}",
+        (),
+        Texts("end every reply at once"),
+        "End a reply at this text; repeatable",
+    )
+    ignore_eos: bool = _reply("", False, Switch(), "Treat the model's own stop tokens as ordinary tokens")
+    logprobs: int | None = _reply(
+        FLAG,
+        None,
+        Integer(0, 1000),
+        "In JSON, each token's natural log-probability and the N most likely tokens in its place, from the "
+        "model's own logits: before penalty, temperature and every filter",
+        "N",
+    )
+    think_budget: int | None = _reply(
+        "",
+        None,
+        Integer(0),
+        "Most tokens of a think section; then its end marker comes. A constraint, which leaves no room for such a "
+        "section, has it ignored",
+    )
+
+
+class ReplyKeywords(TypedDict, total=False):
+    """The fields of `ReplySettings` as keyword arguments."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    repeat_last_n: int
+    top_n_sigma: float
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    ignore_eos: bool
+    logprobs: int | None
+    think_budget: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadSettings(_Checked):
+    """How a model is loaded: see `tinychat.load`."""
+
+    context: int | None = _load(
+        f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1 << 20, "tokens"), "Size of the context", example=("8192", "")
+    )
+    threads: int | None = _load(
+        f"{FLAG} {CONFIG}",
+        None,
+        Integer(1, 1024, "threads"),
+        "Most threads to compute with; fewer while other programs hold the cores",
+        "N",
+    )
+    kv: str | None = _load(
+        f"{FLAG} {CONFIG} {SET}",
+        None,
+        Choice("bf16", "f16", "int8", "f32"),
+        "Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32",
+    )
+    cache_memory: int | None = _load(
+        f"{FLAG} {CONFIG}",
+        None,
+        Bytes(1),
+        "Most memory for the KV cache of all that runs at once, such as 2G; default: a quarter of what is free",
+    )
+    draft: bool = _load(
+        f"{FLAG} {CONFIG}",
+        True,
+        Switch(),
+        "Whether to try tokens that stand in the prompt or the reply several at once; the reply is the same",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatSettings(_Checked):
+    """How a conversation is held."""
+
+    system: str | None = _chat(
+        f"{FLAG} {CONFIG}",
+        None,
+        Kind("a text"),
+        "Standing instruction to the model",
+        example=('"You answer in one sentence."', ""),
+    )
+    think: str | int = _chat(
+        f"{FLAG} {CONFIG} {SET}",
+        "auto",
+        WordOrTokens("on", "off", "auto", zero="off"),
+        "Whether a model that can do both thinks before it answers, or for how many tokens at most",
+        example=('"off"', '"on", "off", or the most tokens to think for'),
+    )
+    overflow: str = _chat(
+        f"{FLAG} {CONFIG} {SET}",
+        "drop",
+        Choice("stop", "drop", "shift"),
+        "When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
+        example=('"drop"', 'when the context is full: "drop", "shift" or "stop"'),
+    )
+    cache_disk: int = _chat(
+        f"{FLAG} {CONFIG}",
+        1 << 30,
+        Bytes(0),
+        "Most disk space for what the model has read of saved conversations; with 0 all is read again",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScreenSettings(_Checked):
+    """What is shown of a reply."""
+
+    plain: bool = _screen(
+        f"{FLAG} {CONFIG}",
+        False,
+        Switch(),
+        "Show replies as the text that they are, not drawn as markdown",
+        flag="--plain",
+    )
+    stats: bool | None = _screen(
+        f"{FLAG} {CONFIG} {SET}",
+        None,
+        Switch(),
+        "Say below each reply what it took, or say nothing; default: at a terminal",
+        flag="--verbose/--quiet",
+        example=("false", "no line of rates below each reply"),
+    )
+
+
+SETTINGS: dict[str, Setting] = {
+    one.name: replace(one.metadata["setting"], name=one.name)
+    for group in (ReplySettings, LoadSettings, ChatSettings, ScreenSettings)
+    for one in fields(group)
+}
+"""The table, by name."""
+
+
+def names(scope: str = "", entry: str = "") -> tuple[str, ...]:
+    """Return the names of the settings of a scope, or that may be given somewhere, in the table's order."""
+    rows = SETTINGS.values()
+    return tuple(row.name for row in rows if scope in ("", row.scope) and (not entry or entry in row.entries))
+
+
+def in_use(name: str, values: DataclassInstance) -> bool:
+    """Return whether a setting of `values` has any effect beside the others."""
+    leading = SETTINGS[name].part_of
+    return not leading or getattr(values, leading) != SETTINGS[leading].default
+
+
+def _attributes(group: type[DataclassInstance]) -> str:
+    rows = [(one.type, SETTINGS[one.name]) for one in fields(group)]
+    return "\n".join(f"{row.name} : {kind}\n    {row.help}. Default: {row.default!r}." for kind, row in rows)
+
+
+for _group in (ReplySettings, LoadSettings, ChatSettings, ScreenSettings):
+    _group.__doc__ = f"{_group.__doc__}\n\nAttributes\n----------\n{_attributes(_group)}\n"
