@@ -134,6 +134,32 @@ def top_n_sigma(logits, n):
     return [i for i, logit in enumerate(logits) if logit >= logits.max() - n * logits.std()]
 
 
+def xtc(logits, threshold):
+    """Return the ids that are left where the most likely ones are excluded: all but the least of those above it."""
+    probabilities = softmax(np.asarray(logits, np.float64))
+    order = np.argsort(-probabilities, kind="stable")
+    likely = [i for i in order if probabilities[i] >= threshold] if threshold <= 0.5 else []
+    return sorted({*order.tolist()} - {*likely[:-1]})
+
+
+def dry_penalties(pieces, ids, multiplier, base, allowed, last_n, breakers):
+    """Return DRY's penalties by token, for tokens of these texts and breakers that are each within one token.
+
+    A token that would go on a repetition of n tokens, n at least `allowed`, loses multiplier * base^(n - allowed).
+    """
+    recent = ids[max(0, len(ids) - last_n) :]
+    breaking = {i for i, piece in enumerate(pieces) if any(text in piece for text in breakers)}
+    unbroken = next((k for k, i in enumerate(reversed(recent)) if i in breaking), len(recent))
+    penalties = [0.0] * len(pieces)
+    for end in range(1, len(recent)):
+        same = 0
+        while same < min(end, unbroken) and recent[end - 1 - same] == recent[-1 - same]:
+            same += 1
+        if same >= allowed and recent[end] not in breaking:
+            penalties[recent[end]] = max(penalties[recent[end]], multiplier * base ** (same - allowed))
+    return penalties
+
+
 def quantize_activations(x, group_size):
     """Quantize ``x [T, K]`` to symmetric int8 codes with one scale per token and group of columns.
 

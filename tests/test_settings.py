@@ -95,6 +95,12 @@ def test_defaults_are_values(name):
     assert not setting.part_of or setting.part_of in SETTINGS
 
 
+def test_several_texts_are_shown_as_they_may_be_typed():
+    texts = ("a b", "it's", ", .")
+    assert SETTINGS["stop"].write(texts) == """'a b' "it's" ', .'"""
+    assert SETTINGS["stop"].read(SETTINGS["stop"].write(texts)) == texts
+
+
 def test_the_keywords_are_the_rows():
     assert typing.get_type_hints(ReplyKeywords) == typing.get_type_hints(ReplySettings)
     assert [*ReplyKeywords.__annotations__] == [field.name for field in fields(ReplySettings)]

@@ -202,17 +202,17 @@ class _Reader:
         for key, value in section.items():
             if key not in _SETTINGS:
                 near = nearest(key, known) or f": known are {', '.join(known)}"
-                raise self._error(place, key, f"is not known{near}")
+                raise self._error(place, key, "is not known", near)
             try:
                 SETTINGS[key].check(value)
             except FieldError as error:
                 raise self._error(place, key, error.problem) from None
 
-    def _error(self, place: tuple[str, ...], key: str, problem: str) -> ConfigurationError:
+    def _error(self, place: tuple[str, ...], key: str, problem: str, advice: str = "") -> ConfigurationError:
         line = next(self._lines_of(place, key), None)
         section = f", in {one_line('.'.join(place))}" if place else ""
         where = f"{self._path}, line {line}" if line else f"{self._path}{section}"
-        return ConfigurationError(f"{where}: {one_line(key)} {one_line(problem, _LONGEST_PROBLEM)}")
+        return ConfigurationError(f"{where}: {one_line(key)} {one_line(problem, _LONGEST_PROBLEM)}{advice}")
 
     def _lines_of(self, place: tuple[str, ...], key: str) -> Iterator[int]:
         """Yield the numbers of the lines that set a key, as far as it is written in the usual way."""

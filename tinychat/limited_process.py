@@ -42,6 +42,10 @@ class LimitError(Exception):
     """A request failed, or took more time or memory than it may; the message says why, in a few words."""
 
 
+class LimitExceeded(LimitError):
+    """A request took more time than it may, or ended the process."""
+
+
 class LimitedProcess:
     """A helper process that starts with its first request, or with `start`, and again after it has ended.
 
@@ -131,7 +135,7 @@ class LimitedProcess:
                 self._end()
                 self._process = None
         if not reply.endswith(b"\n"):
-            raise LimitError(_reason(process.returncode, is_late))
+            raise LimitExceeded(_reason(process.returncode, is_late))
         return reply
 
 

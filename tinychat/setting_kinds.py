@@ -199,7 +199,7 @@ class Texts(Kind):
         return tuple(_unescaped(each) for each in texts)
 
     def write(self, value: Any) -> str:  # noqa: D102
-        return ", ".join(map(repr, value)) or "none"
+        return " ".join(map(repr, value)) or "none"
 
 
 def _word(value: Any) -> str:

@@ -190,11 +190,52 @@ class ReplySettings(_Checked):
         huggingface="repeat_last_n",
         gguf="penalty_last_n",
     )
+    dry_multiplier: float = _sampling(
+        0.0,
+        Number(0, 100),
+        "Make tokens less likely that go on a repetition (DRY): by this times a power of --dry-base; 0 is off",
+        part_of="dry_multiplier",
+    )
+    dry_base: float = _sampling(
+        1.75, Number(1, 100), "By what the penalty of DRY grows with each repeated token", part_of="dry_multiplier"
+    )
+    dry_allowed_length: int = _sampling(
+        2, Integer(1), "How many tokens may be repeated without penalty", "TOKENS", part_of="dry_multiplier"
+    )
+    dry_penalty_last_n: int = _sampling(
+        64,
+        Integer(0, bounds="0 (no tokens) or more"),
+        "In how many of the last tokens DRY looks for repetitions",
+        "TOKENS",
+        part_of="dry_multiplier",
+    )
+    dry_sequence_breakers: str | Sequence[str] = _sampling(
+        ("\n", ":", '"', "*"),
+        Texts("end every repetition"),
+        "A text that no repetition goes beyond; repeatable",
+        part_of="dry_multiplier",
+    )
     top_n_sigma: float = _sampling(
         0.0,
         Number(0, 100),
         "Drop tokens whose logit is more than this many standard deviations below the best; 0 is off",
         part_of="top_n_sigma",
+    )
+    xtc_probability: float = _sampling(
+        0.0,
+        Number(0, 1),
+        "Leave out all likely tokens but the least of them, in this share of the choices; 0 is off",
+        huggingface="xtc_probability",
+        gguf="xtc_probability",
+        part_of="xtc_probability",
+    )
+    xtc_threshold: float = _sampling(
+        0.1,
+        Number(0, 1),
+        "How likely a token is that --xtc-probability leaves out; above 0.5 none is",
+        huggingface="xtc_threshold",
+        gguf="xtc_threshold",
+        part_of="xtc_probability",
     )
     seed: int | None = _sampling(None, Integer(0, bounds="0 or more"), "Make the choices repeatable")
     max_tokens: int | None = _reply(
@@ -239,7 +280,14 @@ class ReplyKeywords(TypedDict, total=False):
     min_p: float
     repeat_penalty: float
     repeat_last_n: int
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: str | Sequence[str]
     top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]

@@ -165,7 +165,7 @@ NO_SWITCH = "the chat template of fake has no switch for thinking; a limit holds
         ("context 300", "context: 300 (was 256)"),
         ("stop END", "stop: 'END' (was none)"),
         ("stop User:\\n", "stop: 'User:\\n' (was none)"),
-        ("stop 'a b' \"it's\"", "stop: 'a b', \"it's\" (was none)"),
+        ("stop 'a b' \"it's\"", "stop: 'a b' \"it's\" (was none)"),
         ("stop none", "stop: none, as before"),
     ],
 )

@@ -42,11 +42,12 @@ def test_gguf_files_have_advice_too(tmp_path):
         "general.sampling.top_k": 20,
         "general.sampling.penalty_repeat": 1.0499999523162842,
         "general.sampling.penalty_last_n": 128,
+        "general.sampling.xtc_probability": 0.5,
         "general.sampling.sequence": "kpt",
         "general.sampling.top_p": "much",
     }
     (tmp_path / "generation_config.json").write_text(json.dumps(sampling_of(metadata)))
-    expected = {"temperature": 0.6, "top_k": 20, "repeat_penalty": 1.05, "repeat_last_n": 128}
+    expected = {"temperature": 0.6, "top_k": 20, "repeat_penalty": 1.05, "repeat_last_n": 128, "xtc_probability": 0.5}
     assert own_defaults(tmp_path) == expected
 
 

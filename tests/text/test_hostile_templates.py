@@ -173,3 +173,15 @@ def test_long_conversations_are_within_the_bounds(tokenizer):
     messages = [{"role": "user", "content": f"{i} " + "word " * 400} for i in range(200)]
     text = ChatTemplate(source, tokenizer, "a.jinja").render(messages)
     assert len(text) == sum(len(message["content"].strip()) for message in messages)
+
+
+def test_a_template_that_is_endless_for_a_short_conversation_is_not_tried_again(tokenizer):
+    template = ChatTemplate(ENDLESS["nested loops"], tokenizer, "a.jinja")
+    with pytest.raises(TextError, match="it runs longer than 1 s"):
+        template.render(MESSAGES)
+    started = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(TextError, match="it takes too long even for a short one"):
+            template.render(MESSAGES)
+    assert not template.opens_thinking
+    assert time.monotonic() - started < 1

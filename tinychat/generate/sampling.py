@@ -1,13 +1,13 @@
 """Choosing the next token from the logits.
 
-The sampler applies its settings in this order: penalty, top-n-sigma, temperature, top-k, top-p, min-p. A constraint has
-masked tokens before.
+The sampler applies its settings in this order: penalty, DRY, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a
+constraint has masked tokens before. llama.cpp, which has them all, applies the temperature last.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # A token this far below the best (in units of the temperature) has less than e^-20 = 2e-9 of
 # its probability; leaving those out first makes sorting cheap for large vocabularies.
 _NEGLIGIBLE = 20.0
+# The exponent of DRY's penalty ends where its power would leave float32, at this logarithm; and where it hardly grows.
+_MOST_GROWTH, _LEAST_GROWTH = 88.7228391, 1e-6
+_LOWEST = float(np.finfo(np.float32).min)
 # How many logits are looked at or passed over together.
 _COLUMN = 64
 
@@ -50,6 +53,7 @@ class Sampler:
         self.request = request
         self.seed = secrets.randbits(32) if request.seed is None else request.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int]) -> int:
         """Choose the next token.
@@ -66,7 +70,7 @@ class Sampler:
         ModelFolderError
             If the logits hold no finite maximum, which only damaged weights produce.
         """
-        logits = self._penalized(logits, previous_ids)
+        logits = self._dried(self._penalized(logits, previous_ids), previous_ids)
         if self.request.temperature == 0.0:
             return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
         return self._draw(*self._candidates(logits))
@@ -78,7 +82,8 @@ class Sampler:
         ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
         peak = float(logits[ids[0]])
         weights = self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature)
-        return ids[: len(weights)], weights
+        first = self._excluded(weights)
+        return ids[first : len(weights)], weights[first:]
 
     def _penalized(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
         penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
@@ -89,6 +94,22 @@ class Sampler:
         values = penalized[recent]
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
         return penalized
+
+    def _dried(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
+        """Lower the logits of tokens that go on a repetition of what came before."""
+        request = self.request
+        if request.dry_multiplier == 0.0 or request.dry_penalty_last_n == 0:
+            return logits
+        recent = previous_ids[-request.dry_penalty_last_n :]
+        allowed, most = request.dry_allowed_length, int(_MOST_GROWTH / max(np.log(request.dry_base), _LEAST_GROWTH))
+        longest = min(self._breakers.unbroken_length(recent), allowed + most)
+        dried = logits.copy()
+        for token_id, length in repetitions(recent, allowed, longest).items():
+            if dried[token_id] != -np.inf and not self._breakers.is_whole(token_id):
+                lowered = float(dried[token_id]) - request.dry_multiplier * request.dry_base ** (length - allowed)
+                # Where a constraint leaves no other token, it comes nevertheless.
+                dried[token_id] = max(lowered, _LOWEST)
+        return dried
 
     def _near_the_best(self, logits: Logits) -> Logits:
         """Mask what is more than `top_n_sigma` standard deviations of all possible tokens' logits below the best.
@@ -113,6 +134,19 @@ class Sampler:
         # Both tests hold for a leading run, and always for the first: its weight is 1.
         return weights[: int(np.count_nonzero(keep))]
 
+    def _excluded(self, weights: _Scores) -> int:
+        """Return how many of the leading candidates XTC leaves out: of the likely ones all but the last, at random.
+
+        What is left says the same in less usual words: "exclude top choices".
+
+        weights : descending.
+        """
+        probability, threshold = self.request.xtc_probability, self.request.xtc_threshold
+        # No draw where it is off: what a seed gives must not depend on a setting that does nothing.
+        if probability == 0.0 or threshold > 0.5 or self._random.random() >= probability:
+            return 0
+        return max(0, int(np.count_nonzero(weights >= threshold * weights.sum())) - 1)
+
     def _draw(self, ids: _Ids, weights: _Scores) -> int:
         cumulative = np.cumsum(weights)
         position = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
@@ -124,6 +158,83 @@ def _finite(logits: Logits, ids: _Ids) -> _Ids:
     if not len(ids) or not np.isfinite(logits[ids[0]]):
         raise ModelFolderError("the model's output is not a number: its weights are damaged, convert the model again")
     return ids
+
+
+def repetitions(ids: Sequence[int], least: int, most: int) -> dict[int, int]:
+    """Return the tokens that would go on a repetition of the end of `ids`, with its length so far.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        What was said before.
+    least, most : int
+        Shorter repetitions, of 1 at least, do not count; longer ones count as `most`.
+
+    Returns
+    -------
+    dict
+        Of a token that goes on several of them, the length of the longest.
+    """
+    found: dict[int, int] = {}
+    recent = np.asarray(ids, dtype=np.int64)
+    # Where the last `length` ids stand once more: the positions of the last of them.
+    ends = np.arange(len(recent) - 1)
+    for length in range(1, most + 1):
+        ends = ends[ends >= length - 1]
+        ends = ends[recent[ends - length + 1] == recent[-length]]
+        if not len(ends):
+            break
+        if length >= least:
+            found |= dict.fromkeys(recent[ends + 1].tolist(), length)
+    return found
+
+
+class _Breakers:
+    """Texts that no repetition goes beyond, as they are spelled in tokens.
+
+    A text is in one token, or begins in one and is completed by the usual tokens of its rest. Only tokens that
+    come are looked at: a vocabulary is large.
+    """
+
+    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer | None) -> None:
+        self._texts = [text.encode() for text in texts] if tokenizer is not None else []
+        self._tokenizer = tokenizer
+        self._rests: dict[int, list[list[int]]] = {}
+
+    def is_whole(self, token_id: int) -> bool:
+        """Return whether one of the texts is in this token."""
+        return [] in self._rests_of(token_id)
+
+    def unbroken_length(self, ids: Sequence[int]) -> int:
+        """Return how many ids stand behind the last of the texts."""
+        for start in range(len(ids) - 1, -1, -1):
+            rests = self._rests_of(ids[start])
+            ends = [start + 1 + len(rest) for rest in rests if [*ids[start + 1 : start + 1 + len(rest)]] == rest]
+            if ends:
+                return len(ids) - max(ends)
+        return len(ids)
+
+    def _rests_of(self, token_id: int) -> list[list[int]]:
+        """Return, for each way in which a text begins in a token, the ids of its rest."""
+        if token_id not in self._rests:
+            self._rests[token_id] = [*self._find_rests(token_id)] if self._texts else []
+        return self._rests[token_id]
+
+    def _find_rests(self, token_id: int) -> Iterator[list[int]]:
+        assert self._tokenizer is not None
+        spelled = self._tokenizer.token_bytes(token_id)
+        for text in self._texts:
+            if text in spelled:
+                yield []
+                continue
+            for begun in range(1, min(len(text), len(spelled) + 1)):
+                if spelled.endswith(text[:begun]) and not _is_cut(text, begun):
+                    yield self._tokenizer.encode(text[begun:].decode(), add_bos=False)
+
+
+def _is_cut(text: bytes, index: int) -> bool:
+    """Return whether an index is within a character of UTF-8."""
+    return text[index] & 0xC0 == 0x80
 
 
 def most_likely(logits: Logits, reach: float, count: int) -> _Ids:

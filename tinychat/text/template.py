@@ -11,7 +11,7 @@ from typing import Any
 from tinychat.errors import TextError
 from tinychat.files import read_small
 from tinychat.json_file import read_settings
-from tinychat.limited_process import LimitedProcess, LimitError
+from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import guard, spelling_pattern
 from tinychat.text.tokenizer import Tokenizer
 
@@ -20,6 +20,8 @@ Message = Mapping[str, object]
 
 _LONGEST_SOURCE = 256 * 1024
 _DEEPEST_MESSAGE = 50
+# Characters of a conversation, with all else that a template is given.
+_SHORT = 20_000
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
 
@@ -75,7 +77,7 @@ class ChatTemplate:
         self._origin = origin
         if len(source) > _LONGEST_SOURCE:
             raise TextError(f"{origin}: chat template is longer than {_LONGEST_SOURCE // 1024} KiB")
-        self._source = source
+        self._source, self._is_endless = source, False
         self._run(None, "does not compile")
         special = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]
         written = [text for text in tokenizer.added_tokens if text in source and not text.isspace()]
@@ -201,9 +203,13 @@ class ChatTemplate:
         return self._run(given, "cannot write this conversation")
 
     def _run(self, variables: dict[str, object] | None, failure: str) -> str:
+        if self._is_endless:
+            raise TextError(f"{self._origin}: chat template {failure}: it takes too long even for a short one")
         try:
             text: str = _RENDERER.call({"source": self._source, "variables": variables})
         except (LimitError, ValueError) as error:
+            # No other conversation is tried with it: each would take as long.
+            self._is_endless = isinstance(error, LimitExceeded) and len(str(variables)) < _SHORT
             raise TextError(f"{self._origin}: chat template {failure}: {error}") from None
         return text
 
