@@ -35,6 +35,14 @@ def test_thinking_that_is_left_out():
     assert (miss.position, miss.reason) == (14, "the template leaves out earlier thinking")
 
 
+def test_a_reply_that_is_read_in_other_tokens():
+    texts = {(1, 2): "a curious witch", (3, 4, 5): "a curious witch lived"}
+    miss = explain_miss(
+        [9, 3, 4, 5], [9, 1, 2, 7], 1, lambda ids: texts.get(tuple(ids[:3]), texts.get(tuple(ids[:2]), ""))
+    )
+    assert "'a curious witch lived' has other tokens when it is read than those that the model wrote" in miss.reason
+
+
 def test_what_was_evicted():
     miss = explained("user: hi bot: hello. user: why", "user: hi bot: hello.", 5)
     assert (miss.position, miss.reason) == (5, "its memory was needed, or the cache has other settings now")

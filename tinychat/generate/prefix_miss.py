@@ -10,6 +10,8 @@ from tinychat.generate.sequence import Ids
 
 # Tokens around the first difference that are looked at, and shown.
 _LOOKED_AT, _SHOWN = 64, 8
+# Texts that begin with so many equal letters differ in their tokens alone.
+_SAME_LETTERS = 12
 _THINKING = ("<think>", "</think>")
 
 
@@ -58,6 +60,8 @@ def explain_miss(prompt: Ids, previous: Ids, cached: int, decode: Callable[[Ids]
         else:
             then, now = (decode(ids[:_SHOWN]) for ids in (before, after))
             reason = f"the template writes an earlier turn in another way ({then!r} is now {now!r})"
+            if then[:_SAME_LETTERS] == now[:_SAME_LETTERS]:
+                reason = f"the text {now!r} has other tokens when it is read than those that the model wrote"
         return PrefixMiss(agreed, len(previous), reason)
     if cached < min(agreed, len(prompt) - 1, len(previous) - 1):
         return PrefixMiss(cached, len(previous), "its memory was needed, or the cache has other settings now")
