@@ -213,3 +213,31 @@ def test_what_is_offered_for_completion_is_there_and_documented(model):
     for name in dir(model):
         assert getattr(model, name) is not None
         assert getattr(type(model), name, None) is None or getattr(type(model), name).__doc__
+
+
+def test_chats_in_an_event_loop(model):
+    wanted = [tinychat.Chat(model, max_tokens=16, seed=seed).say("Hello!") for seed in range(4)]
+
+    async def said(seed):
+        chat = tinychat.Chat(model, max_tokens=16, seed=seed)
+        return "".join([piece.text async for piece in chat.astream("Hello!")])
+
+    async def all_of_them():
+        pieces = tinychat.Chat(model, seed=1).astream("Hello!")
+        await anext(pieces)
+        await pieces.aclose()
+        return await asyncio.gather(*map(said, range(4)))
+
+    assert asyncio.run(all_of_them()) == wanted
+
+
+def test_a_closed_chat(model):
+    with tinychat.Chat(model, seed=1) as chat:
+        pieces = chat.stream("Tell me a story.")
+        next(pieces)
+        assert repr(chat) == "<Chat with demo, 2 messages>"
+    assert list(pieces) == []
+    assert chat.messages[-1].partial
+    with pytest.raises(SettingError, match="the conversation is closed: begin another one"):
+        chat.say("Hello!")
+    assert all(hasattr(chat, name) for name in dir(chat))

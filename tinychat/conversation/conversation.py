@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
@@ -13,16 +13,33 @@ from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.errors import FieldError, SettingError, TextError
+from tinychat.generate.in_thread import in_thread
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import RequestFields, as_request
-from tinychat.generate.stream import PrefillProgress
+from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
+_FOR_PROGRAMS = (
+    *(
+        "astream",
+        "attachments",
+        "clear",
+        "close",
+        "extend",
+        "go_on",
+        "history",
+        "messages",
+        "model",
+        "overflow",
+        "redo",
+    ),
+    *("regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use", "undo"),
+)
 
 
 class ReplyHooks(TypedDict, total=False):
@@ -107,6 +124,21 @@ class Chat(Transcript, ReplySettings):
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
+        self._run: Stream | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Chat with {self.model.name}, {len(self.messages)} messages>"
+
+    def __dir__(self) -> list[str]:
+        # What programs call, for the Tab key; the terminal's chat uses more.
+        return [*_FOR_PROGRAMS]
+
+    def __enter__(self) -> Chat:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def adopt(self, found: Resolved) -> None:
         """Take settings over, but keep what was set in this conversation."""
@@ -128,7 +160,7 @@ class Chat(Transcript, ReplySettings):
         """
         return "".join(piece.text for piece in self.stream(text))
 
-    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Piece, None, None]:
         """Send a message, attachments before it, and yield the reply piece by piece.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
@@ -185,6 +217,19 @@ class Chat(Transcript, ReplySettings):
             raise FieldError("messages", "must go on with the exchange: a user message begins another")
         _check_answered(asked)
         yield from self._answer(asked, History(self.history.past), hooks)
+
+    def astream(self, text: str) -> AsyncIterator[Piece]:
+        """Send a message, and yield the reply in an event loop: ``async for piece in chat.astream(...)``.
+
+        Everything else is as for `stream`.
+        """
+        return in_thread(self.stream(text))
+
+    def close(self) -> None:
+        """End the reply that is being written, also by another thread; no other can be asked for."""
+        self._is_closed = True
+        if self._run is not None:
+            self._run.close()
 
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Answer the last message again; the old reply returns if the new one has no text.
@@ -278,6 +323,8 @@ class Chat(Transcript, ReplySettings):
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: _Begun = _NOTHING
     ) -> Iterator[Piece]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
+        if self._is_closed:
+            raise SettingError("the conversation is closed: begin another one")
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
@@ -291,7 +338,7 @@ class Chat(Transcript, ReplySettings):
             raise
         reply = Message("assistant", begun.text, partial=True)
         self.messages, self.history = [*messages, reply], history
-        self.writing, ending = True, False
+        self._run, self.writing, ending = run, True, False
         self.on_change()
         try:
             for piece in run:
@@ -303,7 +350,7 @@ class Chat(Transcript, ReplySettings):
             ending = True
             raise
         finally:
-            self.writing, self.summary = False, run.summary
+            self._run, self.writing, self.summary = None, False, run.summary
             goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
