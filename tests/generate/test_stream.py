@@ -182,3 +182,43 @@ def test_the_repeat_penalty_sees_prompt_and_reply():
     run = start(TwoFavourites(STORY), [65], repeat_penalty=2.0, repeat_last_n=1, max_tokens=3)
     list(run)
     assert run.token_ids == [66, 65, 66]
+
+
+@pytest.mark.parametrize("moment", range(1, 12))
+def test_an_interrupted_step_costs_other_replies_nothing(moment):
+    """Ctrl-C in the middle of a step over two replies ends the one whose reader was there."""
+
+    left = [KeyboardInterrupt]
+
+    def interrupt(count):
+        if count == moment and left:
+            raise left.pop()
+
+    def model_of(before_step):
+        sequence = FakeSequence(Letters(), chunk_size=16, before_step=before_step)
+        return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"))
+
+    fields = {"temperature": 1.0, "seed": 3, "max_tokens": 9, "ignore_eos": True}
+    wanted = model_of(lambda count: None).stream("Twice", **fields).to_end().token_ids
+    model = model_of(interrupt)
+    first, second = model.stream("Once", **fields), model.stream("Twice", **fields)
+    found, interrupted = [], 0
+    for stream in itertools.cycle((first, second)):
+        try:
+            piece = next(stream, None)
+        except KeyboardInterrupt:
+            interrupted += 1
+            first.close()
+            continue
+        if stream is second:
+            if piece is None:
+                break
+            found += piece.ids
+    assert (interrupted, found) == (1, wanted)
+
+
+class Letters:
+    """Favours no token."""
+
+    def __call__(self, ids):
+        return None
