@@ -105,7 +105,7 @@ def test_a_list_leaves_nothing_on_the_screen(start):
 def test_tab_chooses_from_a_list_and_enter_takes_without_sending(start):
     terminal = start("chat", "counting")
     terminal.type("/set to" + TAB)
-    terminal.sees("> /set top_", "            top_k  now 40", "            top_p  now 0.95")
+    terminal.sees("> /set top_", "            top_k        now 40", "            top_p        now 0.95")
     terminal.send(TAB + TAB + ENTER + " 0.5" + ENTER)
     terminal.expect("top_p: 0.5")
     terminal.leave()
