@@ -25,6 +25,8 @@ from tinychat.models.rope import angle_set
 _MAGIC = b"tinychat keys and values\n"
 # More than two million tokens, and little enough to be read at once whatever it says.
 _LONGEST_HEADER = 16 << 20
+# Lists and objects of a header; millions of empty ones would take seconds to parse.
+_MOST_NESTED = 16
 
 
 class _Header(NamedTuple):
@@ -121,7 +123,11 @@ def _header(file: BufferedIOBase, pool: BlockPool, of: str) -> _Header | None:
     if magic != _MAGIC or count > _LONGEST_HEADER:
         return None
     text = file.read(count)
-    if len(text) != count or _number(zlib.crc32(text)) != checksum:
+    if (
+        len(text) != count
+        or _number(zlib.crc32(text)) != checksum
+        or text.count(b"[") + text.count(b"{") > _MOST_NESTED
+    ):
         return None
     # Anybody can compute this checksum, so nothing is taken for granted of what follows.
     try:
