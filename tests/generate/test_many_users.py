@@ -241,3 +241,13 @@ def test_a_closed_chat(model):
     with pytest.raises(SettingError, match="the conversation is closed: begin another one"):
         chat.say("Hello!")
     assert all(hasattr(chat, name) for name in dir(chat))
+
+
+def test_a_prompt_that_is_half_read_holds_nobody_up_that_begins_alike(model):
+    prompt = model.encode(" ".join(PROMPTS) * 3)
+    wanted = model.stream([*prompt, 300], **FIELDS).to_end().token_ids
+    model.sequence.release()
+    events = model.stream(prompt, **FIELDS).events()
+    next(events)
+    assert token_ids(model.stream([*prompt, 300], **FIELDS)) == wanted
+    events.close()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 
@@ -93,6 +92,8 @@ class Driver:
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
             self.engine, self.context_size = sequence.engine, sequence.context_size
             self._logits: Logits | None = None
+            config = getattr(self.engine, "config", None)
+            self._has_angle_sets = getattr(config, "rope_scaling", None) is not None
             self._idle = IdleSequences()
             self._idle.put(sequence)
 
@@ -207,12 +208,15 @@ class Driver:
         started = perf_counter()
         parts = self._run_pass()
         seconds = perf_counter() - started
-        rows = sum(len(part.ids) for part, _ in parts)
+        rows = sum([len(part.ids) for part, _ in parts])
         self.rows += rows
         if self.drafts is not None and parts and all(part.draft is not None for part, _ in parts):
             self.drafts.note_pass(rows, seconds)
+        if len(parts) == 1:
+            self._take_up(*parts[0], seconds)
+            return
         # What a signal's handler raises would end others' replies, too.
-        with held_signals() if len(parts) > 1 else nullcontext():
+        with held_signals():
             for part, logits in parts:
                 self._take_up(part, logits, seconds)
 
@@ -227,7 +231,7 @@ class Driver:
         """Give waiting runs a sequence, in their order, unless memory is full and somebody else wants more."""
         if self._is_full and any(run.wants_more for run in self._running):
             return
-        for run in [run for run in self._waiting if run.wants_more]:
+        for run in [run for run in self._waiting if run.wants_more] if self._waiting else ():
             self._waiting.remove(run)
             run.sequence, run.text = self._sequence_for(run)
             self._running.append(run)
@@ -263,7 +267,7 @@ class Driver:
         # Behind a past that was cut, the last token of the reply that has run runs again, as that of a prompt does.
         found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
         shared = ids[: found + SHARED]
-        reading = (other for other in self._running if other.has_begun and not other.reply.token_ids)
+        reading = (run for run in self._running if run.has_begun and run.wants_more and not run.reply.token_ids)
         if len(shared) == found + SHARED and any(other.base[: len(shared)] == shared for other in reading):
             run.sequence.rewind(0)
             return False
@@ -275,7 +279,7 @@ class Driver:
         while parts:
             spans = [part.sequence.span(part.ids, _whole_length(part), part.outputs) for part in parts]
             try:
-                return list(zip(parts, self.engine.run(spans, self._memory(sum(part.outputs for part in parts)))))
+                return list(zip(parts, self.engine.run(spans, self._memory(sum([part.outputs for part in parts])))))
             except CacheFullError as error:
                 self._make_memory(error)
                 parts = self._choose()
@@ -289,17 +293,22 @@ class Driver:
 
     def _choose(self) -> list[Part]:
         """Return what runs in the next step."""
-        active = [run for run in self._running if run.has_begun and run.wants_more]
-        writing = [run for run in active if self._can_write(run)][: self.engine.chunk_size]
+        writing, reading = list[Run](), list[Run]()
+        for run in self._running:
+            if run.has_begun and run.wants_more:
+                (writing if self._can_write(run) else reading).append(run)
+        del writing[self.engine.chunk_size :]
         parts = [
-            Part(run, run.sequence, [*run.reply.token_ids[-1:], *draft], 1 + len(draft), draft)
+            Part(run, run.sequence, [run.reply.token_ids[-1], *draft], 1 + len(draft), draft)
             for run, draft in zip(writing, self._drafts_of(writing))
             if run.sequence is not None
         ]
+        if not reading:
+            return parts
         left = self.engine.chunk_size - sum(len(part.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
-        for run in active:
-            if left > 0 and run.sequence is not None and not run.is_writing:
+        for run in reading:
+            if left > 0 and run.sequence is not None:
                 ids = run.ids[run.done :][:left]
                 parts.append(Part(run, run.sequence, ids, int(run.done + len(ids) == run.length), None))
                 left -= len(ids)
@@ -310,16 +319,20 @@ class Driver:
         sequence = run.sequence
         if sequence is None:
             return False
-        if run.done >= run.length:
+        done, length = len(sequence.ids), run.length
+        if done >= length:
             # The step was interrupted before its logits were taken up.
-            sequence.rewind(run.length - 1)
-        config = getattr(self.engine, "config", None)
-        if run.is_writing and config is not None:
-            now, then = angle_set(config, run.done), angle_set(config, run.length)
+            done = length - 1
+            sequence.rewind(done)
+        if done + 1 < length or not run.reply.token_ids:
+            return False
+        if self._has_angle_sets:
+            now, then = (angle_set(self.engine.config, count) for count in (done, length))  # type: ignore[attr-defined]
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.
                 sequence.reuse(run.ids)
-        return run.is_writing
+                return False
+        return True
 
     def _drafts_of(self, writing: list[Run]) -> list[list[int]]:
         """Return the ids that may follow the last token of each run, as far as they pay in one pass."""

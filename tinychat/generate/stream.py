@@ -66,7 +66,7 @@ class Stream(Iterator[Piece]):
         weakref.finalize(self, driver.drop, self._run).atexit = False
 
     def __next__(self) -> Piece:
-        for event in self.events():
+        while (event := self._next_event()) is not None:
             if isinstance(event, Piece):
                 return event
             if self._on_prefill is not None:
@@ -81,22 +81,26 @@ class Stream(Iterator[Piece]):
         TinychatError
             What ended the reply.
         """
+        while (event := self._next_event()) is not None:
+            yield event
+
+    def _next_event(self) -> Prefill | Piece | None:
+        """Return the next event; None at the end."""
         run = self._run
         self.start()
-        while True:
-            while not run.events:
-                if run.is_over:
-                    return
-                if self._cancelled is not None and self._cancelled():
-                    self._driver.cancel(run)
-                else:
-                    self._driver.advance(run)
-            event = run.events.popleft()
-            if isinstance(event, TinychatError):
-                raise event
-            if isinstance(event, Piece):
-                self.token_ids += event.ids
-            yield event
+        while not run.events:
+            if run.is_over:
+                return None
+            if self._cancelled is not None and self._cancelled():
+                self._driver.cancel(run)
+            else:
+                self._driver.advance(run)
+        event = run.events.popleft()
+        if isinstance(event, TinychatError):
+            raise event
+        if isinstance(event, Piece):
+            self.token_ids += event.ids
+        return event
 
     def start(self) -> None:
         """Submit the reply, if it has not been: whoever steps first then writes it beside others."""
