@@ -30,7 +30,7 @@ OLD, NEW = "old", "new"
 
 
 def engine_command(checkout: Path, arguments: argparse.Namespace) -> list[str]:
-    """Return what starts the engine of a checkout."""
+    """Return the command that starts the engine of a checkout."""
     own = checkout / ".venv" / "bin" / "python"
     python = str(own) if own.exists() else sys.executable
     model = arguments.model

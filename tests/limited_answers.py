@@ -1,4 +1,4 @@
-"""What a helper process of the tests answers."""
+"""Answers of a helper process of the tests."""
 
 import os
 import time

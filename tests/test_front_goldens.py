@@ -1,4 +1,4 @@
-"""What a user of the front half can see is what it was: see scripts/record_front.py."""
+"""Everything that a user of the front half sees stays as recorded: see scripts/record_front.py."""
 
 import pytest
 from front.recordings import RECORDINGS, golden_of

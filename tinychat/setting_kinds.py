@@ -40,7 +40,7 @@ class Kind:
         return isinstance(value, str)
 
     def refusal(self, value: Any) -> str:
-        """Return what is wrong with a value of this kind, empty if nothing is."""
+        """Return the fault of a value of this kind; empty if there is none."""
         return ""
 
     def plain(self, value: Any) -> Any:

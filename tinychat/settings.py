@@ -78,7 +78,7 @@ class Setting:
         return None if value is None and self.default is None else self._checked(value, self.kind.noun)
 
     def read(self, value: Any) -> Any:
-        """Return what a person's text stands for, or a saved value in its usual form.
+        """Return the value of a person's text, or a saved value in its usual form.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class ChatSettings(_Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ScreenSettings(_Checked):
-    """What is shown of a reply."""
+    """Lines shown of a reply."""
 
     plain: bool = _screen(
         f"{FLAG} {CONFIG}",

@@ -1,4 +1,4 @@
-"""What each entry says to bad values of each setting, also where it has no such setting."""
+"""The errors of each entry for bad values of each setting, also where it has no such setting."""
 
 import json
 import math
@@ -164,7 +164,7 @@ def _keyword(call):
 
 
 def _batch(program, settings, line_of, error_of):
-    """Return what a batch says to lines that each have one bad value."""
+    """Return the errors of a batch for lines that each have one bad value."""
     given = [(name, value) for name, values in settings.items() for value in values]
     text = "".join(f"{json.dumps(line_of({name: value}))}\n" for name, value in given)
     ended = program.run("batch", "-", "demo", "-o", "-", "--max-tokens", "1", stdin=text)

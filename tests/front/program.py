@@ -16,7 +16,7 @@ _REPLACED = ("TINYCHAT_HOME", "TINYCHAT_MODEL", "TINYCHAT_TRACEBACK", "COLUMNS",
 
 
 class Ended(NamedTuple):
-    """What a command line has left: exit code, stdout, stderr."""
+    """The result of a command line: exit code, stdout, stderr."""
 
     code: int
     out: str

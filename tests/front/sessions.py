@@ -108,7 +108,7 @@ def record_sessions(folder):
 
 
 class _Walk:
-    """What the chat shows of one saved conversation."""
+    """The chat's view of one saved conversation."""
 
     def __init__(self, folder, saved):
         self._program = Program(folder)
@@ -188,14 +188,14 @@ class _Walk:
         ]
 
     def _going_on(self, is_stopped):
-        """Return what the chat says of the settings, the reply to one more message, and how a stopped reply goes on."""
+        """Return the chat's settings, the reply to one more message, and how a stopped reply goes on."""
         typed = "/continue\n" * is_stopped + "/show\nWhat does a cow say?\n/undo\n"
         ended = self._program.succeed("chat", "--resume", self._name, "--threads", THREADS, stdin=typed)
         return f"{indented(ended.err)}  replies\n{indented(ended.out)}"
 
 
 class _Step:
-    """What is seen after one command: what it said, and the conversation as it is exported."""
+    """The output of one command, and the conversation as it is exported."""
 
     def __init__(self, command, notices, export):
         self.command, self.notices = command, notices

@@ -107,7 +107,7 @@ def _flag(setting: Setting, words: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _help_note(setting: Setting) -> str:
-    """Return what a help says of a flag's default and range."""
+    """Return the default and range of a flag for its help."""
     is_plain = setting.default is None or setting.default is False or setting.default == ()
     default = "" if is_plain else setting.write(setting.default)
     if setting.huggingface:

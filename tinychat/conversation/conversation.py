@@ -43,7 +43,7 @@ _FOR_PROGRAMS = (
 
 
 class ReplyHooks(TypedDict, total=False):
-    """What looks on while a reply is written, and may end it: see `tinychat.generate.stream.Stream`."""
+    """Callables that watch a reply and may end it: see `tinychat.generate.stream.Stream`."""
 
     on_prefill: PrefillProgress | None
     cancelled: Callable[[], bool] | None

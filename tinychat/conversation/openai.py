@@ -26,7 +26,7 @@ _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "c
 
 
 def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, object]], dict[str, Any]]:
-    """Return what a body sent to `CHAT` or `COMPLETION` asks for.
+    """Return the prompt and settings of a body sent to `CHAT` or `COMPLETION`.
 
     Returns
     -------

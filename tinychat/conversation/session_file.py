@@ -62,7 +62,7 @@ class SavedSession:
 
 @dataclass(frozen=True)
 class About:
-    """What a list of conversations shows of one; it stands at the beginning of the file.
+    """The entry of a conversation in a list; it stands at the beginning of the file.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class About:
 
 
 def title_of(messages: Sequence[Message], length: int) -> str:
-    """Return what a conversation is about: its first message in one line, without what was attached to it."""
+    """Return the title of a conversation: its first message in one line, without attachments."""
     first = messages[0].content if messages else ""
     return shorten(without_attachments(first) or first, length, placeholder="...")
 

@@ -121,7 +121,7 @@ class SessionStore:
         return messages_from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
 
     def about(self, name: str) -> About | None:
-        """Return what a list shows of a conversation, from the beginning of its file, however long that is.
+        """Return the entry of a conversation for a list, from the beginning of its file, however long that is.
 
         None for a long one that another version saved: all of it would have to be read.
 

@@ -61,7 +61,7 @@ class Work:
         self.model.mkdir(exist_ok=True)
 
     def read(self, name: str) -> dict[str, object]:
-        """Return what an earlier try has written under a name; nothing if it did not come so far, or is damaged."""
+        """Return the bytes that an earlier try wrote under a name; nothing if it did not come so far, or is damaged."""
         data = _read_checked(self.folder / name)
         return {} if data is None else dict(json.loads(data))
 
@@ -116,7 +116,7 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def _without_checksum(data: bytes) -> bytes | None:
-    """Return what `_with_checksum` was given; None if either is damaged."""
+    """Return the value that `_with_checksum` was given; None if either is damaged."""
     return data[9:] if data[:9] == b"%08x " % zlib.crc32(data[9:]) else None
 
 

@@ -30,7 +30,7 @@ _MOST_NESTED = 16
 
 
 class _Header(NamedTuple):
-    """What a header says of the keys and values that follow it."""
+    """The header of the keys and values that follow it."""
 
     angles: int
     ids: list[int]

@@ -82,7 +82,7 @@ class Occurrences:
 
 
 class DraftText:
-    """What stands before the next token of one reply, and what has followed its end before."""
+    """The text before the next token of one reply, with the places where its end stood before."""
 
     def __init__(self) -> None:
         self._text = Occurrences()

@@ -292,7 +292,7 @@ class Driver:
         return self._logits
 
     def _choose(self) -> list[Part]:
-        """Return what runs in the next step."""
+        """Return the parts of the next step."""
         writing, reading = list[Run](), list[Run]()
         for run in self._running:
             if run.has_begun and run.wants_more:

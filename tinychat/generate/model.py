@@ -93,12 +93,12 @@ class Model:
 
     @property
     def driver(self) -> Driver:
-        """What writes the replies."""
+        """The driver of the replies."""
         return self._driver
 
     @property
     def drafts(self) -> Drafts | None:
-        """What proposes tokens; may be set, also to None."""
+        """The drafts that passes check; may be set, also to None."""
         return self._driver.drafts
 
     @drafts.setter
@@ -107,7 +107,7 @@ class Model:
 
     @property
     def engine(self) -> Engine:
-        """What runs the model."""
+        """The engine of the model."""
         return self._driver.engine
 
     @property

@@ -64,7 +64,7 @@ class Resolved:
 
     @property
     def screen(self) -> ScreenSettings:
-        """What is shown of a reply."""
+        """Lines shown of a reply."""
         return self._group(ScreenSettings)
 
     @property
@@ -88,7 +88,7 @@ def resolve(*sources: Source) -> Resolved:
 
 @dataclass(frozen=True)
 class Preferences:
-    """What the user wants: flags of one run, and the configuration file.
+    """Preferences of the user: flags of one run, and the configuration file.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ class Reply:
 
     @property
     def summary(self) -> Summary:
-        """What has been done so far; a reply that did not reach its end counts as interrupted."""
+        """Counts and times so far; a reply that did not reach its end counts as interrupted."""
         return Summary(
             prompt_tokens=len(self.prompt.ids),
             reused_tokens=self._reused_tokens,

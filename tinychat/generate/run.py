@@ -111,7 +111,7 @@ class Run:
 
     @property
     def ids(self) -> list[int]:
-        """What stands before the reply, and the reply so far."""
+        """The ids before the reply, and those of the reply so far."""
         return [*self.base, *self.reply.token_ids]
 
     @property
@@ -150,7 +150,7 @@ class Run:
 
 
 class Part(NamedTuple):
-    """What one run has in a step: its next ids, of which the last `outputs` get logits.
+    """The share of one run in a step: its next ids, of which the last `outputs` get logits.
 
     `draft` is the end of them that is only proposed; None while the run reads what stands before.
     """

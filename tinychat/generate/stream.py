@@ -115,7 +115,7 @@ class Stream(Iterator[Piece]):
 
     @property
     def summary(self) -> Summary:
-        """What has been done so far; a reply that did not reach its end counts as interrupted."""
+        """Counts and times so far; a reply that did not reach its end counts as interrupted."""
         return self.reply.summary
 
     @property
