@@ -290,3 +290,15 @@ def test_more_at_once_are_tried_as_long_as_they_pay():
     for _ in range(200):
         still.note(8, 1.0, is_full=False)
     assert still.count == LEVELS[0], "steps with fewer say nothing"
+
+
+def test_replies_that_change_their_angles_beside_others_are_as_alone(tmp_path):
+    """Where longrope's angles change in mid-reply, earlier keys are computed anew: each reply for itself."""
+    folder = engines.convert_variant("phi3-longrope", "f32", tmp_path / "model")
+    engine = engines.open_engine(folder, threads=2)
+    prompts = draw_prompts(engine, (56, 60, 20))
+    alone = [written_alone(engines.open_engine(folder, threads=2), ids, max_tokens=20) for ids in prompts]
+    driver = Driver(engine.sequence(CONTEXT))
+    replies = [reply_to(ids, max_tokens=20) for ids in prompts]
+    written(driver, replies)
+    assert [reply.token_ids for reply in replies] == alone
