@@ -352,7 +352,7 @@ def _read_store(folder: Path) -> None:
 
 
 def _read_tasks(folder: Path) -> None:
-    tasks = read_tasks(read_stream(folder / "in.jsonl", 1 << 20), Request(max_tokens=5))
+    tasks = read_tasks(read_stream(folder / "in.jsonl", 64 << 20), Request(max_tokens=5))
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         for job in tasks:
             results.add(job, "model", TinychatError(job.error or "no model answers here"))
