@@ -98,7 +98,7 @@ class _Writer:
         """Return what follows each prompt."""
         replies: dict[int, list[int]] = {}
         prompts = ((Prompt(ids), request) for ids, request in asked)
-        for number, reply, piece, error in self._model.write_many(prompts, parallel=len(asked)):
+        for number, reply, piece, error, _ in self._model.write_many(prompts, parallel=len(asked)):
             if error is not None or reply is None or piece is None:
                 raise error or SettingError("a calibration text cannot be written")
             replies[number] = reply.token_ids

@@ -302,3 +302,16 @@ def test_replies_that_change_their_angles_beside_others_are_as_alone(tmp_path):
     replies = [reply_to(ids, max_tokens=20) for ids in prompts]
     written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
+
+
+def test_each_reply_ends_once_though_others_step_meanwhile():
+    """Pieces that another reader's steps have brought come together: only the last one is the end."""
+    model = fake_model(lambda ids: 65)
+    request = Request(max_tokens=5, temperature=0.0)
+    coming = write_many(model, [(Prompt([6]), request)], parallel=1)
+    found = [next(coming)]
+    for _ in range(8):
+        model.driver.step()
+    found += coming
+    assert [one.is_last for one in found] == [False] * 4 + [True]
+    assert [one.piece.ids for one in found] == [(65,)] * 5

@@ -192,7 +192,7 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
         asked = map(answers.request, tasks[first:])
-        for number, reply, _, error in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
+        for number, reply, _, error, _ in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
             if error is not None and not isinstance(error, LINE_ERRORS):
                 raise error
             result = error or reply

@@ -324,7 +324,7 @@ class Model:
         request = as_request(**fields)
         asked = [(Prompt(self.encode(p) if isinstance(p, str) else list(p)), request) for p in prompts]
         replies: dict[int, Reply] = {}
-        for number, reply, _, error in self.write_many(asked, parallel):
+        for number, reply, _, error, _ in self.write_many(asked, parallel):
             if error is not None:
                 raise error
             assert reply is not None

@@ -66,17 +66,15 @@ class Written(NamedTuple):
     piece : Piece or None
     error : TinychatError or None
         What ended it, in the place of a piece.
+    is_last : bool
+        Whether nothing more comes for this one.
     """
 
     number: int
     reply: Reply | None
     piece: Piece | None
     error: TinychatError | None
-
-    @property
-    def is_last(self) -> bool:
-        """Whether nothing more comes for this one."""
-        return self.reply is None or self.error is not None or self.reply.finish_reason is not None
+    is_last: bool
 
 
 def write_many(
@@ -103,7 +101,7 @@ def write_many(
                 try:
                     runs[number] = _submitted(model, what)
                 except TinychatError as error:
-                    yield Written(number, None, None, error)
+                    yield Written(number, None, None, error, True)
             if not runs:
                 return
             started, before, is_full = perf_counter(), driver.rows, len(runs) == most
@@ -133,7 +131,8 @@ def _submitted(model: Model, what: tuple[Prompt, Request] | TinychatError) -> Ru
 def _written(number: int, run: Run) -> Iterator[Written]:
     while run.events:
         event = run.events.popleft()
+        is_last = run.is_over and not run.events
         if isinstance(event, Piece):
-            yield Written(number, run.reply, event, None)
+            yield Written(number, run.reply, event, None, is_last)
         elif isinstance(event, TinychatError):
-            yield Written(number, run.reply, None, event)
+            yield Written(number, run.reply, None, event, is_last)
