@@ -123,13 +123,16 @@ class Driver:
             if run.is_over:
                 return
             self._waiting.append(run)
-        if run.listener is not None:
-            with self._turn:
-                self._listened.append(run)
-                self._turn.notify_all()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                    self._thread.start()
+            if run.listener is not None:
+                self._listen_for(run)
+
+    def _listen_for(self, run: Run) -> None:
+        with self._turn:
+            self._listened.append(run)
+            self._turn.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""

@@ -125,11 +125,6 @@ class Run:
         return 0 if self.sequence is None else len(self.sequence.ids)
 
     @property
-    def is_writing(self) -> bool:
-        """Whether all but the last token of the reply have run."""
-        return self.has_begun and bool(self.reply.token_ids) and self.done + 1 == self.length
-
-    @property
     def wants_more(self) -> bool:
         """Whether somebody waits for the next event, or there is room for it."""
         return self.listener is not None or self._ahead is None or len(self.events) < self._ahead

@@ -159,7 +159,7 @@ class Sequence(Protocol):
 
 def logits_after(sequence: Sequence, ids: Ids) -> Logits:
     """Return the logits of the token after `ids`, float32 [vocab_size]; what is cached of them does not run again."""
-    logits = sequence.new_logits(1)
+    # At least the last id runs: the cache holds no logits.
     for start in range(sequence.reuse(ids), len(ids), sequence.chunk_size):
         logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))
     last: Logits = logits[-1]
