@@ -8,10 +8,11 @@ MODEL the demo model takes turns with a copy of it in another type of cache.
 
 Now and then, and at the end, each model's cache must hold just what a fresh run of the same tokens computes: the
 logits are compared bit by bit, except where a full context was shifted, which rounds keys anew. Memory and open files
-are counted after a tenth of the time and at the end: more than `GROWTH_BYTES` in between, or one open file or thread
-more, is an error. Exit code 1 then.
+are counted once everything has been done often (`SETTLING_STEPS`, and a tenth of the time) and at the end, at least as
+many steps later: more than `GROWTH_BYTES` in between, or one open file or thread more, is an error. Exit code 1 then.
 """
 
+import ctypes
 import gc
 import os
 import random
@@ -44,7 +45,9 @@ POLICIES = ("drop", "shift", "stop")
 MOST_MESSAGES = 60
 STEPS_BETWEEN_CHECKS = 50
 ENDING_SECONDS = 0.1
-# Python's own pools settle within a tenth of the time; what then grows by more has a leak.
+# Pools, code loaded on first use and the tokenizer's cache of words settle in so many steps, however slow the machine.
+SETTLING_STEPS = 250
+# What grows by more after that has a leak.
 GROWTH_BYTES = 16 << 20
 
 
@@ -203,6 +206,8 @@ def resident_bytes() -> int:
 def counts() -> tuple[int, int, int]:
     """Return bytes of memory, open files and threads."""
     gc.collect()
+    # The C library keeps freed memory: how much depends on the order of requests, not on what is in use.
+    ctypes.CDLL(None).malloc_trim(0)
     # Threads of caches that are gone end a moment later.
     time.sleep(ENDING_SECONDS)
     return resident_bytes(), len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -234,11 +239,11 @@ def main() -> int:
 def converse(soak: Soak, seconds: float) -> int:
     """Do one thing after the other for some time, and print what became of it; return the exit code."""
     began = time.monotonic()
-    settled, compared, shifted = None, 0, ShiftedEngines(soak.models)
+    settled, settled_steps, compared, shifted = None, 0, 0, ShiftedEngines(soak.models)
     for model in soak.models.values():
         # Every model's threads have started before they are counted.
         model.generate(model.encode("Hello"), max_tokens=2)
-    while (passed := time.monotonic() - began) < seconds:
+    while (passed := time.monotonic() - began) < seconds or soak.done.total() < 2 * SETTLING_STEPS:
         for _ in range(STEPS_BETWEEN_CHECKS):
             soak.step()
         for name, model in soak.models.items():
@@ -248,8 +253,8 @@ def converse(soak: Soak, seconds: float) -> int:
                 check_logits(name, model)
                 compared += 1
         shifted.names.clear()
-        if settled is None and passed > seconds / 10:
-            settled = counts()
+        if settled is None and passed > seconds / 10 and soak.done.total() >= SETTLING_STEPS:
+            settled, settled_steps = counts(), soak.done.total()
     ended = counts()
     settled = settled or ended
     print(", ".join(f"{count} {name}" for name, count in sorted(soak.done.items())))
@@ -257,7 +262,7 @@ def converse(soak: Soak, seconds: float) -> int:
     print(f"{soak.done.total()} steps in {seconds:.0f} s, logits equal to those of a fresh run {compared} times")
     for name, before, after in zip(("MiB of memory", "open files", "threads"), settled, ended, strict=True):
         unit = 1 << 20 if name.startswith("MiB") else 1
-        print(f"{name}: {before / unit:.0f} after a tenth of the time, {after / unit:.0f} at the end")
+        print(f"{name}: {before / unit:.0f} after {settled_steps} steps, {after / unit:.0f} at the end")
     grew = ended[0] - settled[0] > GROWTH_BYTES or ended[1:] > settled[1:]
     if grew:
         print("something grew")

@@ -19,6 +19,7 @@ def model(tmp_path):
 
 def test_the_demo_model_holds_a_while(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(soak, "STEPS_BETWEEN_CHECKS", 8)
+    monkeypatch.setattr(soak, "SETTLING_STEPS", 16)
     assert soak.converse(soak.Soak(soak.open_models([]), tmp_path, seed=1), 2.0) == 0
     assert "logits equal to those of a fresh run" in capsys.readouterr().out
 
@@ -54,6 +55,7 @@ def test_growth_is_seen(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(soak.Soak, "step", leak)
     monkeypatch.setattr(soak, "STEPS_BETWEEN_CHECKS", 2)
+    monkeypatch.setattr(soak, "SETTLING_STEPS", 4)
     talk = soak.Soak(soak.open_models([]), tmp_path, seed=1)
     assert soak.converse(talk, 4.0) == 1
     assert "something grew" in capsys.readouterr().out
