@@ -306,6 +306,22 @@ def test_memory_that_is_full_is_told_and_given_back(config):
         pool.reserve(257)
 
 
+def test_the_last_token_of_a_cache_that_fills_the_memory_can_be_taken_back(config):
+    pool = pool_of(config, blocks=4)
+    cache = KVCache(pool, 256)
+    extend(cache, range(256))
+    cache.rewind(255)
+    extend(cache, [1])
+    assert cache.ids == [*range(255), 1]
+    other = KVCache(pool, 256)
+    other.recall(range(256), 256)
+    assert other.ids == list(range(255))
+    # What another sequence uses is not taken from it.
+    cache.rewind(191)
+    with pytest.raises(CacheFullError):
+        cache.make_room(1)
+
+
 def test_blocks_of_a_forgotten_sequence_are_given_back_once(config):
     pool = pool_of(config, blocks=4)
     one, two = KVCache(pool, 1000), KVCache(pool, 1000)

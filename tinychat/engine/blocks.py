@@ -200,6 +200,13 @@ class BlockPool:
             self.share(blocks)
         return blocks, length
 
+    def forget(self, block: int) -> None:
+        """Let no later sequence find the kept beginning that ends in a block."""
+        with self.lock:
+            with self._changed_prefixes() as prefixes:
+                gone = prefixes.forget_block(block)
+            self.release(gone)
+
     def is_shared(self, block: int) -> bool:
         """Say whether a block has several owners."""
         return self._owners[block] > 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
-from tinychat.errors import SettingError
+from tinychat.errors import CacheFullError, SettingError
 from tinychat.kernels.kv import BLOCK
 from tinychat.kernels.rope import Moves, rewrite
 from tinychat.models.portable_math import cos_sin
@@ -99,12 +99,24 @@ class KVCache:
                 self.rewind(self.length)
             place, filled = divmod(self.length, BLOCK)
             if filled and self.pool.is_shared(self.table[place]):
-                own = self.pool.copy(self.table[place])
-                self.table[place], shared = own, self.table[place]
-                self.pool.release([shared])
+                self._own(place)
             missing = blocks_for(self.length + count) - len(self.table)
             if missing > 0:
                 self.table += self.pool.take(missing)
+
+    def _own(self, place: int) -> None:
+        """Put a copy in the place of a block that others use, too."""
+        block = self.table[place]
+        try:
+            own = self.pool.copy(block)
+        except CacheFullError:
+            # Sooner than this sequence stops, no later one finds the beginning that ends in this block.
+            self.pool.forget(block)
+            if self.pool.is_shared(block):
+                raise
+            return
+        self.table[place] = own
+        self.pool.release([block])
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
         """Note the ids whose keys and values have been written after the last position.

@@ -104,6 +104,11 @@ class PrefixIndex:
                 gone += self._remove(node)
         return gone
 
+    def forget_block(self, block: int) -> list[int]:
+        """Take out a block and those behind it; return all that went."""
+        node = next((node for node in self._nodes if node.block == block), None)
+        return [] if node is None else self._remove(node)
+
     def _path(self, angles: int, ids: Ids) -> tuple[list[Node], int]:
         node, nodes, length = self._roots.get(angles), [], 0
         while node is not None and length < len(ids):
