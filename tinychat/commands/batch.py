@@ -31,13 +31,13 @@ from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
+from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
-    from tinychat.generate.reply import Reply
 
 # What a line is to blame for.
 LINE_ERRORS = (ContextError, SettingError, TextError)
@@ -192,12 +192,12 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
         asked = map(answers.request, tasks[first:])
-        for number, reply, _, error, _ in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
-            if error is not None and not isinstance(error, LINE_ERRORS):
-                raise error
-            result = error or reply
-            assert result is not None
-            ready[first + number] = result
+        for number, got in answers.model.write_many(asked, parallel):
+            if isinstance(got, Piece):
+                continue
+            if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
+                raise got
+            ready[first + number] = got
             while results.done in ready:
                 results.add(tasks[results.done], answers.model.name, ready.pop(results.done))
             progress(results.done, len(tasks))

@@ -329,10 +329,8 @@ class Chat(Transcript, ReplySettings):
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
             room = ReplyRoom(self, messages, begun.ids)
-            prompt, removed = self._fitting_prompt(messages, begun, room)
-            run = self.model.reply(
-                prompt, self.next_request(), make_room=room.make, previous=self._seen_ids, removed=removed, **hooks
-            )
+            prompt = self._fitting_prompt(messages, begun, room)
+            run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
         except BaseException:
             self.forgotten = forgotten_before
             raise
@@ -351,7 +349,7 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun.text and not ending:
@@ -365,14 +363,14 @@ class Chat(Transcript, ReplySettings):
                 self._counted = _Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> tuple[Prompt, int]:
-        """Build the prompt, dropping the oldest turns until it fits; return how many tokens may be cut out, too."""
+    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> Prompt:
+        """Build the prompt, dropping the oldest turns until it fits."""
         prompt = self.prompt(messages[self.forgotten :])
         if begun.ids:
             ids = [*prompt.ids, *begun.ids]
             prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit(prompt.ids)
-        return replace(prompt, ids=ids), removed
+        return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

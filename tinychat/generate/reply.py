@@ -233,13 +233,16 @@ class Reply:
         seconds : float
             How long the model took for all of them.
         """
-        pieces = [self.accept(rows[0], seconds)]
+        piece = self.accept(rows[0], seconds)
+        if not draft:
+            return piece
+        pieces = [piece]
         for token_id, row in zip(draft, rows[1:]):
             if self.finish_reason is not None or self.token_ids[-1] != token_id:
                 break
             pieces.append(self.accept(row))
+        piece = _joined(pieces)
         self._drafted_tokens += len(draft)
-        piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
         self._accepted_tokens += common_length(draft, piece.ids)
         return piece
 
