@@ -23,7 +23,7 @@ from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
-    from tinychat.chat.saved_caches import NoCaches, SavedCaches
+    from tinychat.chat.saved_caches import SavedCaches
     from tinychat.chat.workspace import Workspace
     from tinychat.conversation.conversation import Chat
     from tinychat.terminal.rendering import Renderer
@@ -72,7 +72,7 @@ def chat(
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.repl import Repl
-        from tinychat.chat.saved_caches import NoCaches, SavedCaches
+        from tinychat.chat.saved_caches import SavedCaches
         from tinychat.chat.workspace import session_store
         from tinychat.conversation.conversation import Chat
         from tinychat.terminal.rendering import Renderer
@@ -86,7 +86,7 @@ def chat(
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
         conversation.adopt(found)
-        caches = NoCaches() if private else SavedCaches(session_store().folder, found.chat.cache_disk)
+        caches = None if private else SavedCaches(session_store().folder, found.chat.cache_disk)
         workspace = _workspace(conversation, model, load, preferences, caches, private)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
@@ -125,7 +125,7 @@ def _workspace(
     model: str | None,
     load: Loader,
     preferences: Preferences,
-    caches: SavedCaches | NoCaches,
+    caches: SavedCaches | None,
     private: bool,
 ) -> Workspace:
     from tinychat.chat.workspace import Models, Workspace
