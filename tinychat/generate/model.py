@@ -347,33 +347,7 @@ def load_folder(
     draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load a model folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Written by `tinychat.convert`.
-    context : int, optional
-        Positions of the KV cache; the model's own number when omitted.
-    threads : int, optional
-        Threads of the kernels; what the process may use when omitted.
-    kv : str, optional
-        Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
-        the size; "f32", that of unquantized models.
-    cache_memory : int, optional
-        Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
-        more where one context needs it.
-    draft : bool
-        Whether what stands in the prompt and the reply is proposed as what comes next, several tokens at once. The
-        reply has the same tokens either way.
-    progress : callable, optional
-        Called with (kernels ready, kernels in all) when they have to be compiled first.
-
-    Raises
-    ------
-    TinychatError
-        If the folder is damaged, or a setting is out of range.
-    """
+    """Load a model folder, as `tinychat.convert` writes it; parameters and errors are those of `tinychat.load`."""
     # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine
