@@ -440,5 +440,6 @@ class Driver:
             del run.sequence
         if run.listener is not None:
             with self._turn:
-                self._listened.remove(run)
+                # It is not there where it could not be submitted.
+                self._listened = [other for other in self._listened if other is not run]
             run.listener(None)
