@@ -213,20 +213,19 @@ class Driver:
     def _make_step(self) -> None:
         """Run one pass, and take up its logits."""
         started = perf_counter()
-        parts = self._run_pass()
+        parts, logits = self._run_pass()
         seconds = perf_counter() - started
-        rows = sum([len(part.span.ids) for part, _ in parts])
+        rows = sum([len(part.span.ids) for part in parts])
         self.rows += rows
-        if self.drafts is not None and rows and all(part.draft is not None for part, _ in parts):
+        if self.drafts is not None and rows and None not in [part.draft for part in parts]:
             self.drafts.note_pass(rows, seconds)
         if len(parts) == 1:
-            part, logits = parts[0]
-            self._take_up(part, logits, seconds)
+            self._take_up(parts[0], logits[0], seconds)
             return
         # What a signal's handler raises would end others' replies, too.
         with held_signals():
-            for part, logits in parts:
-                self._take_up(part, logits, seconds)
+            for part, rows_of_part in zip(parts, logits):
+                self._take_up(part, rows_of_part, seconds)
 
     def _tidy(self) -> None:
         """End the runs that nobody reads any more."""
@@ -278,17 +277,15 @@ class Driver:
             return False
         return True
 
-    def _run_pass(self) -> list[tuple[Part, Logits]]:
+    def _run_pass(self) -> tuple[list[Part], list[Logits]]:
         """Run what all that want more have next, and return their logits; make memory as long as it is too small."""
-        parts = self._choose()
-        while parts:
+        while parts := self._choose():
             spans = [part.span for part in parts]
             try:
-                return list(zip(parts, self.engine.run(spans, self._memory(sum([span.outputs for span in spans])))))
+                return parts, self.engine.run(spans, self._memory(sum([span.outputs for span in spans])))
             except CacheFullError as error:
                 self._make_memory(error)
-                parts = self._choose()
-        return []
+        return [], []
 
     def _memory(self, rows: int) -> Logits:
         """Return memory for so many rows of logits: fresh pages cost time."""
