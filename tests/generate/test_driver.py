@@ -280,6 +280,24 @@ def test_what_cannot_be_asked_ends_one_reply_only():
     assert [ends[number].token_ids for number in (1, 4)] == [[65, 65], [65, 65]]
 
 
+def test_a_reply_that_another_ends_in_the_middle_of_a_step():
+    model = fake_model(lambda ids: 65, context_size=8)
+    driver = model.driver
+    ended = Run(Reply(Prompt([7]), Request(temperature=0.0), model.tokenizer), ahead=None)
+
+    def end_the_other(_reply_ids):
+        driver.cancel(ended)
+
+    full = Run(Reply(Prompt([6] * 6), Request(temperature=0.0), model.tokenizer), end_the_other, ahead=None)
+    driver.submit(full)
+    driver.submit(ended)
+    while len(driver):
+        driver.step()
+    assert full.reply.finish_reason == "context"
+    assert ended.reply.finish_reason == "interrupted"
+    assert ended.is_over
+
+
 def test_more_at_once_are_tried_as_long_as_they_pay():
     pay = RowsThatPay()
     rates = dict(zip(LEVELS, (100, 130, 160, 161, 200, 300, 400)))

@@ -379,6 +379,9 @@ class Driver:
     def _take_up(self, part: Part, logits: Logits, seconds: float) -> None:
         """Give a run the logits of a step, and deliver what it has got by it."""
         run = part.run
+        if run.is_over:
+            # What an earlier one of this step has called has ended it.
+            return
         reply, sequence = run.reply, run.sequence
         run.seconds += seconds
         if not part.span.outputs:
