@@ -29,7 +29,7 @@ import tinychat
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Summary
+from tinychat.generate.reply import Piece, Reply, Summary
 from tinychat.generate.request import Request
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +89,7 @@ def edits() -> Iterator[str]:
 
 def answer(model: Model, drafts: Drafts | None, prompt: str, request: Request) -> tuple[list[int], Summary]:
     """Return the ids of a reply, from an empty context, and what it took."""
-    model.drafts = drafts
+    model.driver.drafts = drafts
     model.sequence.rewind(0)
     reply = model.reply(Prompt(model.render_ids([{"role": "user", "content": prompt}])), request).to_end()
     return reply.token_ids, reply.summary
@@ -126,13 +126,14 @@ def answer_at_once(
     model: Model, drafts: Drafts | None, prompts: list[str], request: Request
 ) -> tuple[list[list[int]], float]:
     """Return the ids of the replies to several prompts, written at once, and the seconds for all of them."""
-    model.drafts = drafts
+    model.driver.drafts = drafts
     asked = [(Prompt(model.render_ids([{"role": "user", "content": prompt}])), request) for prompt in prompts]
     found: dict[int, list[int]] = {}
     started = perf_counter()
-    for one in model.write_many(asked, parallel=len(asked)):
-        assert one.reply is not None and one.error is None
-        found[one.number] = one.reply.token_ids
+    for number, got in model.write_many(asked, parallel=len(asked)):
+        assert isinstance(got, Piece | Reply)
+        if isinstance(got, Reply):
+            found[number] = got.token_ids
     return [found[number] for number in range(len(asked))], perf_counter() - started
 
 

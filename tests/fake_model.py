@@ -3,6 +3,7 @@
 import re
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -199,6 +200,8 @@ class FakeSpan(NamedTuple):
 
 class FakeEngine:
     """Makes sequences like `first`, whose steps are noted there, and runs them one after the other."""
+
+    config = SimpleNamespace(rope_scaling=None)
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size

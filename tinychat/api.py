@@ -191,8 +191,26 @@ def load(
 ) -> Model:
     """Load a model by its folder, its name in the store, or its repo id.
 
-    A checkpoint is converted into the store on first use. The other parameters are
-    those of `tinychat.generate.model.load_folder`.
+    A checkpoint is converted into the store on first use.
+
+    Parameters
+    ----------
+    path_or_name : str or path
+    context : int, optional
+        Positions of the KV cache; the model's own number when omitted.
+    threads : int, optional
+        Threads of the kernels; what the process may use when omitted.
+    kv : str, optional
+        Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
+        the size; "f32", that of unquantized models.
+    cache_memory : int, optional
+        Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
+        more where one context needs it.
+    draft : bool
+        Whether what stands in the prompt and the reply is proposed as what comes next, several tokens at once. The
+        reply has the same tokens either way.
+    progress : callable, optional
+        Called with (kernels ready, kernels in all) when they have to be compiled first.
 
     Raises
     ------

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from tinychat.errors import SettingError, TextError
+from tinychat.errors import SettingError, TextError, TinychatError
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
+from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
 
@@ -98,12 +99,14 @@ class _Writer:
         """Return what follows each prompt."""
         replies: dict[int, list[int]] = {}
         prompts = ((Prompt(ids), request) for ids, request in asked)
-        for number, reply, piece, error, _ in self._model.write_many(prompts, parallel=len(asked)):
-            if error is not None or reply is None or piece is None:
-                raise error or SettingError("a calibration text cannot be written")
-            replies[number] = reply.token_ids
-            self._written += len(piece.ids)
-            self._report(self._written)
+        for number, got in self._model.write_many(prompts, parallel=len(asked)):
+            if isinstance(got, TinychatError):
+                raise got
+            if isinstance(got, Reply):
+                replies[number] = got.token_ids
+            else:
+                self._written += len(got.ids)
+                self._report(self._written)
         return [replies[number] for number in range(len(asked))]
 
     def end(self) -> None:

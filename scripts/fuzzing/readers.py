@@ -18,7 +18,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from fuzzing import cache_files
-from tinychat.chat.settings import check_settings
 from tinychat.chat.workspace import resumed
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
@@ -378,7 +377,7 @@ def _constrain(grammar: Grammar) -> None:
 
 
 def _read_session(folder: Path) -> None:
-    session = from_json((folder / "session.json").read_bytes(), "session.json", check_settings)
+    session = from_json((folder / "session.json").read_bytes(), "session.json")
     to_json(session)
     transcript = Transcript()
     transcript.replace_messages(*resumed(session)[:2])

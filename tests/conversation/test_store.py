@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.chat.settings import check_settings
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import Message
 from tinychat.conversation.session_file import SavedSession, from_json, to_json
@@ -24,7 +23,7 @@ SAVED = SavedSession(
 
 @pytest.fixture
 def store(tmp_path):
-    return SessionStore(tmp_path / "sessions", check_settings)
+    return SessionStore(tmp_path / "sessions")
 
 
 def test_what_is_written_is_read(store):
@@ -116,7 +115,7 @@ def test_new_names_are_free(store):
 def test_files_of_the_first_format_are_read_whole(path):
     old = json.loads(path.read_text())
     assert old["format"] == 1
-    session = from_json(path.read_bytes(), path.name, check_settings)
+    session = from_json(path.read_bytes(), path.name)
     assert [(m.role, m.content, m.partial) for m in session.messages] == spoken(old["messages"])
     for changes, key in (
         ((session.history or History()).past, "past"),
@@ -126,7 +125,7 @@ def test_files_of_the_first_format_are_read_whole(path):
         assert [(c.kept, [(m.role, m.content, m.partial) for m in c.tail]) for c in changes] == expected
     text = to_json(session)
     assert json.loads(text)["format"] == 2
-    assert from_json(text.encode(), path.name, check_settings) == session
+    assert from_json(text.encode(), path.name) == session
 
 
 def spoken(messages):
@@ -164,7 +163,7 @@ def damaged(**changes):
         (damaged(messages=[{"role": "user", "content": "x", "partial": "no"}]), "its messages cannot be read"),
         (damaged(system=["x"]), "its system cannot be read"),
         (damaged(settings=[]), "its settings cannot be read"),
-        (damaged(settings={"seed": {}}), "its settings cannot be read"),
+        (damaged(settings={"seed": {}}), "seed must be a whole number or none, not {}"),
         (damaged(settings={"temperature": -3}), "must be between 0 and 100"),
         (damaged(history=[]), "its history cannot be read"),
         (damaged(history={"past": [{"kept": 1, "tail": []}], "future": []}), "its history cannot be read"),

@@ -12,7 +12,7 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill, Run
-from tinychat.generate.written import LEVELS, RowsThatPay, write_many
+from tinychat.generate.written import LEVELS, RowsThatPay
 
 CONTEXT = 400
 NEW_TOKENS = 12
@@ -274,10 +274,28 @@ def test_what_cannot_be_asked_ends_one_reply_only():
     model = fake_model(lambda ids: 65)
     asked = [(Prompt([token]), Request(max_tokens=2, temperature=0.0)) for token in (6, 9)]
     refused, too_long = ContextError("refused"), (Prompt([1] * 10_000), Request())
-    found = list(write_many(model, iter([refused, asked[0], too_long, refused, asked[1]]), parallel=1))
-    ends = {one.number: one for one in found if one.is_last}
-    assert [ends[number].error is None for number in range(5)] == [False, True, False, False, True]
-    assert [ends[number].reply.token_ids for number in (1, 4)] == [[65, 65], [65, 65]]
+    found = model.write_many(iter([refused, asked[0], too_long, refused, asked[1]]), parallel=1)
+    ends = {number: got for number, got in found if not isinstance(got, Piece)}
+    assert [isinstance(ends[number], Reply) for number in range(5)] == [False, True, False, False, True]
+    assert [ends[number].token_ids for number in (1, 4)] == [[65, 65], [65, 65]]
+
+
+def test_a_reply_that_another_ends_in_the_middle_of_a_step():
+    model = fake_model(lambda ids: 65, context_size=8)
+    driver = model.driver
+    ended = Run(Reply(Prompt([7]), Request(temperature=0.0), model.tokenizer), ahead=None)
+
+    def end_the_other(_reply_ids):
+        driver.cancel(ended)
+
+    full = Run(Reply(Prompt([6] * 6), Request(temperature=0.0), model.tokenizer), end_the_other, ahead=None)
+    driver.submit(full)
+    driver.submit(ended)
+    while len(driver):
+        driver.step()
+    assert full.reply.finish_reason == "context"
+    assert ended.reply.finish_reason == "interrupted"
+    assert ended.is_over
 
 
 def test_more_at_once_are_tried_as_long_as_they_pay():
@@ -308,10 +326,11 @@ def test_each_reply_ends_once_though_others_step_meanwhile():
     """Pieces that another reader's steps have brought come together: only the last one is the end."""
     model = fake_model(lambda ids: 65)
     request = Request(max_tokens=5, temperature=0.0)
-    coming = write_many(model, [(Prompt([6]), request)], parallel=1)
+    coming = model.write_many([(Prompt([6]), request)], parallel=1)
     found = [next(coming)]
     for _ in range(8):
         model.driver.step()
     found += coming
-    assert [one.is_last for one in found] == [False] * 4 + [True]
-    assert [one.piece.ids for one in found] == [(65,)] * 5
+    assert [number for number, _ in found] == [0] * 6
+    assert [got.ids for _, got in found[:-1]] == [(65,)] * 5
+    assert found[-1][1].token_ids == [65] * 5

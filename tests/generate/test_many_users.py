@@ -167,6 +167,28 @@ def test_a_closed_model():
     model.close()
 
 
+def test_a_closed_model_in_an_event_loop():
+    model = tinychat.load("demo", context=256)
+
+    async def refused():
+        stream = model.astream("x", **FIELDS)
+        model.close()
+        with pytest.raises(SettingError, match="the model is closed: load it again"):
+            await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(refused())
+
+
+def test_a_stream_in_an_event_loop_that_was_closed_before_it_began(model):
+    async def pieces():
+        stream = model.astream("x", **FIELDS)
+        await stream.aclose()
+        return [piece async for piece in stream]
+
+    assert asyncio.run(asyncio.wait_for(pieces(), 60)) == []
+
+
 def test_wrong_arguments(model):
     with pytest.raises(FieldError, match="prompts must be a list of texts or token ids, not one text"):
         model.generate_many("text")

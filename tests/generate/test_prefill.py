@@ -6,6 +6,7 @@ from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
+from tinychat.generate.run import Run
 from tinychat.generate.stream import Stream
 
 
@@ -19,7 +20,7 @@ ENGINE = FakeSequence(next_byte, trained_length=12).engine
 def first_token(sequence, ids, **hooks):
     """Read a prompt on a sequence, and one token; return the stream."""
     reply = Reply(Prompt(ids), Request(max_tokens=1, temperature=0.0), ByteTokenizer())
-    stream = Stream(Driver(sequence), reply, **hooks)
+    stream = Stream(Driver(sequence), Run(reply), **hooks)
     stream.to_end()
     return stream
 

@@ -11,13 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import harmonic_mean, median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.work import Work
 from tinychat.errors import FieldError
-from tinychat.generate.sequence import Ids, Logits, Sequence
+from tinychat.generate.sequence import Ids, Logits
+
+if TYPE_CHECKING:
+    from tinychat.engine.sequence import Sequence
 
 Progress = Callable[[int, int], None]
 """Called with (measurements done, measurements in all)."""

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable
 from importlib.metadata import version
 from statistics import median
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.fresh_process import complete_once, load_once
@@ -19,7 +19,7 @@ from tinychat.machine import processor_name
 from tinychat.models.folder import read_description
 
 if TYPE_CHECKING:
-    from tinychat.engine.sequence import Sequence
+    pass
 
 
 def bench(
@@ -51,7 +51,7 @@ def bench(
     TinychatError
         If a process that is started afresh fails.
     """
-    sequence = cast("Sequence", model.sequence)
+    sequence = model.sequence
     engine = sequence.engine
     plan, notes = plan.fitted(model.context_size)
     if progress is not None:

@@ -31,7 +31,8 @@ class SavedCaches:
     folder : Path
         That of the conversations; nobody else may write to it.
     most_bytes : int
-        Most disk space of all files together, and no more than a tenth of what is free.
+        Most disk space of all files together, and no more than a tenth of what is free; with 0, nothing is written or
+        read.
     """
 
     def __init__(self, folder: Path, most_bytes: int = USUAL_BYTES) -> None:
@@ -50,6 +51,8 @@ class SavedCaches:
 
     def recall(self, name: str, model: Model) -> int:
         """Let the model use what was kept for this conversation; return how many tokens that are."""
+        if not self.most_bytes:
+            return 0
         with suppress(OSError):
             self._unfinished_bytes()
             found = model.sequence.recall(self._path(name))
@@ -90,20 +93,3 @@ class SavedCaches:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{_ENDING}"
-
-
-class NoCaches:
-    """Keeps nothing, as where nothing may be written: what the model has read of a conversation is read again."""
-
-    def keep(self, name: str, model: Model) -> None:
-        """Do nothing."""
-
-    def recall(self, name: str, model: Model) -> int:
-        """Return 0: nothing was kept."""
-        return 0
-
-    def rename(self, name: str, new: str) -> None:
-        """Do nothing."""
-
-    def remove(self, name: str) -> None:
-        """Do nothing."""

@@ -52,21 +52,6 @@ def change_setting(chat: Chat, name: str, value: Any, origin: str = SET_HERE) ->
     chat.origins[name] = origin
 
 
-def check_settings(values: Mapping[str, object]) -> None:
-    """Refuse settings that no conversation can have.
-
-    Raises
-    ------
-    SettingError
-        If a name is unknown or a value out of range.
-    """
-    for name, value in values.items():
-        known = known_name(name)
-        if known == "stats":
-            raise SettingError("stats is no setting of a conversation")
-        SETTINGS[known].read(value)
-
-
 def _resize(chat: Chat, size: int) -> None:
     """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
     sequence = chat.model.sequence

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from tinychat.chat.draft import Draft
-from tinychat.chat.saved_caches import NoCaches, SavedCaches
-from tinychat.chat.settings import change_setting, check_settings, settings_of
+from tinychat.chat.saved_caches import SavedCaches
+from tinychat.chat.settings import change_setting, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, exchanges
@@ -22,7 +22,6 @@ from tinychat.generate.precedence import Resolved
 from tinychat.user_folders import trusted_state_folder
 
 _SECONDS_BETWEEN_SAVES = 2.0
-_NO_CACHES = NoCaches()
 
 
 def _no_other_model(name: str) -> Model:
@@ -53,7 +52,7 @@ _THIS_MODEL_ALONE = Models()
 
 def session_store() -> SessionStore:
     """Return the store below the user's state folder."""
-    return SessionStore(trusted_state_folder(os.environ) / "sessions", check_settings)
+    return SessionStore(trusted_state_folder(os.environ) / "sessions")
 
 
 class Workspace:
@@ -73,8 +72,8 @@ class Workspace:
         Seconds that only grow.
     private : bool
         Whether nothing is ever written.
-    caches : SavedCaches or NoCaches
-        Keeps what the model has read of conversations that are saved.
+    caches : SavedCaches, optional
+        Keeps what the model has read of conversations that are saved; by default that is read again.
 
     Attributes
     ----------
@@ -90,7 +89,7 @@ class Workspace:
         models: Models = _THIS_MODEL_ALONE,
         clock: Callable[[], float] = monotonic,
         private: bool = False,
-        caches: SavedCaches | NoCaches = _NO_CACHES,
+        caches: SavedCaches | None = None,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
@@ -99,7 +98,7 @@ class Workspace:
         self.name: str | None = None
         self._model = _lasting(model)
         self._clock = clock
-        self._caches = caches
+        self._caches = caches or SavedCaches(self.store.folder, 0)
         self._saved_at = 0.0
         self._stamp = 0
         self._failed = self._writing = self._unasked = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,15 @@ import click
 
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
-from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, ConstraintFiles, constraint_flags, read_grammar
+from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
-    TemplateFlags,
+    check_raw,
     fail_on_cut,
     load_flags,
     model_argument,
     request_flags,
     setting_flags,
-    take,
     take_preferences,
 )
 from tinychat.commands.progress import progress_bar
@@ -83,7 +82,11 @@ def batch(
     source: Path,
     model: str | None,
     target: Path,
+    as_chat: bool | None,
     parallel: int | None,
+    fail_on_cut: bool,
+    schema: Path | None,
+    grammar: Path | None,
     **flags: Any,
 ) -> None:
     """Answer every line of IN.jsonl with MODEL.
@@ -109,11 +112,11 @@ def batch(
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.models.folder import model_stamp
 
-    preferences, limits = take_preferences(flags), take(ConstraintFiles, flags)
-    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
+    preferences = take_preferences(flags)
+    check_raw(preferences, as_chat)
     if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
-    rules = read_grammar(limits)
+    rules = read_grammar(schema, grammar)
     lines = _read(source)
     loaded: Model | None = None
     named, model = model, preferences.model(model)
@@ -125,19 +128,16 @@ def batch(
     own = own_defaults(folder) if loaded is None else loaded.own_defaults
     found = preferences.resolve(named, model, folder.name, advice=own)
     thinking = found.thinking
-    if template.as_chat is not False:
-        template = replace(template, system=found.chat.system)
+    system = None if as_chat is False else found.chat.system
     request = replace(found.request, think_budget=thinking.budget)
     tasks = read_tasks(lines, request)
-    contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (limits.schema, limits.grammar)]
-    common = (
-        *(model_stamp(folder), loading.context, loading.kv),
-        *(template.system, template.as_chat, thinking.wanted, *contents),
-    )
+    contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
+    common = (model_stamp(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
     with Results(sys.stdout.buffer, common) if target == _STREAM else BatchResults(target, tasks, common) as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)
-            answers = _Answers(loaded, template, thinking.wanted, None if rules is None else rules.compile(loaded))
+            constraint = None if rules is None else rules.compile(loaded)
+            answers = _Answers(loaded, system, as_chat, thinking.wanted, constraint)
             if any(map(answers.is_conversation, tasks[results.done :])):
                 say_if_no_template(loaded)
             _run(answers, tasks, results, parallel, _name(source, "stdin"))
@@ -147,7 +147,7 @@ def batch(
     if results.failed:
         where = "the results" if target == _STREAM else target
         raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {where}')
-    if flags["fail_on_cut"] and results.cut:
+    if fail_on_cut and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
 
 
@@ -187,52 +187,53 @@ def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int |
 
 def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
     """Answer tasks, several at once, and write the results in the order of the tasks."""
+    # Imported here: it keeps `tinychat --help` fast.
+    from tinychat.generate.reply import Piece
+
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
         asked = map(answers.request, tasks[first:])
-        for number, reply, _, error, _ in filter(lambda one: one.is_last, answers.model.write_many(asked, parallel)):
-            if error is not None and not isinstance(error, LINE_ERRORS):
-                raise error
-            result = error or reply
-            assert result is not None
-            ready[first + number] = result
+        for number, got in answers.model.write_many(asked, parallel):
+            if isinstance(got, Piece):
+                continue
+            if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
+                raise got
+            ready[first + number] = got
             while results.done in ready:
                 results.add(tasks[results.done], answers.model.name, ready.pop(results.done))
             progress(results.done, len(tasks))
 
 
+@dataclass(frozen=True)
 class _Answers:
     """Turns tasks into requests."""
 
-    def __init__(
-        self, model: Model, template: TemplateFlags, thinking: bool | None, constraint: Constraint | None
-    ) -> None:
-        self.model = model
-        self._template = template
-        self._thinking = thinking
-        self._constraint = constraint
+    model: Model
+    system: str | None
+    as_chat: bool | None
+    thinking: bool | None
+    constraint: Constraint | None
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
         if not isinstance(task.prompt, str):
             return True
-        return task.url is None and is_message(self.model, self._template.system, self._template.as_chat)
+        return task.url is None and is_message(self.model, self.system, self.as_chat)
 
     def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
         """Return what to ask the model, or the error where the line is to blame for it."""
         if task.error is not None:
             return SettingError(task.error)
         try:
-            return self._prompt(task), replace(task.request, constraint=self._constraint)
+            return self._prompt(task), replace(task.request, constraint=self.constraint)
         except LINE_ERRORS as error:
             return error
 
     def _prompt(self, task: Task) -> Prompt:
-        if isinstance(task.prompt, str) and task.url is not None:
+        if not isinstance(task.prompt, str):
+            return chat_prompt(self.model, task.prompt, thinking=self.thinking)
+        if task.url is not None:
             return text_prompt(self.model, task.prompt, as_chat=False)
-        if isinstance(task.prompt, str):
-            template = self._template
-            return text_prompt(self.model, task.prompt, template.system, template.as_chat, self._thinking)
-        return chat_prompt(self.model, task.prompt, thinking=self._thinking)
+        return text_prompt(self.model, task.prompt, self.system, self.as_chat, self.thinking)

@@ -147,27 +147,27 @@ class BatchResults(Results):
         end = 0
         while (line := self._file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
             if self.done == len(tasks):
-                raise self._foreign(self.done + 1)
+                raise self._foreign()
             self._count(self._result(tasks[self.done], line))
             end = self._file.tell()
         is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
         if not is_cut_off or len(line) == _MAX_LINE_BYTES:
-            raise self._foreign(self.done + 1)
+            raise self._foreign()
         self._file.truncate(end)
 
     def _result(self, task: Task, line: bytes) -> dict[str, object]:
         try:
             result = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._foreign(self.done + 1) from None
+            raise self._foreign() from None
         whole = isinstance(result, dict) and result.keys() & {"text", "error"}
         key = "id" if task.url is None else "custom_id"
         if not whole or (result.get(key), result.get("asked")) != (task.id, self._asked(task)):
-            raise self._foreign(self.done + 1)
+            raise self._foreign()
         return dict(result)
 
-    def _foreign(self, line: int) -> SettingError:
-        what = f"{self._path} line {line} is not a result of this batch with these settings"
+    def _foreign(self) -> SettingError:
+        what = f"{self._path} line {self.done + 1} is not a result of this batch with these settings"
         return SettingError(f"{what}: give another file with -o")
 
 

@@ -74,7 +74,8 @@ def _task(number: int, line: bytes, request: Request) -> Task:
             prompt, settings = openai.read_body(url, body)
             return Task(name, prompt, replace(request, **settings), url)
         name = _id(fields.get("id"), number)
-        return Task(name, _prompt(fields), _request(request, fields))
+        settings = {key: fields[key] for key in _SETTINGS if key in fields}
+        return Task(name, _prompt(fields), replace(request, **settings))
     except SettingError as error:
         return Task(name, "", request, url, str(error))
 
@@ -124,7 +125,3 @@ def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
     if not isinstance(fields["prompt"], str):
         raise FieldError("prompt", "must be a text")
     return fields["prompt"]
-
-
-def _request(request: Request, fields: Mapping[str, Any]) -> Request:
-    return replace(request, **{key: fields[key] for key in _SETTINGS if key in fields})

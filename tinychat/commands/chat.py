@@ -19,14 +19,12 @@ from tinychat.commands.options import (
     setting_flags,
     take_preferences,
 )
-from tinychat.generate.precedence import FLAGS, Preferences
+from tinychat.generate.precedence import FLAGS, Preferences, Resolved
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
-    from tinychat.chat.saved_caches import NoCaches, SavedCaches
-    from tinychat.chat.workspace import Workspace
-    from tinychat.conversation.conversation import Chat
-    from tinychat.terminal.rendering import Renderer
+    from tinychat.chat.workspace import Models, Workspace
+    from tinychat.generate.model import Model
 
 
 @click.command()
@@ -72,22 +70,25 @@ def chat(
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.repl import Repl
-        from tinychat.chat.saved_caches import NoCaches, SavedCaches
-        from tinychat.chat.workspace import session_store
+        from tinychat.chat.saved_caches import SavedCaches
+        from tinychat.chat.workspace import Workspace, session_store
         from tinychat.conversation.conversation import Chat
         from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)
-        name = _session_to_resume(continues, resume, renderer)
-        named = _model_of(name) if named is None else named
+        store = session_store()
+        name = store.latest(renderer.notice) if continues else resume
+        if named is None and name is not None:
+            named = store.read(name).model
         model = preferences.model(named)
         loaded = load(model, preferences.resolve(named, model).loading)
         found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
         conversation.adopt(found)
-        caches = NoCaches() if private else SavedCaches(session_store().folder, found.chat.cache_disk)
-        workspace = _workspace(conversation, model, load, preferences, caches, private)
+        caches = None if private else SavedCaches(store.folder, found.chat.cache_disk)
+        models = _models(load, preferences)
+        workspace = Workspace(conversation, store, model=model, models=models, private=private, caches=caches)
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
@@ -106,39 +107,20 @@ def chat(
             workspace.keep_cache()
 
 
-def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:
-    """Return the name of the conversation to go on with, None for a new one."""
-    from tinychat.chat.workspace import session_store
-
-    return session_store().latest(renderer.notice) if continues else resume
-
-
-def _model_of(name: str | None) -> str | None:
-    """Return the MODEL that a saved conversation was begun with."""
-    from tinychat.chat.workspace import session_store
-
-    return None if name is None else session_store().read(name).model
-
-
-def _workspace(
-    conversation: Chat,
-    model: str | None,
-    load: Loader,
-    preferences: Preferences,
-    caches: SavedCaches | NoCaches,
-    private: bool,
-) -> Workspace:
-    from tinychat.chat.workspace import Models, Workspace
+def _models(load: Loader, preferences: Preferences) -> Models:
+    """Return the models that the conversation may go on with."""
+    from tinychat.chat.workspace import Models
     from tinychat.store.names import known_names
 
-    models = Models(
-        open=lambda name: load(preferences.model(name), preferences.resolve(name, preferences.model(name)).loading),
-        names=known_names,
-        advised=lambda name, loaded: preferences.resolve(
-            name, preferences.model(name), loaded.name, advice=loaded.own_defaults
-        ),
+    def resolve(name: str, loaded: Model | None = None) -> Resolved:
+        model = preferences.model(name)
+        if loaded is None:
+            return preferences.resolve(name, model)
+        return preferences.resolve(name, model, loaded.name, advice=loaded.own_defaults)
+
+    return Models(
+        open=lambda name: load(preferences.model(name), resolve(name).loading), names=known_names, advised=resolve
     )
-    return Workspace(conversation, model=model, models=models, private=private, caches=caches)
 
 
 def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[str]:

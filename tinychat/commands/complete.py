@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
+from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
-    TemplateFlags,
+    check_raw,
     complete_model,
     draft_flag,
     fail_on_cut,
@@ -20,10 +20,9 @@ from tinychat.commands.options import (
     model_option,
     request_flags,
     setting_flags,
-    take,
     take_preferences,
 )
-from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
+from tinychat.commands.prompt_text import prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.words import model_and_prompt
 from tinychat.generate.prompt import is_message, text_prompt
@@ -69,7 +68,18 @@ from tinychat.generate.prompt import is_message, text_prompt
 @load_flags
 @draft_flag
 @click.pass_obj
-def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, **flags: Any) -> None:
+def complete(
+    load: Loader,
+    /,
+    words: tuple[str, ...],
+    named_model: str | None,
+    prompt: str | None,
+    files: tuple[Path, ...],
+    as_chat: bool | None,
+    schema: Path | None,
+    grammar: Path | None,
+    **flags: Any,
+) -> None:
     """Write one reply of MODEL.
 
     It answers the texts of --file, of stdin and of PROMPT, joined in this order. Stdin is read when
@@ -86,43 +96,39 @@ def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, *
     prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
     """  # noqa: D301
     preferences = take_preferences(flags)
-    flags["stats"] = None
-    texts, limits, output = take(PromptFlags, flags), take(ConstraintFiles, flags), take(OutputFlags, flags)
-    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
+    output = OutputFlags(**flags)
+    check_raw(preferences, as_chat)
     _check_combination(output, "logprobs" in preferences.flags)
-    rules = read_grammar(limits)
+    rules = read_grammar(schema, grammar)
     from_stdin = words[-1:] == ("-",)
-    named, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
-    text = prompt_text(texts, from_stdin)
+    named, prompt = _asked(words[: len(words) - from_stdin], named_model, prompt, from_stdin)
+    text = prompt_text(prompt, files, from_stdin)
     model = preferences.model(named)
     loaded = load(model, preferences.resolve(named, model).loading)
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
-    if template.as_chat is not False:
-        template = replace(template, system=found.chat.system)
-    if is_message(loaded, template.system, template.as_chat):
+    system = None if as_chat is False else found.chat.system
+    if is_message(loaded, system, as_chat):
         say_if_no_template(loaded)
     request = replace(found.request, think_budget=found.thinking.budget)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    prompt = text_prompt(loaded, text, template.system, template.as_chat, found.thinking.wanted)
-    write_replies(loaded, prompt, request, replace(output, stats=found.screen.stats))
+    asked = text_prompt(loaded, text, system, as_chat, found.thinking.wanted)
+    write_replies(loaded, asked, request, replace(output, stats=found.screen.stats))
 
 
 def _asked(
-    words: tuple[str, ...], named_model: str | None, texts: PromptFlags, from_stdin: bool
-) -> tuple[str | None, PromptFlags]:
-    """Return MODEL, and the prompt's flags with what the words ask."""
-    model: str | None = named_model
+    words: tuple[str, ...], named_model: str | None, given: str | None, from_stdin: bool
+) -> tuple[str | None, str | None]:
+    """Return MODEL, and the prompt that the words ask, else the `given` one."""
     if named_model is not None:
-        prompt = " ".join(words) or None
-        if prompt is not None and texts.prompt is not None:
+        asked = " ".join(words)
+        if asked and given is not None:
             raise click.UsageError("the prompt is given twice, as words and by -p: leave one out")
-    else:
-        has_prompt = texts.prompt is not None or from_stdin
-        model, prompt = model_and_prompt(words, has_prompt=has_prompt)
-        if prompt is not None and len(words) == 1 and not any(map(str.isspace, prompt)):
-            print(f"{prompt!r} names no model: it is the prompt", file=sys.stderr)
-    return model, texts if prompt is None else replace(texts, prompt=prompt)
+        return named_model, asked or given
+    model, prompt = model_and_prompt(words, has_prompt=given is not None or from_stdin)
+    if prompt is not None and len(words) == 1 and not any(map(str.isspace, prompt)):
+        print(f"{prompt!r} names no model: it is the prompt", file=sys.stderr)
+    return model, given if prompt is None else prompt
 
 
 def _check_combination(output: OutputFlags, with_logprobs: bool) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import reduce
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -17,11 +17,7 @@ from tinychat.setting_kinds import Texts
 from tinychat.settings import FLAG, SETTINGS, Setting
 from tinychat.settings import names as setting_names
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_Options = TypeVar("_Options", bound="DataclassInstance")
 
 
 def complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -41,24 +37,6 @@ def model_option(command: _Function) -> _Function:
     """Give a command the flag -m, which names MODEL where words might be taken for something else."""
     flag = click.option("-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="MODEL")
     return flag(command)
-
-
-@dataclass(frozen=True)
-class TemplateFlags:
-    """How a text is put to the model: see `tinychat.generate.prompt.text_prompt`.
-
-    Raises
-    ------
-    click.UsageError
-        If there is a system prompt although the text is to be continued as it is.
-    """
-
-    system: str | None
-    as_chat: bool | None
-
-    def __post_init__(self) -> None:
-        if self.system is not None and self.as_chat is False:
-            raise click.UsageError("--system needs the chat template: leave out --raw")
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]
@@ -88,8 +66,9 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
 
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
     """Give a command the flags of these settings; `helps` are words of its own for some. None has a default."""
-    flags = tuple(_flag(SETTINGS[name], helps.get(name, "")) for name in names)
-    return lambda command: with_options(command, flags)
+    flags = [_flag(SETTINGS[name], helps.get(name, "")) for name in names]
+    # A decorator applied last is listed first in the help.
+    return lambda command: reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
 
 
 def _flag(setting: Setting, words: str) -> Callable[[Callable[..., Any]], Any]:
@@ -143,25 +122,17 @@ def request_flags(command: _Function) -> _Function:
     return _role_flag(_reply_flags(command))
 
 
-def with_options(command: _Function, options: tuple[Callable[[Callable[..., Any]], Any], ...]) -> _Function:
-    """Give `command` click's options; its help lists them in this order."""
-    decorated: Callable[..., Any] = command
-    # A decorator applied last is listed first in the help.
-    for option in reversed(options):
-        decorated = option(decorated)
-    return cast(_Function, decorated)
-
-
-def take(options: type[_Options], flags: dict[str, Any]) -> _Options:
-    """Return a dataclass of those values of flags that it has fields for, and take them out of `flags`."""
-    return options(**{field.name: flags.pop(field.name) for field in fields(options) if field.name in flags})
-
-
 def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
     """Return the message of an error with the flag of one of `commands` in the place of the field's name."""
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
     names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
+
+
+def check_raw(preferences: Preferences, as_chat: bool | None) -> None:
+    """Refuse a system prompt for a text that is to be continued as it is."""
+    if as_chat is False and preferences.flags.get("system") is not None:
+        raise click.UsageError("--system needs the chat template: leave out --raw")
 
 
 def take_preferences(flags: dict[str, Any]) -> Preferences:

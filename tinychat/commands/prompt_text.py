@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,26 +17,10 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
 
-@dataclass(frozen=True)
-class PromptFlags:
-    """Where the prompt comes from.
+def prompt_text(prompt: str | None, files: Sequence[Path], from_stdin: bool) -> str:
+    """Return the texts of the files, of stdin and of the prompt as one, each beginning a line.
 
-    Attributes
-    ----------
-    prompt : str, optional
-        The value of --prompt; "-" asks for stdin.
-    files : tuple of Path
-        The values of --file.
-    """
-
-    prompt: str | None
-    files: tuple[Path, ...]
-
-
-def prompt_text(flags: PromptFlags, from_stdin: bool) -> str:
-    """Return the texts of the files, of stdin and of the flag as one, each beginning a line.
-
-    Stdin is read if `from_stdin` or the flag asks for it, and anyway where it is not a terminal.
+    Stdin is read if `from_stdin` or the prompt "-" asks for it, and anyway where it is not a terminal.
 
     Raises
     ------
@@ -45,12 +29,11 @@ def prompt_text(flags: PromptFlags, from_stdin: bool) -> str:
     SettingError, TextError
         If a text is not valid UTF-8, or a file cannot be read.
     """
-    prompt = flags.prompt
     if prompt == "-":
         prompt, from_stdin = None, True
     if prompt is not None:
         _check_argument(prompt)
-    texts = [read_text(file) for file in flags.files]
+    texts = [read_text(file) for file in files]
     if from_stdin or not sys.stdin.isatty():
         texts.append(_decoded(sys.stdin.buffer.read()))
     before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)

@@ -42,18 +42,18 @@ class OutputFlags:
         How many replies.
     code_only : bool
         Whether only the first fenced code block of each is wanted.
-    stats : bool, optional
-        Whether what each took is said on stderr; None where that is a terminal.
     fail_on_cut : bool
         Whether a reply that is cut is a failure.
+    stats : bool, optional
+        Whether what each took is said on stderr; None where that is a terminal.
     """
 
     as_json: bool
     as_jsonl: bool
     samples: int
     code_only: bool
-    stats: bool | None
     fail_on_cut: bool
+    stats: bool | None = None
 
     @property
     def is_for_programs(self) -> bool:

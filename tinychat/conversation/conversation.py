@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import TypedDict, Unpack
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.history import History, Transcript
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
-from tinychat.conversation.overflow import as_policy
-from tinychat.conversation.reply_room import ReplyRoom
+from tinychat.conversation.overflow import as_policy, begins_full, forget_oldest, forgetting_notice
 from tinychat.conversation.reply_settings import ReplySettings
-from tinychat.errors import FieldError, SettingError, TextError
-from tinychat.generate.in_thread import in_thread
+from tinychat.errors import FieldError, PromptTooLongError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import RequestFields, as_request
+from tinychat.generate.run import Room
+from tinychat.generate.sequence import Ids
 from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
 _FOR_PROGRAMS = (
-    *(
-        "astream",
-        "attachments",
-        "clear",
-        "close",
-        "extend",
-        "go_on",
-        "history",
-        "messages",
-        "model",
-        "overflow",
-        "redo",
-    ),
-    *("regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use", "undo"),
+    *("astream", "attachments", "clear", "close", "extend", "go_on", "history", "messages", "model", "overflow"),
+    *("redo", "regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use", "undo"),
 )
 
 
@@ -47,17 +38,6 @@ class ReplyHooks(TypedDict, total=False):
 
     on_prefill: PrefillProgress | None
     cancelled: Callable[[], bool] | None
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """The text and the tokens of a reply that is continued."""
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
-
-
-_NOTHING = _Begun()
 
 
 class Chat(Transcript, ReplySettings):
@@ -120,7 +100,8 @@ class Chat(Transcript, ReplySettings):
         self.writing = False
         self.on_notice: Callable[[str], None] = lambda text: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        self._counted: tuple[_Seen, int] | None = None
+        # The messages and the rest of what the model saw last, and its tokens. Every change makes another list.
+        self._counted: tuple[list[Message], tuple[object, ...], int] = [], (), 0
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
@@ -218,12 +199,19 @@ class Chat(Transcript, ReplySettings):
         _check_answered(asked)
         yield from self._answer(asked, History(self.history.past), hooks)
 
-    def astream(self, text: str) -> AsyncIterator[Piece]:
+    async def astream(self, text: str) -> AsyncGenerator[Piece, None]:
         """Send a message, and yield the reply in an event loop: ``async for piece in chat.astream(...)``.
 
-        Everything else is as for `stream`.
+        Everything else is as for `stream`, whose steps a thread makes.
         """
-        return in_thread(self.stream(text))
+        pieces, loop = self.stream(text), asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
+                    yield piece
+            finally:
+                # Behind a step that may still be running there.
+                thread.submit(pieces.close)
 
     def close(self) -> None:
         """End the reply that is being written, also by another thread; no other can be asked for."""
@@ -260,7 +248,7 @@ class Chat(Transcript, ReplySettings):
         reply, asked = self.messages[-1], self.messages[:-1]
         ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
         history = self.history.changed(self.messages, len(asked))
-        yield from self._answer(asked, history, hooks, _Begun(reply.content, tuple(ids)))
+        yield from self._answer(asked, history, hooks, reply.content, ids)
 
     @property
     def opens_thinking(self) -> bool:
@@ -307,8 +295,9 @@ class Chat(Transcript, ReplySettings):
         After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
         for more. The next prompt has a few more: what the template puts around messages.
         """
-        if self._counted is not None and self._counted[0].is_still(self):
-            return self._counted[1]
+        messages, others, count = self._counted
+        if messages is self.messages and others == self._seen_with():
+            return count
         seen = self.messages[self.forgotten :]
         if not seen and not self.system:
             return 0
@@ -319,8 +308,12 @@ class Chat(Transcript, ReplySettings):
             texts = [self.system or "", *(message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
+    def _seen_with(self) -> tuple[object, ...]:
+        """Return what the model's view of the conversation depends on beside the messages."""
+        return self.forgotten, self.system, self.thinking, id(self.model)
+
     def _answer(
-        self, messages: list[Message], history: History, hooks: ReplyHooks, begun: _Begun = _NOTHING
+        self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
     ) -> Iterator[Piece]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         if self._is_closed:
@@ -328,15 +321,13 @@ class Chat(Transcript, ReplySettings):
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
-            room = ReplyRoom(self, messages, begun.ids)
-            prompt, removed = self._fitting_prompt(messages, begun, room)
-            run = self.model.reply(
-                prompt, self.next_request(), make_room=room.make, previous=self._seen_ids, removed=removed, **hooks
-            )
+            prompt = self._fitting_prompt(messages, begun_ids)
+            make_room = partial(self._make_room, messages, begun_ids)
+            run = self.model.reply(prompt, self.next_request(), make_room=make_room, **hooks)
         except BaseException:
             self.forgotten = forgotten_before
             raise
-        reply = Message("assistant", begun.text, partial=True)
+        reply = Message("assistant", begun, partial=True)
         self.messages, self.history = [*messages, reply], history
         self._run, self.writing, ending = run, True, False
         self.on_change()
@@ -351,46 +342,66 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
-            if stopped and reply.content == begun.text and not ending:
+            if stopped and reply.content == begun and not ending:
                 self.messages, self.history, self.forgotten = before, history_before, forgotten_before
             else:
                 self._written += 1
-                self.reply_ids = [*begun.ids, *run.token_ids]
+                self.reply_ids = [*begun_ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = _Seen(self), min(len(self._seen_ids), self.model.context_size)
+                count = min(len(self._seen_ids), self.model.context_size)
+                self._counted = self.messages, self._seen_with(), count
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> tuple[Prompt, int]:
-        """Build the prompt, dropping the oldest turns until it fits; return how many tokens may be cut out, too."""
+    def _fitting_prompt(self, messages: list[Message], begun: Ids) -> Prompt:
+        """Return the prompt of a reply that has `begun`, without the oldest exchanges if it leaves it too little room.
+
+        Raises
+        ------
+        PromptTooLongError
+            If the last exchange alone is too long.
+        """
         prompt = self.prompt(messages[self.forgotten :])
-        if begun.ids:
-            ids = [*prompt.ids, *begun.ids]
-            prompt = replace(prompt, ids=ids, joins_reply=True, opens_thinking=self.stopped_in_thought)
-        ids, removed = room.fit(prompt.ids)
-        return replace(prompt, ids=ids), removed
+        room = Room([*prompt.ids, *begun])
+        if begun:
+            prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
+        if self.overflow != "stop" and begins_full(len(room.ids), self.model.context_size):
+            room = self._without_oldest(messages, room.ids, begun)
+        return replace(prompt, ids=room.ids, previous=self._seen_ids, removed=room.removed)
+
+    def _make_room(self, messages: list[Message], begun: Ids, reply_ids: Ids) -> Room | None:
+        """Make room in the middle of a reply: see `tinychat.generate.run.MakeRoom`."""
+        if self.overflow == "stop":
+            return None
+        # The last token has no place yet. The driver puts the reply behind what stands before it.
+        count, forgotten = len(reply_ids) - 1, self.forgotten
+        written = [*begun, *reply_ids[:count]]
+        ids, removed = self._without_oldest(messages, self._ids_from(messages, forgotten, written), written)
+        return None if self.forgotten == forgotten else Room(ids[: len(ids) - count], removed)
+
+    def _ids_from(self, messages: list[Message], first: int, written: Ids) -> list[int]:
+        """Return the ids of the messages from `first` on, and of what is `written` of the reply."""
+        return [*self.prompt(messages[first:]).ids, *written]
+
+    def _without_oldest(self, messages: list[Message], ids: list[int], written: Ids) -> Room:
+        """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
+        size, first = self.model.context_size, self.forgotten
+        self.forgotten, shorter = forget_oldest(
+            lambda oldest: self._ids_from(messages, oldest, written), first, messages, size
+        )
+        if len(shorter) > size:
+            # The last exchange alone is too long: nothing that could be forgotten makes room for it.
+            raise PromptTooLongError(len(shorter), size, self.model.trained_length)
+        if self.forgotten == first:
+            return Room(shorter)
+        self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
+        return Room(shorter, len(ids) - len(shorter) if self.overflow == "shift" else 0)
 
 
 def _check_answered(messages: Sequence[Message]) -> None:
     if calls := open_calls(messages):
         raise SettingError(f"the call {calls[0]!r} of the last reply has no result yet: give it, or take it back")
-
-
-class _Seen:
-    """What a model saw of a conversation; every change of the messages makes another list, which tells them apart."""
-
-    def __init__(self, chat: Chat) -> None:
-        self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, chat.thinking, id(chat.model))
-
-    def is_still(self, chat: Chat) -> bool:
-        """Return whether the conversation is as it was."""
-        return self._messages is chat.messages and self._rest == (
-            chat.forgotten,
-            chat.system,
-            chat.thinking,
-            id(chat.model),
-        )

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from textwrap import shorten
+from typing import TypeVar
 
 from tinychat.conversation.attachments import without_attachments
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import Message, as_message, check_conversation
 from tinychat.errors import FieldError, SessionError, SettingError
+from tinychat.settings import SET, SETTINGS, names
 from tinychat.text.guard import well_formed
 
 FORMAT = 2
 TITLE_LENGTH = 50
 # As `to_json` begins a file, and did before.
 _BEGINNING = re.compile(r'\{\n "format": [12],\n "about": ')
-_SETTING_TYPES = (int, float, str, list, type(None))
-
-CheckSettings = Callable[[Mapping[str, object]], None]
-"""Raises a SettingError if a saved setting is unknown or out of range."""
-
-
-def accept_all(_settings: Mapping[str, object]) -> None:
-    """Refuse nothing."""
+# What the screen shows is not the conversation's.
+_SETTINGS = [name for name in names(entry=SET) if SETTINGS[name].scope != "screen"]
+_Part = TypeVar("_Part")
 
 
 @dataclass
@@ -112,7 +109,7 @@ def _saved(message: Message) -> dict[str, object]:
     return message.as_dict() | ({"partial": True} if message.partial else {})
 
 
-def from_json(data: bytes, source: str, check_settings: CheckSettings = accept_all) -> SavedSession:
+def from_json(data: bytes, source: str) -> SavedSession:
     """Read the bytes of a file; `source` names it in errors.
 
     Raises
@@ -121,33 +118,28 @@ def from_json(data: bytes, source: str, check_settings: CheckSettings = accept_a
         If they are not a conversation, or one of a newer format.
     """
     value = _object(data, source)
-    messages = _messages_in(value, source)
-    with _part(source, "settings"):
-        settings = _settings(value.get("settings"))
+    messages = _part(value, "messages", source, _conversation)
+    settings = _part(value, "settings", source, _mapping)
     try:
-        check_settings(settings)
+        for name, setting in settings.items():
+            if name not in _SETTINGS:
+                raise SettingError(f"there is no setting {name}")
+            SETTINGS[name].read(setting)
     except SettingError as error:
         raise SessionError(f"{source} is damaged: {error}") from None
-    with _part(source, "history"):
-        history = _history(value.get("history"), messages)
-    with _part(source, "model"):
-        model = _text_or_none(value.get("model"))
-    with _part(source, "system"):
-        system = _text_or_none(value.get("system"))
-    with _part(source, "stop"):
-        stop = _texts(value.get("stop", []))
-    return SavedSession(model, system, messages, settings, stop, history)
+    return SavedSession(
+        model=_part(value, "model", source, _text_or_none),
+        system=_part(value, "system", source, _text_or_none),
+        messages=messages,
+        settings=settings,
+        stop=_part(value, "stop", source, _texts),
+        history=_part(value, "history", source, partial(_history, messages)),
+    )
 
 
 def messages_from_json(data: bytes, source: str) -> list[Message]:
-    """Read the messages alone, as `from_json` does.
-
-    Raises
-    ------
-    SessionError
-        As there.
-    """
-    return _messages_in(_object(data, source), source)
+    """Read the messages alone; errors are those of `from_json`."""
+    return _part(_object(data, source), "messages", source, _conversation)
 
 
 def about_from_json(beginning: bytes) -> About | None:
@@ -166,11 +158,10 @@ def about_from_json(beginning: bytes) -> About | None:
     return None
 
 
-@contextmanager
-def _part(source: str, key: str) -> Iterator[None]:
-    """Name the file, and the key in it that cannot be read."""
+def _part(value: Mapping[str, object], key: str, source: str, read: Callable[[object], _Part]) -> _Part:
+    """Return what `read` makes of the value of a key, which an error names."""
     try:
-        yield
+        return read(value.get(key))
     except SettingError:
         raise SessionError(f"{source} is damaged: its {key} cannot be read") from None
 
@@ -193,10 +184,9 @@ def _object(data: bytes, source: str) -> dict[str, object]:
     return value
 
 
-def _messages_in(value: Mapping[str, object], source: str) -> list[Message]:
-    with _part(source, "messages"):
-        messages = _messages(value.get("messages"))
-        check_conversation(messages)
+def _conversation(value: object) -> list[Message]:
+    messages = _messages(value)
+    check_conversation(messages)
     return messages
 
 
@@ -214,7 +204,7 @@ def _message(value: object, field: str) -> Message:
     return replace(as_message(fields, field), partial=partial)
 
 
-def _history(value: object, messages: list[Message]) -> History | None:
+def _history(messages: list[Message], value: object) -> History | None:
     match value:
         case None:
             return None
@@ -232,16 +222,17 @@ def _change(value: object) -> Change:
     raise FieldError("history", "must be of changes")
 
 
-def _settings(value: object) -> dict[str, object]:
-    if not isinstance(value, dict) or not all(isinstance(item, _SETTING_TYPES) for item in value.values()):
-        raise FieldError("settings", "must be numbers and texts by name")
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise SettingError("must be values by name")
     return value
 
 
 def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
-        raise FieldError("stop", "must be a list of texts")
-    return value
+    texts = [] if value is None else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise SettingError("must be a list of texts")
+    return texts
 
 
 def _text_or_none(value: object) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,10 +13,8 @@ from pathlib import Path
 from tinychat.conversation.messages import Message
 from tinychat.conversation.session_file import (
     About,
-    CheckSettings,
     SavedSession,
     about_from_json,
-    accept_all,
     from_json,
     messages_from_json,
     to_json,
@@ -42,13 +40,10 @@ class SessionStore:
     ----------
     folder : Path
         Where the files are; made when the first is written.
-    check_settings : callable, optional
-        Refuses settings that no conversation can have; by default any are read.
     """
 
-    def __init__(self, folder: Path, check_settings: CheckSettings = accept_all) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._check_settings = check_settings
 
     def names(self) -> list[str]:
         """Return all names, the last saved first."""
@@ -108,7 +103,7 @@ class SessionStore:
         SessionError
             If there is none of this name, or its file is damaged.
         """
-        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)), self._check_settings)
+        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
 
     def messages(self, name: str) -> list[Message]:
         """Read the messages of a conversation as `read` does, but not what they were before: that may be much more.
@@ -137,16 +132,11 @@ class SessionStore:
 
     def _data(self, name: str, limit: int | None = None) -> bytes:
         """Return a conversation's file, which may have `limit` bytes; how it begins if there is no limit."""
-        path = self._path(name)
-        try:
+        with self._file(name, "read") as path:
             if limit is not None:
                 return read_small(path, limit)
             with open_regular(path) as file:
                 return file.read(_BEGINNING_BYTES)
-        except FileNotFoundError:
-            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
-        except OSError as error:
-            raise SessionError(f"{path} cannot be read: {error.strerror or error}") from None
 
     def write(self, name: str, session: SavedSession) -> None:
         """Save a conversation; whoever reads the file sees the old one or the new one, whole.
@@ -174,14 +164,11 @@ class SessionStore:
         SessionError
             If there is none of the first name, one of the second, or the file cannot be renamed.
         """
-        if not self.exists(name):
-            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}")
-        if self.exists(new):
-            raise SessionError(f"there is a conversation {new} already: choose another name")
-        try:
-            os.rename(self._path(name), self._path(new))
-        except OSError as error:
-            raise SessionError(f"{self._path(name)} cannot be renamed: {error.strerror or error}") from None
+        with self._file(name, "renamed") as path:
+            path.stat()
+            if self.exists(new):
+                raise SessionError(f"there is a conversation {new} already: choose another name")
+            os.rename(path, self._path(new))
 
     def delete(self, name: str) -> None:
         """Delete a conversation.
@@ -191,12 +178,8 @@ class SessionStore:
         SessionError
             If there is none of this name, or it cannot be deleted.
         """
-        try:
-            self._path(name).unlink()
-        except FileNotFoundError:
-            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
-        except OSError as error:
-            raise SessionError(f"{self._path(name)} cannot be deleted: {error.strerror or error}") from None
+        with self._file(name, "deleted") as path:
+            path.unlink()
 
     def remove(self, name: str) -> None:
         """Remove a conversation, if it is there and may be removed."""
@@ -208,6 +191,17 @@ class SessionStore:
         base = wanted or datetime.now().strftime(_TIME_OF_DAY)
         candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
         return next(name for name in candidates if not self.exists(name))
+
+    @contextmanager
+    def _file(self, name: str, done: str) -> Iterator[Path]:
+        """Give the path of a conversation's file to a block; an error in it says what cannot be `done`."""
+        path = self._path(name)
+        try:
+            yield path
+        except FileNotFoundError:
+            raise SessionError(f"there is no conversation {name!r}: {self._advice(name)}") from None
+        except OSError as error:
+            raise SessionError(f"{path} cannot be {done}: {error.strerror or error}") from None
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

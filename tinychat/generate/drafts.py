@@ -161,8 +161,8 @@ class Drafts:
         """
         counts = [0] * len(texts)
         offers = [(-chance, n, i) for i, text in enumerate(texts) for n, chance in enumerate(self._chances_of(text))]
-        costs = self._costs.expected(rows, rows + len(offers)).tolist()
-        if not offers or not costs:
+        costs = self._costs.expected(rows, rows + len(offers)).tolist() if offers else []
+        if not costs:
             return counts
         tokens = float(len(texts))
         best, best_rate = 0, WORTHWHILE * tokens / costs[0]

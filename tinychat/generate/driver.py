@@ -17,17 +17,21 @@ import threading
 from collections import deque
 from dataclasses import replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from tinychat.engine.ids import common_length
 from tinychat.errors import CacheFullError, SettingError, TinychatError
-from tinychat.generate.drafts import LONGEST, Drafts, DraftText
+from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
 from tinychat.generate.prefix_miss import explain_miss
 from tinychat.generate.reply import Piece
 from tinychat.generate.run import Part, Run
-from tinychat.generate.sequence import Logits, Sequence
+from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
+
+if TYPE_CHECKING:
+    from tinychat.engine.sequence import Sequence
 
 # Tokens of prompts in a step, while replies are being written.
 PROMPT_BUDGET = 64
@@ -73,7 +77,8 @@ class Driver:
         self._is_full = False
         self._is_stepping = self._is_closed = False
         # One thread leads; others wait here for what comes of its steps.
-        self._turn, self._is_led = threading.Condition(), False
+        self._turn_lock, self._is_led = threading.RLock(), False
+        self._turn = threading.Condition(self._turn_lock)
         # Runs that no reader drives: a thread of the driver's does, as long as there are any.
         self._listened: list[Run] = []
         self._thread: threading.Thread | None = None
@@ -92,8 +97,7 @@ class Driver:
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
             self.engine, self.context_size = sequence.engine, sequence.context_size
             self._logits: Logits | None = None
-            config = getattr(self.engine, "config", None)
-            self._has_angle_sets = getattr(config, "rope_scaling", None) is not None
+            self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()
             self._idle.put(sequence)
 
@@ -123,16 +127,14 @@ class Driver:
             if run.is_over:
                 return
             self._waiting.append(run)
-            if run.listener is not None:
-                self._listen_for(run)
-
-    def _listen_for(self, run: Run) -> None:
-        with self._turn:
-            self._listened.append(run)
-            self._turn.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                self._thread.start()
+            if run.listener is None:
+                return
+            with self._turn:
+                self._listened.append(run)
+                self._turn.notify_all()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                    self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
@@ -155,7 +157,7 @@ class Driver:
 
     def advance(self, run: Run) -> None:
         """Make a step, or wait for another thread's, unless the run has events or is over."""
-        with self._turn:
+        with self._turn_lock:
             while self._is_led and not run.events and not run.is_over:
                 self._turn.wait()
             if run.events or run.is_over:
@@ -164,7 +166,7 @@ class Driver:
         try:
             self.step()
         finally:
-            with self._turn:
+            with self._turn_lock:
                 self._is_led = False
                 self._turn.notify_all()
 
@@ -198,8 +200,10 @@ class Driver:
         with self.lock:
             self._is_stepping = True
             try:
-                self._tidy()
-                self._admit()
+                if self._dropped:
+                    self._tidy()
+                if self._waiting:
+                    self._admit()
                 # Whoever looks on sees the beginning before the first chunk runs.
                 if not self._begin():
                     self._make_step()
@@ -209,19 +213,19 @@ class Driver:
     def _make_step(self) -> None:
         """Run one pass, and take up its logits."""
         started = perf_counter()
-        parts = self._run_pass()
+        parts, logits = self._run_pass()
         seconds = perf_counter() - started
-        rows = sum([len(part.ids) for part, _ in parts])
+        rows = sum([len(part.span.ids) for part in parts])
         self.rows += rows
-        if self.drafts is not None and parts and all(part.draft is not None for part, _ in parts):
+        if self.drafts is not None and rows and None not in [part.draft for part in parts]:
             self.drafts.note_pass(rows, seconds)
         if len(parts) == 1:
-            self._take_up(*parts[0], seconds)
+            self._take_up(parts[0], logits[0], seconds)
             return
         # What a signal's handler raises would end others' replies, too.
         with held_signals():
-            for part, logits in parts:
-                self._take_up(part, logits, seconds)
+            for part, rows_of_part in zip(parts, logits):
+                self._take_up(part, rows_of_part, seconds)
 
     def _tidy(self) -> None:
         """End the runs that nobody reads any more."""
@@ -234,13 +238,11 @@ class Driver:
         """Give waiting runs a sequence, in their order, unless memory is full and somebody else wants more."""
         if self._is_full and any(run.wants_more for run in self._running):
             return
-        for run in [run for run in self._waiting if run.wants_more] if self._waiting else ():
+        for run in [run for run in self._waiting if run.wants_more]:
             self._waiting.remove(run)
-            run.sequence, run.text = self._sequence_for(run)
+            taken = self._idle.take(run.reply.prompt.previous or run.base, bool(self._running))
+            run.sequence, run.text = taken or (self._new_sequence(), None)
             self._running.append(run)
-
-    def _sequence_for(self, run: Run) -> tuple[Sequence, DraftText | None]:
-        return self._idle.take(run.previous or run.base, bool(self._running)) or (self._new_sequence(), None)
 
     def _new_sequence(self) -> Sequence:
         self._check_open()
@@ -250,19 +252,18 @@ class Driver:
         """Look up what is cached of prompts that have not begun; return whether that is told for the first time."""
         told = False
         for run in self._running:
-            if run.has_begun or run.sequence is None or not self._find_cached(run):
+            if run.has_begun or not self._find_cached(run):
                 continue
             run.has_begun = True
             if run.seconds == 0.0 and not run.reply.token_ids:
-                run.cached = run.done
-                run.miss = explain_miss(run.base, run.previous, run.done, run.reply.decode)
+                run.cached = len(run.sequence.ids)
+                run.miss = explain_miss(run.base, run.reply.prompt.previous, run.cached, run.reply.decode)
                 run.report()
                 told = True
         return told
 
     def _find_cached(self, run: Run) -> bool:
         """Take over what is cached of a run's beginning; False if another run will soon have more of it."""
-        assert run.sequence is not None
         ids = run.ids
         if run.removed:
             cut_cache(run.sequence, ids, run.removed)
@@ -276,17 +277,15 @@ class Driver:
             return False
         return True
 
-    def _run_pass(self) -> list[tuple[Part, Logits]]:
+    def _run_pass(self) -> tuple[list[Part], list[Logits]]:
         """Run what all that want more have next, and return their logits; make memory as long as it is too small."""
-        parts = self._choose()
-        while parts:
-            spans = [part.sequence.span(part.ids, _whole_length(part), part.outputs) for part in parts]
+        while parts := self._choose():
+            spans = [part.span for part in parts]
             try:
-                return list(zip(parts, self.engine.run(spans, self._memory(sum([part.outputs for part in parts])))))
+                return parts, self.engine.run(spans, self._memory(sum([span.outputs for span in spans])))
             except CacheFullError as error:
                 self._make_memory(error)
-                parts = self._choose()
-        return []
+        return [], []
 
     def _memory(self, rows: int) -> Logits:
         """Return memory for so many rows of logits: fresh pages cost time."""
@@ -301,27 +300,25 @@ class Driver:
             if run.has_begun and run.wants_more:
                 (writing if self._can_write(run) else reading).append(run)
         del writing[self.engine.chunk_size :]
-        parts = [
-            Part(run, run.sequence, [run.reply.token_ids[-1], *draft], 1 + len(draft), draft)
-            for run, draft in zip(writing, self._drafts_of(writing))
-            if run.sequence is not None
-        ]
+        parts = []
+        for run, draft in zip(writing, self._drafts_of(writing)):
+            ids = [run.reply.token_ids[-1], *draft]
+            parts.append(Part(run, run.sequence.span(ids, run.length + len(draft), len(ids)), draft))
         if not reading:
             return parts
-        left = self.engine.chunk_size - sum(len(part.ids) for part in parts)
+        left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
         for run in reading:
-            if left > 0 and run.sequence is not None:
-                ids = run.ids[run.done :][:left]
-                parts.append(Part(run, run.sequence, ids, int(run.done + len(ids) == run.length), None))
+            if left > 0:
+                done, length = len(run.sequence.ids), run.length
+                ids = run.ids[done : done + left]
+                parts.append(Part(run, run.sequence.span(ids, length, int(done + len(ids) == length)), None))
                 left -= len(ids)
         return parts
 
     def _can_write(self, run: Run) -> bool:
         """Return whether a run's next row is the last token of its reply, after its cache is brought in order."""
         sequence = run.sequence
-        if sequence is None:
-            return False
         done, length = len(sequence.ids), run.length
         if done >= length:
             # The step was interrupted before its logits were taken up.
@@ -330,7 +327,7 @@ class Driver:
         if done + 1 < length or not run.reply.token_ids:
             return False
         if self._has_angle_sets:
-            now, then = (angle_set(self.engine.config, count) for count in (done, length))  # type: ignore[attr-defined]
+            now, then = (angle_set(self.engine.config, count) for count in (done, length))
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.
                 sequence.reuse(run.ids)
@@ -344,7 +341,6 @@ class Driver:
             return [[] for _ in writing]
         texts = []
         for run in writing:
-            assert run.sequence is not None
             if run.text is None:
                 run.text = drafts.new_text()
             limit = run.reply.request.max_tokens
@@ -376,15 +372,19 @@ class Driver:
         self._running.remove(run)
         self._waiting.appendleft(run)
         self._is_full = True
-        if run.sequence is not None:
-            run.sequence.release()
-        run.sequence, run.has_begun = None, False
+        run.sequence.release()
+        run.has_begun = False
+        del run.sequence
 
     def _take_up(self, part: Part, logits: Logits, seconds: float) -> None:
         """Give a run the logits of a step, and deliver what it has got by it."""
-        run, reply, sequence = part.run, part.run.reply, part.sequence
+        run = part.run
+        if run.is_over:
+            # What an earlier one of this step has called has ended it.
+            return
+        reply, sequence = run.reply, run.sequence
         run.seconds += seconds
-        if not part.outputs:
+        if not part.span.outputs:
             run.report()
             return
         if not reply.token_ids:
@@ -396,7 +396,11 @@ class Driver:
         seconds, run.seconds = run.seconds, 0.0
         try:
             piece = reply.accept_draft(logits, part.draft or (), seconds)
-            self._learn(part, piece)
+            if part.draft:
+                # What is not in the reply goes out of the cache.
+                sequence.rewind(len(sequence.ids) - len(part.draft) + common_length(part.draft, piece.ids))
+            if self.drafts is not None:
+                self._learn(self.drafts, part, piece)
             is_full = reply.finish_reason is None and len(sequence.ids) >= sequence.context_size
             if is_full and not self._make_room(run):
                 piece = replace(piece, text=piece.text + reply.finish("context"))
@@ -408,22 +412,18 @@ class Driver:
         if reply.finish_reason is not None:
             self._leave(run)
 
-    def _learn(self, part: Part, piece: Piece) -> None:
-        """Take the ids of a draft out of the cache that are not in the reply, and note how good it was."""
-        run, sequence, draft = part.run, part.sequence, part.draft
-        if draft:
-            sequence.rewind(len(sequence.ids) - len(draft) + common_length(draft, piece.ids))
-        if self.drafts is None:
-            return
-        if run.text is not None and draft is not None:
-            self.drafts.learn(run.text, len(draft), piece.ids)
+    def _learn(self, drafts: Drafts, part: Part, piece: Piece) -> None:
+        """Note how good a draft was, and the text that the next one comes from."""
+        run = part.run
+        if run.text is not None and part.draft is not None:
+            drafts.learn(run.text, len(part.draft), piece.ids)
         else:
-            run.text = run.text or self.drafts.new_text()
+            run.text = run.text or drafts.new_text()
             run.text.begin(run.ids)
 
     def _make_room(self, run: Run) -> bool:
         """Go on behind a shorter past, if there is one; return whether there is."""
-        room = None if run.make_room is None else run.make_room(run.reply.token_ids)
+        room = run.make_room and run.make_room(run.reply.token_ids)
         if room is None:
             return False
         run.base, run.removed, run.has_begun = room.ids, room.removed, False
@@ -436,15 +436,10 @@ class Driver:
             self._waiting.remove(run)
         if run in self._running:
             self._running.remove(run)
-        if run.sequence is not None:
             self._idle.put(run.sequence, run.text)
-            run.sequence = None
+            del run.sequence
         if run.listener is not None:
             with self._turn:
-                self._listened.remove(run)
+                # It is not there where it could not be submitted.
+                self._listened = [other for other in self._listened if other is not run]
             run.listener(None)
-
-
-def _whole_length(part: Part) -> int:
-    """Return the positions that the part's sequence takes, with what of its ids runs later."""
-    return max(part.run.length, len(part.sequence.ids) + len(part.ids))

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,31 +34,6 @@ _LONGEST_REASON = 200
 _CHECKER = LimitedProcess("tinychat.generate.grammar_check")
 
 Mask = npt.NDArray[np.bool_]
-
-
-class ConstraintState(Protocol):
-    """Where one reply stands in its grammar."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the reply is whole and nothing can follow."""
-        ...
-
-    def allowed(self) -> Mask:
-        """Return which tokens may come next, bool [vocab_size]; stop tokens only where the reply may end."""
-        ...
-
-    def accept(self, token_id: int) -> None:
-        """Take the token that was chosen."""
-        ...
-
-
-class Constraint(Protocol):
-    """What limits the tokens of replies, such as a grammar."""
-
-    def start(self) -> ConstraintState:
-        """Begin a reply."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -117,7 +92,7 @@ class Grammar:
         _check_length(text, source)
         return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
-    def compile(self, model: Model) -> CompiledGrammar:
+    def compile(self, model: Model) -> Constraint:
         """Return the constraint for the tokens of one model.
 
         Raises
@@ -125,11 +100,11 @@ class Grammar:
         SettingError
             If the grammar is too large.
         """
-        return CompiledGrammar(self, model)
+        return Constraint(self, model)
 
 
-class CompiledGrammar:
-    """A grammar over a model's vocabulary: a `Constraint`."""
+class Constraint:
+    """A grammar over a model's vocabulary, which limits the tokens of replies."""
 
     def __init__(self, grammar: Grammar, model: Model) -> None:
         tokenizer, size = model.tokenizer, model.vocab_size
@@ -149,13 +124,13 @@ class CompiledGrammar:
         control_ids = [token_id for token_id in tokenizer.special_ids - set(stop_ids) if token_id < size]
         self._text_ids[control_ids] = False
 
-    def start(self) -> GrammarState:
+    def start(self) -> ConstraintState:
         """Begin a reply."""
-        return GrammarState(self._matcher.deep_copy(), self._text_ids, self._source)
+        return ConstraintState(self._matcher.deep_copy(), self._text_ids, self._source)
 
 
-class GrammarState:
-    """Where one reply stands: a `ConstraintState`."""
+class ConstraintState:
+    """Where one reply stands in its grammar."""
 
     def __init__(self, matcher: LLMatcher, text_ids: Mask, source: str) -> None:
         self._matcher = matcher
@@ -168,7 +143,7 @@ class GrammarState:
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> Mask:
-        """Return which tokens may come next, bool [vocab_size].
+        """Return which tokens may come next, bool [vocab_size]; stop tokens only where the reply may end.
 
         Raises
         ------

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tinychat.generate.drafts import DraftText
-from tinychat.generate.sequence import Ids, Sequence
+from tinychat.generate.sequence import Ids
+
+if TYPE_CHECKING:
+    from tinychat.engine.sequence import Sequence
 
 MOST = 4
 # A run takes a sequence that has so many more tokens than it can use only where it is alone.

@@ -14,13 +14,15 @@ from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
-from tinychat.generate.run import MakeRoom
-from tinychat.generate.sequence import Engine, Ids, Logits, Sequence, logits_after, logits_of_all
-from tinychat.generate.stream import AsyncStream, PrefillProgress, Stream
+from tinychat.generate.run import MakeRoom, Run
+from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
+from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.generate.written import Written, write_many
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+    from tinychat.engine.sequence import Sequence
     from tinychat.models.config import ModelConfig
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
@@ -53,6 +55,11 @@ class Model:
         Proposes tokens that passes check several at once; None writes them one by one, to the same ids.
     own_defaults : mapping
         Fields of `Request` that the model's makers advise: see `tinychat.generate.own_defaults`.
+
+    Attributes
+    ----------
+    driver : Driver
+        Writes the replies.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class Model:
         self.config = config
         self.path = path
         self.own_defaults = own_defaults or {}
-        self._driver = Driver(sequence, drafts)
+        self.driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"
@@ -89,35 +96,21 @@ class Model:
 
     def close(self) -> None:
         """End all replies and give the memory of their keys and values back; the model cannot be used any more."""
-        self._driver.close()
-
-    @property
-    def driver(self) -> Driver:
-        """The driver of the replies."""
-        return self._driver
-
-    @property
-    def drafts(self) -> Drafts | None:
-        """The drafts that passes check; may be set, also to None."""
-        return self._driver.drafts
-
-    @drafts.setter
-    def drafts(self, drafts: Drafts | None) -> None:
-        self._driver.drafts = drafts
+        self.driver.close()
 
     @property
     def engine(self) -> Engine:
         """The engine of the model."""
-        return self._driver.engine
+        return self.driver.engine
 
     @property
     def sequence(self) -> Sequence:
         """The sequence that was used last, of those that no reply is written on; a new one may be set in its place."""
-        return self._driver.recent
+        return self.driver.recent
 
     @sequence.setter
     def sequence(self, sequence: Sequence) -> None:
-        self._driver.adopt(sequence)
+        self.driver.adopt(sequence)
 
     @property
     def name(self) -> str:
@@ -127,7 +120,7 @@ class Model:
     @property
     def context_size(self) -> int:
         """Most tokens of prompt and reply together."""
-        return self._driver.context_size
+        return self.driver.context_size
 
     @property
     def trained_length(self) -> int:
@@ -147,10 +140,10 @@ class Model:
         SettingError
             If that is less than what is read, or more than this machine's memory; if replies are being written.
         """
-        with self._driver.lock:
-            sequence = self._driver.recent
+        with self.driver.lock:
+            sequence = self.driver.recent
             sequence.resize(context_size)
-            self._driver.adopt(sequence)
+            self.driver.adopt(sequence)
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Return the token ids of plain text; special tokens' names in it stay plain text."""
@@ -190,8 +183,8 @@ class Model:
             If there are no ids, or one is outside the vocabulary.
         """
         check_prompt(ids, self.engine, self.context_size)
-        with self._driver.lock:
-            return logits_of_all(self._driver.recent, ids)
+        with self.driver.lock:
+            return logits_of_all(self.driver.recent, ids)
 
     def next_logits(self, ids: Ids) -> Logits:
         """Return the logits of the token after `ids`, float32 [vocab_size]; errors are those of `logits`.
@@ -199,8 +192,8 @@ class Model:
         What the last run had of the ids does not run again.
         """
         check_prompt(ids, self.engine, self.context_size)
-        with self._driver.lock:
-            return logits_after(self._driver.recent, ids)
+        with self.driver.lock:
+            return logits_after(self.driver.recent, ids)
 
     def stream(
         self,
@@ -221,7 +214,7 @@ class Model:
         joins_prompt : bool
             Whether the reply goes on where the prompt's text ends: see `Prompt.joins_reply`.
         on_prefill, cancelled, make_room : callable, optional
-            See `Stream`.
+            See `Stream` and `tinychat.generate.run.Run`.
         **fields
             Fields of `Request`, such as ``temperature=0.0`` or ``max_tokens=100``.
 
@@ -237,16 +230,12 @@ class Model:
         SettingError
             If an argument is out of range.
         """
-        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        asked = Prompt(list(ids), joins_prompt)
-        return self.reply(asked, as_request(**fields), on_prefill=on_prefill, cancelled=cancelled, make_room=make_room)
+        run = self._run(self._prompt(prompt, joins_prompt), as_request(**fields), make_room)
+        return Stream(self.driver, run, on_prefill, cancelled)
 
-    def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> AsyncStream:
+    def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> Stream:
         """Continue `prompt` in an event loop: ``async for piece in model.astream(...)``; as `stream` otherwise."""
-        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        asked = Prompt(list(ids), joins_prompt)
-        check_prompt(asked.ids, self.engine, self.context_size)
-        return AsyncStream(self._driver, Reply(asked, as_request(**fields), self.tokenizer, self.stop_ids))
+        return self.stream(prompt, joins_prompt=joins_prompt, **fields)
 
     def reply(
         self,
@@ -256,14 +245,19 @@ class Model:
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
-        previous: Ids = (),
-        removed: int = 0,
         ahead: int | None = 1,
     ) -> Stream:
-        """Begin the reply to a prompt; parameters are those of `Stream`, errors those of `stream`."""
+        """Begin the reply to a prompt; parameters are those of `Stream` and `Run`, errors those of `stream`."""
+        return Stream(self.driver, self._run(prompt, request, make_room, ahead), on_prefill, cancelled)
+
+    def _prompt(self, prompt: str | Ids, joins_prompt: bool = True) -> Prompt:
+        return Prompt(self.encode(prompt) if isinstance(prompt, str) else list(prompt), joins_prompt)
+
+    def _run(
+        self, prompt: Prompt, request: Request, make_room: MakeRoom | None = None, ahead: int | None = None
+    ) -> Run:
         check_prompt(prompt.ids, self.engine, self.context_size)
-        reply = Reply(prompt, request, self.tokenizer, self.stop_ids)
-        return Stream(self._driver, reply, on_prefill, cancelled, make_room, previous, removed, ahead)
+        return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead)
 
     def generate(
         self,
@@ -281,14 +275,25 @@ class Model:
         SettingError
             If an argument is out of range.
         """
-        run = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
-        return run.to_end().token_ids
+        stream = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
+        return stream.to_end().token_ids
 
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
     ) -> Iterator[Written]:
-        """Write a reply to each prompt, several at once: see `tinychat.generate.written.write_many`."""
-        return write_many(self, asked, parallel)
+        """Write a reply to each prompt, several at once: see `tinychat.generate.written.write_many`.
+
+        A prompt that cannot be continued has its error alone.
+        """
+        return write_many(self.driver, map(self._run_or_error, asked), parallel)
+
+    def _run_or_error(self, asked: tuple[Prompt, Request] | TinychatError) -> Run | TinychatError:
+        if isinstance(asked, TinychatError):
+            return asked
+        try:
+            return self._run(*asked)
+        except TinychatError as error:
+            return error
 
     def generate_many(
         self,
@@ -322,13 +327,13 @@ class Model:
         if parallel is not None and parallel < 1:
             raise FieldError("parallel", f"must be 1 or more, not {parallel}")
         request = as_request(**fields)
-        asked = [(Prompt(self.encode(p) if isinstance(p, str) else list(p)), request) for p in prompts]
+        asked = [(self._prompt(prompt), request) for prompt in prompts]
         replies: dict[int, Reply] = {}
-        for number, reply, _, error, _ in self.write_many(asked, parallel):
-            if error is not None:
-                raise error
-            assert reply is not None
-            replies[number] = reply
+        for number, got in self.write_many(asked, parallel):
+            if isinstance(got, TinychatError):
+                raise got
+            if isinstance(got, Reply):
+                replies[number] = got
         return [replies[number] for number in range(len(asked))]
 
 
@@ -342,33 +347,7 @@ def load_folder(
     draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load a model folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Written by `tinychat.convert`.
-    context : int, optional
-        Positions of the KV cache; the model's own number when omitted.
-    threads : int, optional
-        Threads of the kernels; what the process may use when omitted.
-    kv : str, optional
-        Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
-        the size; "f32", that of unquantized models.
-    cache_memory : int, optional
-        Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
-        more where one context needs it.
-    draft : bool
-        Whether what stands in the prompt and the reply is proposed as what comes next, several tokens at once. The
-        reply has the same tokens either way.
-    progress : callable, optional
-        Called with (kernels ready, kernels in all) when they have to be compiled first.
-
-    Raises
-    ------
-    TinychatError
-        If the folder is damaged, or a setting is out of range.
-    """
+    """Load a model folder, as `tinychat.convert` writes it; parameters and errors are those of `tinychat.load`."""
     # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tinychat.errors import PromptTooLongError, SettingError
 
 if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
     from tinychat.generate.model import Model
-    from tinychat.generate.sequence import Engine
 
 NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
 """The notice for users whose messages go to such a model."""
@@ -31,12 +31,18 @@ class Prompt:
         Texts that end a reply to this prompt, beside those of the request.
     opens_thinking : bool
         Whether the reply begins inside a think section.
+    previous : sequence of int
+        The ids of the turn before it in the same conversation: its sequence is taken, if it is still there.
+    removed : int
+        Tokens that may be cut out of the cache where the two first differ: see `tinychat.generate.run.Room`.
     """
 
     ids: Sequence[int]
     joins_reply: bool = True
     stop: tuple[str, ...] = ()
     opens_thinking: bool = False
+    previous: Sequence[int] = ()
+    removed: int = 0
 
 
 def text_prompt(

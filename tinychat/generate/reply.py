@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -45,7 +45,7 @@ class Piece:
     logprobs: tuple[TokenLogprobs, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Summary:
     """Counts and times of one reply; times in seconds, without what the caller did between pieces.
 
@@ -72,14 +72,14 @@ class Summary:
     """
 
     prompt_tokens: int
-    reused_tokens: int
-    new_tokens: int
-    decode_steps: int
-    prefill_seconds: float
-    decode_seconds: float
-    first_token_seconds: float
-    finish_reason: FinishReason
-    seed: int
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    decode_steps: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    finish_reason: FinishReason = "interrupted"
+    seed: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
@@ -160,26 +160,13 @@ class Reply:
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)
         self._pieces: list[Piece] = []
-        self._reused_tokens = self._accepted = 0
-        self._drafted_tokens = self._accepted_tokens = 0
-        self._prefill_seconds = self._first_token_seconds = self._decode_seconds = 0.0
+        self._counted = Summary(len(prompt.ids), seed=self._sampler.seed)
 
     @property
     def summary(self) -> Summary:
         """Counts and times so far; a reply that did not reach its end counts as interrupted."""
-        return Summary(
-            prompt_tokens=len(self.prompt.ids),
-            reused_tokens=self._reused_tokens,
-            new_tokens=len(self.token_ids),
-            decode_steps=max(self._accepted - 1, 0),
-            prefill_seconds=self._prefill_seconds,
-            decode_seconds=self._decode_seconds,
-            first_token_seconds=self._first_token_seconds,
-            finish_reason=self.finish_reason or "interrupted",
-            seed=self._sampler.seed,
-            drafted_tokens=self._drafted_tokens,
-            accepted_tokens=self._accepted_tokens,
-        )
+        reason = self.finish_reason or "interrupted"
+        return replace(self._counted, new_tokens=len(self.token_ids), finish_reason=reason)
 
     @property
     def text(self) -> str:
@@ -192,7 +179,7 @@ class Reply:
 
     def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
         """Note how many leading tokens the cache already held, and how long the others took."""
-        self._reused_tokens, self._prefill_seconds = reused_tokens, seconds
+        self._counted.reused_tokens, self._counted.prefill_seconds = reused_tokens, seconds
 
     def accept(self, logits: Logits, seconds: float = 0.0) -> Piece:
         """Choose the next token and return the text that it settles.
@@ -211,14 +198,14 @@ class Reply:
         SettingError
             If no token fits the constraint.
         """
-        started = perf_counter()
+        started, counted = perf_counter(), self._counted
         piece = self._choose(logits)
         seconds += perf_counter() - started
-        if self._accepted == 0:
-            self._first_token_seconds = self._prefill_seconds + seconds
+        if self._pieces:
+            counted.decode_seconds += seconds
+            counted.decode_steps += 1
         else:
-            self._decode_seconds += seconds
-        self._accepted += 1
+            counted.first_token_seconds = counted.prefill_seconds + seconds
         self._pieces.append(piece)
         return piece
 
@@ -233,14 +220,17 @@ class Reply:
         seconds : float
             How long the model took for all of them.
         """
-        pieces = [self.accept(rows[0], seconds)]
+        piece = self.accept(rows[0], seconds)
+        if not draft:
+            return piece
+        pieces = [piece]
         for token_id, row in zip(draft, rows[1:]):
             if self.finish_reason is not None or self.token_ids[-1] != token_id:
                 break
             pieces.append(self.accept(row))
-        self._drafted_tokens += len(draft)
-        piece = pieces[0] if len(pieces) == 1 else _joined(pieces)
-        self._accepted_tokens += common_length(draft, piece.ids)
+        piece = _joined(pieces)
+        self._counted.drafted_tokens += len(draft)
+        self._counted.accepted_tokens += common_length(draft, piece.ids)
         return piece
 
     def finish(self, reason: FinishReason) -> str:

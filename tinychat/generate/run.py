@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import TinychatError
 from tinychat.generate.drafts import DraftText
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.reply import Piece, Reply
-from tinychat.generate.sequence import Ids, Sequence
+from tinychat.generate.sequence import Ids
+
+if TYPE_CHECKING:
+    from tinychat.engine.sequence import Sequence, Span
 
 
 class Prefill(NamedTuple):
@@ -64,18 +67,14 @@ class Run:
         Its prompt has been checked.
     make_room : callable, optional
         See `MakeRoom`; without one the reply ends where the context is full.
-    previous : sequence of int
-        The ids of the turn before it in the same conversation: its sequence is taken, if it is still there.
-    removed : int
-        As `Room.removed`, of the prompt against `previous`.
     ahead : int, optional
         Most pieces that wait for their reader before the run stands still; None for no limit.
-    listener : callable, optional
-        Called with each event, in the driver's own thread or another that makes a step, instead of keeping them; at
-        last with None.
 
     Attributes
     ----------
+    listener : callable, optional
+        Called with each event, in the driver's own thread or another that makes a step, instead of keeping them; at
+        last with None.
     events : deque of Event
         What happened and has not been read.
     is_over : bool
@@ -83,31 +82,27 @@ class Run:
     cached : int
         Leading tokens of the prompt that did not have to run.
     miss : PrefixMiss or None
-        Why less of the prompt was cached than `previous` has.
+        Why less of the prompt was cached than the turn before it has.
+    sequence : Sequence
+        Only while it runs.
+    base : list of int
+        What stands before the reply; less than its prompt once room was made.
     """
 
-    def __init__(
-        self,
-        reply: Reply,
-        make_room: MakeRoom | None = None,
-        previous: Ids = (),
-        removed: int = 0,
-        ahead: int | None = 1,
-        listener: Callable[[Event | None], None] | None = None,
-    ) -> None:
+    sequence: Sequence
+
+    def __init__(self, reply: Reply, make_room: MakeRoom | None = None, ahead: int | None = 1) -> None:
         self.reply = reply
+        self.make_room = make_room
+        self.listener: Callable[[Event | None], None] | None = None
         self.events: deque[Event] = deque()
         self.is_over = self.has_begun = False
         self.cached = 0
         self.miss: PrefixMiss | None = None
-        self.sequence: Sequence | None = None
-        self.make_room = make_room
-        self.previous, self.removed = previous, removed
-        # What stands before the reply; less than its prompt once room was made.
-        self.base = list(reply.prompt.ids)
+        self.base, self.removed = list(reply.prompt.ids), reply.prompt.removed
         self.text: DraftText | None = None
         self.seconds = 0.0
-        self._ahead, self.listener = ahead, listener
+        self._ahead = ahead
 
     @property
     def ids(self) -> list[int]:
@@ -118,11 +113,6 @@ class Run:
     def length(self) -> int:
         """Length of `ids`."""
         return len(self.base) + len(self.reply.token_ids)
-
-    @property
-    def done(self) -> int:
-        """How many of `ids` have run."""
-        return 0 if self.sequence is None else len(self.sequence.ids)
 
     @property
     def wants_more(self) -> bool:
@@ -139,19 +129,17 @@ class Run:
     def report(self) -> None:
         """Tell how far the prompt has been read."""
         if not self.reply.token_ids:
-            done, total = self.done - self.cached, len(self.base) - self.cached
+            done, total = len(self.sequence.ids) - self.cached, len(self.base) - self.cached
             left = self.seconds / done * (total - done) if done > 0 else None
             self.deliver(Prefill(self.cached, done, total, left))
 
 
 class Part(NamedTuple):
-    """The share of one run in a step: its next ids, of which the last `outputs` get logits.
+    """The share of one run in a step.
 
-    `draft` is the end of them that is only proposed; None while the run reads what stands before.
+    `draft` is the end of its ids that is only proposed; None while the run reads what stands before.
     """
 
     run: Run
-    sequence: Sequence
-    ids: list[int]
-    outputs: int
+    span: Span
     draft: list[int] | None

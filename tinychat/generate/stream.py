@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
 from tinychat.generate.reply import Piece, Reply, Summary
-from tinychat.generate.run import Event, MakeRoom, Prefill, Run
-from tinychat.generate.sequence import Ids
+from tinychat.generate.run import Event, Prefill, Run
 
 if TYPE_CHECKING:
     from tinychat.generate.prefix_miss import PrefixMiss
@@ -20,28 +19,26 @@ PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens to run): once at the start, then after each chunk."""
 
 
-class Stream(Iterator[Piece]):
+class Stream(Iterator[Piece], AsyncIterator[Piece]):
     """Reads one reply; iterate it once, stop at any time.
 
+    ``for`` makes the steps of the driver that bring its pieces; with ``async for`` a thread of the driver's does.
     Nothing runs before the first piece is asked for. A stream that is dropped gives its sequence back, which holds a
     prefix of prompt and reply for the next prompt that begins alike.
 
     Parameters
     ----------
     driver : Driver
-    reply : Reply
-        A new one for each stream, whose prompt `check_prompt` has let pass.
+    run : Run
+        A new one for each stream.
     on_prefill : callable, optional
         Called with (tokens done, tokens to run) while the prompt is read.
     cancelled : callable, optional
         Asked before each step; True ends the reply as interrupted.
-    make_room, previous, removed, ahead
-        See `tinychat.generate.run.Run`.
 
     Attributes
     ----------
     reply : Reply
-        As given.
     token_ids : list of int
         The tokens of the pieces that were read.
     """
@@ -49,21 +46,18 @@ class Stream(Iterator[Piece]):
     def __init__(
         self,
         driver: Driver,
-        reply: Reply,
+        run: Run,
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
-        make_room: MakeRoom | None = None,
-        previous: Ids = (),
-        removed: int = 0,
-        ahead: int | None = 1,
     ) -> None:
-        self.reply = reply
+        self.reply = run.reply
         self.token_ids: list[int] = []
-        self._driver = driver
-        self._run = Run(reply, make_room, previous, removed, ahead)
+        self._driver, self._run = driver, run
         self._on_prefill, self._cancelled = on_prefill, cancelled
         self._is_submitted = False
-        weakref.finalize(self, driver.drop, self._run).atexit = False
+        # For event loops: what the driver's thread has posted.
+        self._posted: asyncio.Queue[Event | None] | None = None
+        weakref.finalize(self, driver.drop, run).atexit = False
 
     def __next__(self) -> Piece:
         while (event := self._next_event()) is not None:
@@ -72,6 +66,32 @@ class Stream(Iterator[Piece]):
             if self._on_prefill is not None:
                 self._on_prefill(event.done, event.total)
         raise StopIteration
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Piece:
+        if self._posted is None:
+            self._posted = self._listen()
+        while (event := await self._posted.get()) is not None:
+            if isinstance(piece := self._read(event), Piece):
+                return piece
+        raise StopAsyncIteration
+
+    def _listen(self) -> asyncio.Queue[Event | None]:
+        """Let the driver's own thread write the reply, and post its events to this thread's loop."""
+        loop, posted = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
+
+        def post(event: Event | None) -> None:
+            # A loop that has ended wants nothing more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(posted.put_nowait, event)
+
+        self._run.listener = post
+        self.start()
+        if self._run.is_over:
+            post(None)
+        return posted
 
     def events(self) -> Iterator[Prefill | Piece]:
         """Yield pieces, and before them how far the prompt has been read.
@@ -87,7 +107,8 @@ class Stream(Iterator[Piece]):
     def _next_event(self) -> Prefill | Piece | None:
         """Return the next event; None at the end."""
         run = self._run
-        self.start()
+        if not self._is_submitted:
+            self.start()
         while not run.events:
             if run.is_over:
                 return None
@@ -95,7 +116,10 @@ class Stream(Iterator[Piece]):
                 self._driver.cancel(run)
             else:
                 self._driver.advance(run)
-        event = run.events.popleft()
+        return self._read(run.events.popleft())
+
+    def _read(self, event: Event) -> Prefill | Piece:
+        """Count the tokens of an event, or raise it."""
         if isinstance(event, TinychatError):
             raise event
         if isinstance(event, Piece):
@@ -113,6 +137,10 @@ class Stream(Iterator[Piece]):
         self._driver.cancel(self._run)
         self._run.events.clear()
 
+    async def aclose(self) -> None:
+        """End the reply where it is; the event loop goes on meanwhile."""
+        await asyncio.to_thread(self.close)
+
     @property
     def summary(self) -> Summary:
         """Counts and times so far; a reply that did not reach its end counts as interrupted."""
@@ -128,55 +156,3 @@ class Stream(Iterator[Piece]):
         for _ in self:
             pass
         return self.reply
-
-
-class AsyncStream(AsyncIterator[Piece]):
-    """Reads one reply in an event loop, while the driver's own thread writes it.
-
-    Parameters
-    ----------
-    driver : Driver
-    reply : Reply
-        As for `Stream`.
-    """
-
-    def __init__(self, driver: Driver, reply: Reply) -> None:
-        self.reply = reply
-        self._driver = driver
-        self._run: Run | None = None
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-
-    def __aiter__(self) -> AsyncStream:
-        return self
-
-    async def __anext__(self) -> Piece:
-        if self._run is None:
-            self._begin()
-        while (event := await self._events.get()) is not None:
-            if isinstance(event, TinychatError):
-                raise event
-            if isinstance(event, Piece):
-                return event
-        raise StopAsyncIteration
-
-    @property
-    def summary(self) -> Summary:
-        """As `Stream.summary`."""
-        return self.reply.summary
-
-    async def aclose(self) -> None:
-        """End the reply where it is."""
-        if self._run is not None:
-            await asyncio.to_thread(self._driver.cancel, self._run)
-
-    def _begin(self) -> None:
-        loop, events = asyncio.get_running_loop(), self._events
-
-        def post(event: Event | None) -> None:
-            # A loop that has ended wants nothing more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
-        self._run = Run(self.reply, listener=post)
-        weakref.finalize(self, self._driver.drop, self._run).atexit = False
-        self._driver.submit(self._run)

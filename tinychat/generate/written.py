@@ -1,19 +1,17 @@
-"""Many replies of one model, as many at once as pay."""
+"""Many replies of one driver, as many at once as pay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import TinychatError
-from tinychat.generate.prompt import Prompt, check_prompt
+from tinychat.generate.driver import Driver
 from tinychat.generate.reply import Piece, Reply
-from tinychat.generate.request import Request
 from tinychat.generate.run import Run
 
-if TYPE_CHECKING:
-    from tinychat.generate.model import Model
+Written = tuple[int, Piece | Reply | TinychatError]
+"""The number of a reply among those asked for, from 0, and a piece of it; at last the whole reply, or its error."""
 
 # More at once are tried as long as they bring so much more.
 LEVELS = (8, 12, 16, 24, 32, 48, 64)
@@ -54,54 +52,30 @@ class RowsThatPay:
             self.count = LEVELS[self._level]
 
 
-class Written(NamedTuple):
-    """What one of many replies has got.
-
-    Attributes
-    ----------
-    number : int
-        Its place among those asked for, counted from 0.
-    reply : Reply or None
-        None where nothing could be asked.
-    piece : Piece or None
-    error : TinychatError or None
-        What ended it, in the place of a piece.
-    is_last : bool
-        Whether nothing more comes for this one.
-    """
-
-    number: int
-    reply: Reply | None
-    piece: Piece | None
-    error: TinychatError | None
-    is_last: bool
-
-
-def write_many(
-    model: Model, asked: Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
-) -> Iterator[Written]:
-    """Write a reply to each prompt, several at once, and yield what they get as it comes.
+def write_many(driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None) -> Iterator[Written]:
+    """Write replies, several at once, and yield what they get as it comes.
 
     Parameters
     ----------
-    model : Model
-    asked : iterable of (Prompt, Request)
+    driver : Driver
+    asked : iterable of Run
         Read as it is needed. An error in the place of one stands for itself.
     parallel : int, optional
         How many at once; found by measurement when omitted.
     """
     pay = RowsThatPay() if parallel is None else None
     most = LEVELS[0] if parallel is None else parallel
-    driver, coming = model.driver, enumerate(asked)
+    coming = enumerate(asked)
     runs: dict[int, Run] = {}
     try:
         while True:
             while len(runs) < most and (one := next(coming, None)) is not None:
-                number, what = one
-                try:
-                    runs[number] = _submitted(model, what)
-                except TinychatError as error:
-                    yield Written(number, None, None, error, True)
+                number, run = one
+                if isinstance(run, TinychatError):
+                    yield number, run
+                else:
+                    driver.submit(run)
+                    runs[number] = run
             if not runs:
                 return
             started, before, is_full = perf_counter(), driver.rows, len(runs) == most
@@ -110,29 +84,18 @@ def write_many(
                 pay.note(driver.rows - before, perf_counter() - started, is_full)
                 most = pay.count
             for number, run in [*runs.items()]:
-                if run.is_over:
+                # Asked before the events are read: another thread's step may end it meanwhile.
+                if is_over := run.is_over:
                     del runs[number]
-                yield from _written(number, run)
+                error = None
+                while run.events:
+                    event = run.events.popleft()
+                    if isinstance(event, TinychatError):
+                        error = event
+                    elif isinstance(event, Piece):
+                        yield number, event
+                if is_over:
+                    yield number, error or run.reply
     finally:
         for run in runs.values():
             driver.cancel(run)
-
-
-def _submitted(model: Model, what: tuple[Prompt, Request] | TinychatError) -> Run:
-    if isinstance(what, TinychatError):
-        raise what
-    prompt, request = what
-    check_prompt(prompt.ids, model.engine, model.context_size)
-    run = Run(Reply(prompt, request, model.tokenizer, model.stop_ids), ahead=None)
-    model.driver.submit(run)
-    return run
-
-
-def _written(number: int, run: Run) -> Iterator[Written]:
-    while run.events:
-        event = run.events.popleft()
-        is_last = run.is_over and not run.events
-        if isinstance(event, Piece):
-            yield Written(number, run.reply, event, None, is_last)
-        elif isinstance(event, TinychatError):
-            yield Written(number, run.reply, None, event, is_last)
