@@ -47,6 +47,7 @@ STEPS_BETWEEN_CHECKS = 50
 ENDING_SECONDS = 0.1
 # Pools, code loaded on first use and the tokenizer's cache of words settle in so many steps, however slow the machine.
 SETTLING_STEPS = 250
+PR_SET_THP_DISABLE = 41
 # What grows by more after that has a leak.
 GROWTH_BYTES = 16 << 20
 
@@ -229,20 +230,40 @@ def open_model(folder: Path, kv: str | None = None) -> Model:
     return load_folder(folder, context=CONTEXTS[0], kv=kv, cache_memory=memory)
 
 
+def use_small_pages() -> None:
+    """Let Linux back this process's memory by pages of 4 KiB: larger ones count as used when a part of them is."""
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
 def main() -> int:
     """Converse for the given time; return the exit code."""
+    use_small_pages()
     arguments = trial_arguments(__doc__, "seconds", 3600.0, float)
     with tempfile.TemporaryDirectory() as folder:
         return converse(Soak(open_models(arguments.model), Path(folder), arguments.seed), arguments.seconds)
 
 
+def warm_up(model: Model) -> None:
+    """Start the threads, fill the cache and shift it: what is used for the first time later would look like a leak."""
+    model.generate(model.encode("Hello"), max_tokens=2)
+    sequence, most = model.sequence, max(CONTEXTS)
+    size = sequence.context_size
+    sequence.resize(most)
+    ids = (model.encode("Hello") * most)[:most]
+    sequence.rewind(0)
+    for start in range(0, most, sequence.chunk_size):
+        sequence.step(ids[start : start + sequence.chunk_size], most)
+    sequence.drop(1, 2)
+    sequence.rewind(0)
+    sequence.resize(size)
+
+
 def converse(soak: Soak, seconds: float) -> int:
     """Do one thing after the other for some time, and print what became of it; return the exit code."""
     began = time.monotonic()
-    settled, settled_steps, compared, shifted = None, 0, 0, ShiftedEngines(soak.models)
     for model in soak.models.values():
-        # Every model's threads have started before they are counted.
-        model.generate(model.encode("Hello"), max_tokens=2)
+        warm_up(model)
+    settled, settled_steps, compared, shifted = None, 0, 0, ShiftedEngines(soak.models)
     while (passed := time.monotonic() - began) < seconds or soak.done.total() < 2 * SETTLING_STEPS:
         for _ in range(STEPS_BETWEEN_CHECKS):
             soak.step()
