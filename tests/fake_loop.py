@@ -37,6 +37,9 @@ class FakeLoop:
     def go_on(self):
         list(self.chat.go_on())
 
+    def compact(self, turns):
+        return self.chat.compact(turns)
+
     def recall(self):
         """Nobody watches."""
 

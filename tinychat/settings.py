@@ -351,9 +351,10 @@ class ChatSettings(_Checked):
     overflow: str = _chat(
         f"{FLAG} {CONFIG} {SET}",
         "drop",
-        Choice("stop", "drop", "shift"),
-        "When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
-        example=('"drop"', 'when the context is full: "drop", "shift" or "stop"'),
+        Choice("stop", "drop", "shift", "summarise"),
+        "When the context is full: end the reply, drop the oldest turns, shift the cache past them, or put the "
+        "model's own summary in their place",
+        example=('"drop"', 'when the context is full: "drop", "shift", "summarise" or "stop"'),
     )
     cache_disk: int = _chat(
         f"{FLAG} {CONFIG}",

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from tinychat.chat.command import ChatLoop, Command
 from tinychat.chat.command_conversation import (
     clear,
+    compact,
     complete_model,
     complete_retry,
     complete_set,
@@ -140,6 +141,7 @@ _TABLE = (
     Command("undo", "[N]", "Take back the last N turns, new replies or edits", undo),
     Command("redo", "[N]", "Bring back what /undo took back", redo),
     Command("edit", "[N]", "Change the message of N turns ago; sent, it replaces them", edit),
+    Command("compact", "[N]", "Let the model's summary replace all but the last N turns", compact),
     Command("clear", "", "Begin a new conversation, as /new; the system prompt stays", clear),
     Command("system", "[TEXT]", "Set the system prompt; none removes it, nothing shows it", system),
     Command("set", "KEY VALUE", "Change a setting, such as temperature", set_value, complete_set),

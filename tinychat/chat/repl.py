@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.draft import Draft
 from tinychat.chat.workspace import Workspace
-from tinychat.conversation.conversation import Chat
+from tinychat.conversation.conversation import Chat, ReplyHooks
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, TinychatError
@@ -38,6 +38,7 @@ class Repl:
         self.workspace = workspace or Workspace(chat)
         self._lines = lines
         self._renderer = renderer
+        chat.on_summarising = renderer.summary_progress
         self._leaving = False
         self._draft = Draft()
         self._multiline = False
@@ -86,6 +87,20 @@ class Repl:
     def go_on(self) -> None:
         """Go on with a reply that was stopped or cut."""
         self._write(self.chat.go_on, self.chat.stopped_in_thought)
+
+    def compact(self, turns: int) -> str:
+        """Summarise all but the last turns, and return the summary; empty if Ctrl-C has stopped it."""
+        with InterruptFlag() as interrupted:
+            try:
+                hooks: ReplyHooks = {"on_prefill": self._renderer.prefill_progress, "cancelled": interrupted}
+                summary = self.chat.compact(turns, **hooks)
+            finally:
+                self._renderer.clear_status()
+        if interrupted() and not self._lines.interactive:
+            raise KeyboardInterrupt
+        if not summary:
+            self.notice("stopped: the conversation is as it was")
+        return summary
 
     def recall(self) -> None:
         """Show the last message and its reply, as what was before."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.compaction import Compaction, with_summary
 from tinychat.conversation.history import History, Transcript
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
 from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.reply_settings import ReplySettings
+from tinychat.conversation.seen import Seen
 from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.in_thread import in_thread
 from tinychat.generate.model import Model
@@ -19,7 +21,7 @@ from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import RequestFields, as_request
+from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
@@ -30,6 +32,7 @@ _FOR_PROGRAMS = (
         "attachments",
         "clear",
         "close",
+        "compact",
         "extend",
         "go_on",
         "history",
@@ -72,7 +75,7 @@ class Chat(Transcript, ReplySettings):
         Answers; other users of it only cost this conversation its cached beginning.
     system : str, optional
         Standing instruction, before all messages.
-    overflow : {"stop", "drop", "shift"}
+    overflow : {"stop", "drop", "shift", "summarise"}
         What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
         command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
     **fields
@@ -95,6 +98,8 @@ class Chat(Transcript, ReplySettings):
         Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
+    on_summarising : callable
+        Called with the number of characters of a summary that is being written.
 
     Raises
     ------
@@ -119,8 +124,9 @@ class Chat(Transcript, ReplySettings):
         self.summary: Summary | None = None
         self.writing = False
         self.on_notice: Callable[[str], None] = lambda text: None
+        self.on_summarising: Callable[[int], None] = lambda characters: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        self._counted: tuple[_Seen, int] | None = None
+        self._counted: tuple[Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
@@ -262,6 +268,40 @@ class Chat(Transcript, ReplySettings):
         history = self.history.changed(self.messages, len(asked))
         yield from self._answer(asked, history, hooks, _Begun(reply.content, tuple(ids)))
 
+    def compact(self, turns: int = 1, **hooks: Unpack[ReplyHooks]) -> str:
+        """Let the model's own summary take the place of all but the last `turns` exchanges; `undo` brings them back.
+
+        Returns
+        -------
+        str
+            The summary; empty if `cancelled` has stopped it, which changes nothing.
+
+        Raises
+        ------
+        SettingError
+            If there are no others, one of them is too long, or the summary is empty, endless or no shorter than they.
+        TextError
+            If the chat template refuses them.
+        """
+        begins = exchanges(self.messages)
+        if turns < 1:
+            raise FieldError("turns", f"must be 1 or more, not {turns}")
+        if len(begins) <= turns:
+            raise SettingError(f"there is nothing to summarise before the last {turns} of {len(begins)} turns")
+        before, reply_ids = self.messages, self.reply_ids
+        shorter = Compaction(self, **hooks).compacted(before, begins[-turns])
+        if shorter is None:
+            return ""
+        self.replace_messages(shorter, self.history.changed(before, 0))
+        self.reply_ids = reply_ids
+        return shorter[1].content
+
+    def aside(self, prompt: Prompt, request: Request, **hooks: Unpack[ReplyHooks]) -> Stream:
+        """Begin a reply that is no part of the conversation; `close` ends it, too."""
+        self._refuse_if_closed()
+        self._run = self.model.reply(prompt, request, **hooks)
+        return self._run
+
     @property
     def opens_thinking(self) -> bool:
         """Whether replies begin inside their think section."""
@@ -323,11 +363,17 @@ class Chat(Transcript, ReplySettings):
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: _Begun = _NOTHING
     ) -> Iterator[Piece]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
-        if self._is_closed:
-            raise SettingError("the conversation is closed: begin another one")
+        self._refuse_if_closed()
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
+            if self.overflow == "summarise":
+                found = with_summary(self, messages, history, begun.ids, Compaction(self, **hooks))
+                if found is None:
+                    self.forgotten = forgotten_before
+                    return
+                self.forgotten = self.forgotten if found[0] is messages else 0
+                messages, history = found
             room = ReplyRoom(self, messages, begun.ids)
             prompt, removed = self._fitting_prompt(messages, begun, room)
             run = self.model.reply(
@@ -362,7 +408,7 @@ class Chat(Transcript, ReplySettings):
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = _Seen(self), min(len(self._seen_ids), self.model.context_size)
+                self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: _Begun, room: ReplyRoom) -> tuple[Prompt, int]:
@@ -374,23 +420,11 @@ class Chat(Transcript, ReplySettings):
         ids, removed = room.fit(prompt.ids)
         return replace(prompt, ids=ids), removed
 
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise SettingError("the conversation is closed: begin another one")
+
 
 def _check_answered(messages: Sequence[Message]) -> None:
     if calls := open_calls(messages):
         raise SettingError(f"the call {calls[0]!r} of the last reply has no result yet: give it, or take it back")
-
-
-class _Seen:
-    """What a model saw of a conversation; every change of the messages makes another list, which tells them apart."""
-
-    def __init__(self, chat: Chat) -> None:
-        self._messages, self._rest = chat.messages, (chat.forgotten, chat.system, chat.thinking, id(chat.model))
-
-    def is_still(self, chat: Chat) -> bool:
-        """Return whether the conversation is as it was."""
-        return self._messages is chat.messages and self._rest == (
-            chat.forgotten,
-            chat.system,
-            chat.thinking,
-            id(chat.model),
-        )
