@@ -141,6 +141,12 @@ def test_ctrl_c_stops_a_summary_of_a_pipe_and_the_program():
         )
 
 
+def test_a_pipe_runs_no_command(tmp_path):
+    with pytest.raises(SettingError, match="nobody is at a terminal who could be asked"):
+        converse([f"/run touch {tmp_path / 'file'}", "y"], interactive=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_impatient_ctrl_c_returns_to_the_prompt():
     waiting = [3]
 

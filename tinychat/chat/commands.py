@@ -35,6 +35,7 @@ from tinychat.chat.command_files import (
     paste,
 )
 from tinychat.chat.command_insight import context, stats, tokens, why
+from tinychat.chat.command_run import complete_run, run
 from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
 from tinychat.errors import FieldError, SettingError
 from tinychat.terminal.line_input import Candidate
@@ -150,6 +151,7 @@ _TABLE = (
     Command(
         "file", "[PATH]", "Attach files, patterns, folders; alone, list what is attached", attach_file, complete_path
     ),
+    Command("run", "COMMAND", "Run a command of the shell once you agree; attach its output", run, complete_run),
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Take back one attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),
