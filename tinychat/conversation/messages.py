@@ -11,7 +11,7 @@ from tinychat.text.guard import well_formed
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SUMMARY_REQUEST = (
-    "Please write a short summary of everything we have said so far, with all names, numbers and decisions."
+    "Please summarise everything we have said so far in a few sentences, with all names, numbers and decisions."
 )
 """The message whose reply stands for turns before it: see `tinychat.conversation.compaction`."""
 _KEYS = {
