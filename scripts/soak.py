@@ -40,7 +40,7 @@ from tinychat.models.folder import open_model_folder
 
 WORDS = "tell me a story of the fox and what is seven plus two please why was she sad in an old tree house".split()
 CONTEXTS = (256, 300, 512, 777, 1024)
-POLICIES = ("drop", "shift", "stop")
+POLICIES = ("drop", "shift", "stop", "summarise")
 # As many messages as a conversation may have before a new one is begun: files and prompts stay small.
 MOST_MESSAGES = 60
 STEPS_BETWEEN_CHECKS = 50

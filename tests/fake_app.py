@@ -30,6 +30,7 @@ REPLIES = {
     "mathematical": ("So \\(a_1 * b_1\\) is *it*.\n\n\\[\nx = \\{ a_1 * b_1 * c \\}\n\\]\n\n$$\\int_0^1 f$$\n",),
     "essay": ("One two three. " * 6, "The sentence goes on " * 8 + "to its end.\n\nThe last words."),
     "brooding": ("<think>Considering considerations considerably, consider consideration.</think>Yes.",),
+    "summing": ("One.", "Two.", "In sum wait...", "In sum, we spoke."),
     "wordy": (WORDS + "wait " + WORDS,),
 }
 

@@ -27,6 +27,7 @@ class FakeLoop:
         self.show_thinking = True
         self.show_stats = None
         self.terminal = None
+        self.agrees = True
 
     def notice(self, text):
         self.notices.append(text)
@@ -36,6 +37,13 @@ class FakeLoop:
 
     def go_on(self):
         list(self.chat.go_on())
+
+    def compact(self, turns):
+        return self.chat.compact(turns)
+
+    def confirm(self, question):
+        self.notice(question)
+        return self.agrees
 
     def recall(self):
         """Nobody watches."""

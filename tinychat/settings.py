@@ -244,9 +244,10 @@ class ChatSettings(_Checked):
     think: str | int = _chat(f"{FLAG} {CONFIG} {SET}", "auto", WordOrTokens("on", "off", "auto", zero="off"),
         "Whether a model that can do both thinks before it answers, or for how many tokens at most",
         example=('"off"', '"on", "off", or the most tokens to think for'))
-    overflow: str = _chat(f"{FLAG} {CONFIG} {SET}", "drop", Choice("stop", "drop", "shift"),
-        "When the context is full: end the reply, drop the oldest turns, or shift the cache past them",
-        example=('"drop"', 'when the context is full: "drop", "shift" or "stop"'))
+    overflow: str = _chat(f"{FLAG} {CONFIG} {SET}", "drop", Choice("stop", "drop", "shift", "summarise"),
+        "When the context is full: end the reply, drop the oldest turns, shift the cache past them, or put the "
+        "model's own summary in their place",
+        example=('"drop"', 'when the context is full: "drop", "shift", "summarise" or "stop"'))
     cache_disk: int = _chat(f"{FLAG} {CONFIG}", 1 << 30, Bytes(0),
         "Most disk space for what the model has read of saved conversations; with 0 all is read again")
 

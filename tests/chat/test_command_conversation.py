@@ -6,6 +6,7 @@ from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
 
 from tinychat.chat.draft import Draft
 from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.messages import SUMMARY_REQUEST
 from tinychat.errors import ContextError, SettingError, StoreError
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
@@ -26,6 +27,22 @@ def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     with pytest.raises(SettingError, match=complaint):
         loop.run(f"/undo {argument}")
     assert loop.spoken == ["one", "1", "two", "2"]
+
+
+def test_compact_shows_the_summary_and_undo_leads_back():
+    loop = loop_after(("one" * 60, "1"), ("two" * 60, "2"), ("three", "3"), context_size=1000, chunk_size=1000)
+    before = loop.spoken
+    said = loop.run("/compact")
+    tokens = loop.chat.tokens_in_use()
+    assert said == f"a summary replaces 2 turns: {tokens} tokens in the place of 377; /undo leads back\nagain"
+    assert loop.spoken == [SUMMARY_REQUEST, "again", "three", "3"]
+    assert loop.run("/undo") == "back again: the turns of the summary"
+    assert loop.spoken == before
+    assert loop.run("/redo") == "back again: the summary"
+    with pytest.raises(SettingError, match="nothing to summarise before the last 2 of 2 turns"):
+        loop.run("/compact 2")
+    with pytest.raises(SettingError, match="'x' is not a number of turns"):
+        loop.run("/compact x")
 
 
 @pytest.mark.parametrize("command", ["/undo 3", "/edit 3"])
@@ -190,7 +207,7 @@ def test_a_stop_text_that_was_set_ends_replies():
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
         ("max_tokens 0", "must be 1 or more"),
-        ("overflow spill", "overflow must be one of stop, drop, shift, not 'spill'"),
+        ("overflow spill", "overflow must be one of stop, drop, shift, summarise, not 'spill'"),
         ("think hard", "think must be on, off, auto or a number of tokens, not 'hard'"),
         ("top_k 1.5", "top_k must be a whole number"),
         ("context much", "context must be a whole number of tokens, not 'much'"),

@@ -13,7 +13,7 @@ TWO_TURNS = (("one", "1"), ("two", "2"))
 
 def test_the_table_is_complete():
     wanted = (
-        "help exit clear regen undo redo edit retry system set show save load sessions fork model "
+        "help exit clear compact run regen undo redo edit retry system set show save load sessions fork model "
         "continue rename delete file paste detach copy export stats context tokens why multiline"
     )
     assert set(COMMANDS) == set(wanted.split())
@@ -42,7 +42,7 @@ def test_exit_leaves():
     [
         ("/re", ["/regen", "/retry", "/redo", "/rename"]),
         ("/set te", ["temperature"]),
-        ("/set overflow s", ["stop", "shift"]),
+        ("/set overflow s", ["stop", "shift", "summarise"]),
         ("/set think ", ["on", "off", "auto", "show", "hide"]),
         ("/retry top_k=3 mi", ["min_p="]),
         ("/retry te", ["temperature="]),

@@ -119,6 +119,34 @@ def test_ctrl_c_while_the_prompt_is_read_withdraws_the_message():
     assert [message.content for message in chat.messages] == ["hi", "Hello!"]
 
 
+def test_ctrl_c_stops_a_summary_and_the_chat_goes_on():
+    lines = ["hi" * 99, "and?", "/compact", "more"]
+    # Two replies of one letter take four steps; the sixth writes the summary.
+    size = {"context_size": 1000, "chunk_size": 1000}
+    out, err, chat = converse(lines, "A", "B", "Summary.", "C", before_step=press_ctrl_c_at(5), **size)
+    assert out == "A\nB\nC\n"
+    assert "stopped: the conversation is as it was\n" in err
+    assert [message.content for message in chat.messages] == ["hi" * 99, "A", "and?", "B", "more", "C"]
+
+
+def test_ctrl_c_stops_a_summary_of_a_pipe_and_the_program():
+    with pytest.raises(KeyboardInterrupt):
+        converse(
+            ["hi" * 99, "and?", "/compact"],
+            *("A", "B", "Summary."),
+            interactive=False,
+            before_step=press_ctrl_c_at(5),
+            context_size=1000,
+            chunk_size=1000,
+        )
+
+
+def test_a_pipe_runs_no_command(tmp_path):
+    with pytest.raises(SettingError, match="nobody is at a terminal who could be asked"):
+        converse([f"/run touch {tmp_path / 'file'}", "y"], interactive=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_impatient_ctrl_c_returns_to_the_prompt():
     waiting = [3]
 

@@ -11,7 +11,7 @@ pexpect = pytest.importorskip("pexpect", reason="no terminal to drive without pe
 from terminal_app import saved  # noqa: E402 (it needs pexpect)
 
 TESTS = Path(__file__).parents[1]
-# The real program; every model answers with its name and a number, in a context of 96 bytes.
+# The real program; every model answers with its name and a number, in a context of 96 bytes if no other is asked for.
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -20,7 +20,8 @@ from tinychat.cli import main
 
 def load(name, options):
     replies = Replies(*(f"I am {{name}} {{number}}" for number in range(20)))
-    return fake_model(replies, name=name, context_size=96, chunk_size=96)
+    size = options.context or 96
+    return fake_model(replies, name=name, context_size=size, chunk_size=size)
 
 sys.exit(main(load=load))
 """
@@ -101,6 +102,17 @@ def test_a_full_context_is_said(chat, overflow):
         say(f"question {number}", f"I am ann {number}")
     say("question 4", 'no longer sees the oldest 2 turns ("question 0", "question 1")', "37 left", "I am ann 4")
     assert saved()[::2] == [f"question {number}" for number in range(5)]
+
+
+def test_a_full_context_is_summarised(chat):
+    say = chat("--overflow", "summarise", "--context", "600")
+    for number in range(3):
+        say(f"question {number} " * 14, f"I am ann {number}")
+    # Two replies are summaries, of what fits and of the rest.
+    say("question 3 " * 14, "a summary by the model replaces the oldest 3 turns", "I am ann 5")
+    say("/undo", "taken back: question 3")
+    say("/undo", "back again: the turns of the summary")
+    assert [text[:10] for text in saved()[::2]] == ["question 0", "question 1", "question 2"]
 
 
 def test_a_full_context_may_end_the_conversation(chat):

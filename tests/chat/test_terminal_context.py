@@ -1,7 +1,7 @@
 """What a person is told in a terminal about the context: what is in it, what does not fit, what can be done."""
 
 import pytest
-from terminal_app import saved
+from terminal_app import CTRL_C, saved
 
 
 def small_chat(start, *arguments):
@@ -68,3 +68,24 @@ def test_the_notice_that_turns_are_gone_waits_for_the_end_of_the_sentence(start,
         "The last words.",
     )
     terminal.leave()
+
+
+def test_a_summary_is_shown_and_can_be_stopped_and_taken_back(start):
+    terminal = start("chat", "summing", columns=160)
+    terminal.say("x" * 300)
+    terminal.expect("One")
+    terminal.say("and?")
+    terminal.expect("Two")
+    terminal.say("/compact")
+    # The model waits for Ctrl-C.
+    terminal.expect("summarising, [0-9]+ characters")
+    terminal.send(CTRL_C)
+    terminal.expect("stopped: the conversation is as it was")
+    terminal.say("/compact")
+    terminal.sees("a summary replaces 1 turn: ", "In sum, we spoke.")
+    terminal.say("/undo")
+    terminal.sees("back again: the turns of the summary")
+    terminal.say("/redo")
+    terminal.sees("back again: the summary")
+    terminal.leave()
+    assert saved()[1:] == ["In sum, we spoke.", "and?", "Two."]

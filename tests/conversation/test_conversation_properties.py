@@ -174,7 +174,7 @@ def test_any_conversation_is_whole_at_every_step(steps):
 
 
 @settings(max_examples=60, deadline=None, database=None)
-@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=12), st.sampled_from(["drop", "shift"]))
+@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=12), st.sampled_from(["drop", "shift", "summarise"]))
 def test_what_a_context_forgets_are_whole_exchanges(turns, overflow):
     """Prompts of any of these conversations fit, and begin with a question."""
     chat = Chat(model(160), temperature=0.0, overflow=overflow)

@@ -70,7 +70,7 @@ def test_stopping_forgets_nothing():
     assert (chat.forgotten, notices) == (0, [])
 
 
-@pytest.mark.parametrize("overflow", ["drop", "shift"])
+@pytest.mark.parametrize("overflow", ["drop", "shift", "summarise"])
 def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
     reply = "0123456789" * 2 + "😀 and done"
     chat, notices = after_turns(overflow, 1, reply, system="Be kind.")
@@ -103,7 +103,7 @@ def test_a_message_that_never_fits_is_not_said_to_cost_turns():
     assert notices == []
 
 
-@pytest.mark.parametrize("overflow", ["drop", "shift", "stop"])
+@pytest.mark.parametrize("overflow", ["drop", "shift", "stop", "summarise"])
 def test_a_reply_that_fills_the_context_leaves_nothing(overflow):
     chat, _ = after_turns(overflow, 1, "x" * 100)
     chat.say("at length")
@@ -143,7 +143,7 @@ def test_undoing_past_what_was_forgotten():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, not 'spill'$"):
+    with pytest.raises(SettingError, match=r"^overflow must be one of stop, drop, shift, summarise, not 'spill'$"):
         full_chat("spill")
 
 

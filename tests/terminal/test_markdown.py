@@ -40,11 +40,60 @@ def shown(block, width=80):
         ("<b>tags</b> stay", ["<b>tags</b> stay"]),
         ("[only]: https://example.org", ["[only]: https://example.org"]),
         ("漢字 😀", ["漢字 😀"]),
+        ("see ![a *cat*](cat.png), there", ["see 🌆 a cat (cat.png), there"]),
+        ("- ![](i.png)\n- b", [" • 🌆 (i.png)", " • b"]),
+        ("[![logo](i.png)](https://x.org) it", ["🌆 logo (i.png) (https://x.org) it"]),
+        ("[![https://x.org](i.png)](https://x.org)", ["🌆 https://x.org (i.png) (https://x.org)"]),
+        ("<https://x.org/ä>, <a@b.org>", ["https://x.org/ä, a@b.org"]),
+        ("[https://x.org](https://x.org) [x](https://x.org)", ["https://x.org x (https://x.org)"]),
+        ("a\n\n---\n\nb", ["a", "", "─" * 80, "", "b"]),
+        ("***", ["─" * 80]),
+        ("> a\n>\n> ---\n>\n> c", ["▌ a", "▌ " + "─" * 76, "▌", "▌ c"]),
         ("", []),
     ],
 )
 def test_blocks_are_drawn(block, lines):
     assert shown(block) == lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2*3*4 and 2**3**4",
+        "__init__, __main__.py and obj.__dict__()",
+        "def f(*args, **kwargs): g(*args, 2*x, **kwargs)",
+        "f(x)*g(x)*h, (a)*b*(c), x[i]*y[j]*z, 2*(n-1)*2",
+        "π*λ*δ, a_b*c_d*e_f, snake_case_name",
+        "**un**believable",
+        "my__init__er_ and a____b",
+    ],
+)
+def test_operators_and_names_stay_as_they_are_written(text):
+    assert shown(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("这是**重要**的, **서울**은 و**كلمة**", "这是重要的, 서울은 وكلمة"),
+        ("__two words__, _one_, (*so*), **Note**: x", "two words, one, (so), Note: x"),
+        ("***both*** `2*3*4` *a*.", "both 2*3*4 a."),
+        (r"\*no\* *2*3*", "*no* 2*3"),
+    ],
+)
+def test_emphasis_of_whole_words_is_drawn(text, line):
+    assert shown(text) == [line]
+
+
+def test_a_break_in_a_cell_ends_its_line():
+    table = "| a | b |\n|---|---|\n| x<br>*y* | `<br>` |\n| 1 <BR /> 2 | 3 |"
+    assert shown(table) == [" a  b", " ───────", " x  <br>", " y", "", " 1  3", " 2"]
+    assert shown("x<br>y") == ["x<br>y"]
+
+
+def test_a_break_in_a_cell_of_a_narrow_terminal():
+    table = "| animal | food |\n|---|---|\n| a cat of our house | fish<br>milk |"
+    assert shown(table, 10) == ["animal: a", "cat of our", "house", "  food:", "  fish", "  milk"]
 
 
 def test_a_table_has_its_columns_below_each_other():
@@ -177,6 +226,13 @@ def test_no_lexer_holds_up_the_drawing(lexer, text, length):
     lines = painter().lines(f"```{lexer}\n{code}x\n```", 80)
     assert time.monotonic() - started < 4
     assert lines
+
+
+@pytest.mark.parametrize("text", ["__a" * 3000, "*a" * 3000, "![" * 1000 + "](a)" * 1000, "[a](b" * 2000])
+def test_no_line_holds_up_the_drawing(text):
+    started = time.monotonic()
+    assert shown(text)
+    assert time.monotonic() - started < 4
 
 
 def test_a_slow_lexer_ends_the_colours_of_the_reply(monkeypatch):

@@ -24,6 +24,23 @@ The end.
 """
 
 
+CODE_WORDS = """2*3*4, `__init__` and __init__ of f(*args, **kwargs), **bold**.
+
+![a *cat*](cat.png) at <https://x.org/a> or [b](https://x.org/b)
+
+---
+
+| a<br>b | c |
+|---|---|
+| 1<br/>2 | __all__ |
+
+- ![d](d.png)
+- ***
+
+> x*y*z
+"""
+
+
 class Clock:
     """Time passes by `step` seconds at each look."""
 
@@ -49,6 +66,14 @@ def test_however_it_streams_the_end_looks_the_same(width):
     assert draw(Screen(width, 60), REPLY) == whole
     assert draw(Screen(width, 60), [REPLY[i : i + 7] for i in range(0, len(REPLY), 7)]) == whole
     assert draw(Screen(width, 60), REPLY, step=0.001) == whole
+
+
+@pytest.mark.parametrize("width", [60, 14])
+def test_wherever_a_text_is_split_the_end_looks_the_same(width):
+    whole = draw(Screen(width, 60), [CODE_WORDS])
+    for at in range(1, len(CODE_WORDS)):
+        assert draw(Screen(width, 60), [CODE_WORDS[:at], CODE_WORDS[at:]]) == whole
+    assert draw(Screen(width, 60), CODE_WORDS) == whole
 
 
 def test_finished_blocks_stand_apart():

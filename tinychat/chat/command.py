@@ -41,6 +41,14 @@ class ChatLoop(Protocol):
         """Go on with a reply that was stopped or cut."""
         ...
 
+    def compact(self, turns: int) -> str:
+        """Summarise all but the last turns, and return the summary; empty if Ctrl-C has stopped it."""
+        ...
+
+    def confirm(self, question: str) -> bool:
+        """Ask a question, and return whether the answer is yes; a SettingError if nobody is there to answer."""
+        ...
+
     def recall(self) -> None:
         """Show the last message and its reply, as what was before."""
         ...

@@ -13,6 +13,7 @@ from tinychat.chat.command_files import complete_path
 from tinychat.chat.draft import Draft
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import SUMMARY_REQUEST, exchanges
 from tinychat.conversation.reply_settings import SET_HERE, SYSTEM_HERE
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
@@ -44,14 +45,29 @@ def undo(loop: ChatLoop, argument: str) -> None:
     """Take back the last changes."""
     before = len(loop.chat.messages)
     message = loop.chat.undo(as_count(argument, "/undo [N]", "steps"))
-    shorter = len(loop.chat.messages) < before
-    loop.notice(f"taken back: {_short(message)}" if shorter else f"back again: {_last_words(loop)}")
+    if len(loop.chat.messages) < before:
+        loop.notice(f"taken back: {_short(message)}")
+    else:
+        loop.notice(f"back again: {'the turns of the summary' if message == SUMMARY_REQUEST else _last_words(loop)}")
 
 
 def redo(loop: ChatLoop, argument: str) -> None:
     """Bring back what /undo took back."""
-    loop.chat.redo(as_count(argument, "/redo [N]", "steps"))
-    loop.notice(f"back again: {_last_words(loop)}")
+    message = loop.chat.redo(as_count(argument, "/redo [N]", "steps"))
+    loop.notice(f"back again: {'the summary' if message == SUMMARY_REQUEST else _last_words(loop)}")
+
+
+def compact(loop: ChatLoop, argument: str) -> None:
+    """Let the model's own summary take the place of all but the last turns."""
+    chat = loop.chat
+    used, count = chat.tokens_in_use(), len(exchanges(chat.messages))
+    turns = as_count(argument, "/compact [N]")
+    summary = loop.compact(turns)
+    if summary:
+        loop.notice(
+            f"a summary replaces {count - turns} {'turn' if count - turns == 1 else 'turns'}: "
+            f"{chat.tokens_in_use()} tokens in the place of {used}; /undo leads back\n{summary}"
+        )
 
 
 def edit(loop: ChatLoop, argument: str) -> None:

@@ -31,7 +31,7 @@ def attach_file(loop: ChatLoop, argument: str) -> None:
         before = loop.chat.attachments
         try:
             for attachment in found.attachments:
-                _attach(loop, attachment, is_alone=len(found.attachments) == 1)
+                attach(loop, attachment, is_alone=len(found.attachments) == 1)
         except SettingError:
             loop.chat.attachments = before
             raise
@@ -80,7 +80,7 @@ def attachment_list(loop: ChatLoop) -> str:
 
 def paste(loop: ChatLoop, _argument: str) -> None:
     """Send the clipboard's text with the next message."""
-    _attach(loop, Attachment("Clipboard", read_clipboard()))
+    attach(loop, Attachment("Clipboard", read_clipboard()))
 
 
 def copy(loop: ChatLoop, _argument: str) -> None:
@@ -126,7 +126,7 @@ def _say_how_many(loop: ChatLoop, found: Found) -> None:
     )
 
 
-def _attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> None:
+def attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> None:
     """Attach a text once; a file that has changed since takes the place of what it was."""
     if not attachment.text.strip():
         raise SettingError(f"{attachment.name} is empty: nothing to send")

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from tinychat.chat.command import ChatLoop, Command
 from tinychat.chat.command_conversation import (
     clear,
+    compact,
     complete_model,
     complete_retry,
     complete_set,
@@ -34,6 +35,7 @@ from tinychat.chat.command_files import (
     paste,
 )
 from tinychat.chat.command_insight import context, stats, tokens, why
+from tinychat.chat.command_run import complete_run, run
 from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
 from tinychat.errors import FieldError, SettingError
 from tinychat.terminal.line_input import Candidate
@@ -140,6 +142,7 @@ _TABLE = (
     Command("undo", "[N]", "Take back the last N turns, new replies or edits", undo),
     Command("redo", "[N]", "Bring back what /undo took back", redo),
     Command("edit", "[N]", "Change the message of N turns ago; sent, it replaces them", edit),
+    Command("compact", "[N]", "Let the model's summary replace all but the last N turns", compact),
     Command("clear", "", "Begin a new conversation, as /new; the system prompt stays", clear),
     Command("system", "[TEXT]", "Set the system prompt; none removes it, nothing shows it", system),
     Command("set", "KEY VALUE", "Change a setting, such as temperature", set_value, complete_set),
@@ -148,6 +151,7 @@ _TABLE = (
     Command(
         "file", "[PATH]", "Attach files, patterns, folders; alone, list what is attached", attach_file, complete_path
     ),
+    Command("run", "COMMAND", "Run a command of the shell once you agree; attach its output", run, complete_run),
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Take back one attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
-from types import FrameType, TracebackType
 
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.draft import Draft
+from tinychat.chat.interrupt_flag import InterruptFlag
 from tinychat.chat.workspace import Workspace
-from tinychat.conversation.conversation import Chat
+from tinychat.conversation.conversation import Chat, ReplyHooks
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
-from tinychat.errors import PromptTooLongError, TinychatError
+from tinychat.errors import PromptTooLongError, SettingError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.repetition import NOTICE, Repetition
 from tinychat.generate.reply import Piece
@@ -23,8 +22,6 @@ from tinychat.terminal.rendering import Renderer, status_bar
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
-# A user who presses this often wants to leave, whatever the program is doing.
-_PATIENCE = 3
 
 
 class Repl:
@@ -38,6 +35,7 @@ class Repl:
         self.workspace = workspace or Workspace(chat)
         self._lines = lines
         self._renderer = renderer
+        chat.on_summarising = renderer.summary_progress
         self._leaving = False
         self._draft = Draft()
         self._multiline = False
@@ -86,6 +84,40 @@ class Repl:
     def go_on(self) -> None:
         """Go on with a reply that was stopped or cut."""
         self._write(self.chat.go_on, self.chat.stopped_in_thought)
+
+    def compact(self, turns: int) -> str:
+        """Summarise all but the last turns, and return the summary; empty if Ctrl-C has stopped it."""
+        with InterruptFlag() as interrupted:
+            try:
+                hooks: ReplyHooks = {"on_prefill": self._renderer.prefill_progress, "cancelled": interrupted}
+                summary = self.chat.compact(turns, **hooks)
+            finally:
+                self._renderer.clear_status()
+        if interrupted() and not self._lines.interactive:
+            raise KeyboardInterrupt
+        if not summary:
+            self.notice("stopped: the conversation is as it was")
+        return summary
+
+    def confirm(self, question: str) -> bool:
+        """Ask a question, and return whether the answer is yes.
+
+        Raises
+        ------
+        SettingError
+            If nobody is there to answer.
+        """
+        if not self._lines.interactive:
+            raise SettingError("nobody is at a terminal who could be asked: run it in the shell, and pipe its output")
+        self.notice(question)
+        try:
+            answer = self._lines.read(InputPrompt(is_question=True))
+        except (KeyboardInterrupt, EOFError):
+            return False
+        if answer.strip().lower() not in ("y", "yes", "n", "no", ""):
+            # A message that was typed ahead.
+            self._draft = Draft(answer)
+        return answer.strip().lower() in ("y", "yes")
 
     def recall(self) -> None:
         """Show the last message and its reply, as what was before."""
@@ -235,32 +267,3 @@ class Repl:
             remedy += ", take turns back with /undo"
         advice = way_out(error.tokens, self.chat.model.trained_length, remedy)
         return f"the prompt has {error.tokens} tokens but the context holds {error.context_size}: {advice}"
-
-
-class InterruptFlag:
-    """While entered, Ctrl-C sets a flag instead of raising KeyboardInterrupt in the middle of a step.
-
-    The third press raises after all. Enter it in the main thread, the only one that receives signals.
-    """
-
-    def __init__(self) -> None:
-        self._presses = 0
-        self._previous: signal._HANDLER = signal.SIG_DFL
-
-    def __call__(self) -> bool:
-        """Return whether Ctrl-C was pressed since entering."""
-        return self._presses > 0
-
-    def __enter__(self) -> InterruptFlag:
-        self._previous = signal.signal(signal.SIGINT, self._press)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.signal(signal.SIGINT, self._previous)
-
-    def _press(self, _signal_number: int, _frame: FrameType | None) -> None:
-        self._presses += 1
-        if self._presses >= _PATIENCE:
-            raise KeyboardInterrupt

@@ -10,17 +10,19 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.compaction import Compaction, with_summary
 from tinychat.conversation.history import History, Transcript
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
 from tinychat.conversation.overflow import as_policy, begins_full, forget_oldest, forgetting_notice
 from tinychat.conversation.reply_settings import ReplySettings
+from tinychat.conversation.seen import Seen
 from tinychat.errors import FieldError, PromptTooLongError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import RequestFields, as_request
+from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import Room
 from tinychat.generate.sequence import Ids
 from tinychat.generate.stream import PrefillProgress, Stream
@@ -28,8 +30,9 @@ from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
 _FOR_PROGRAMS = (
-    *("astream", "attachments", "clear", "close", "extend", "go_on", "history", "messages", "model", "overflow"),
-    *("redo", "regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use", "undo"),
+    *("astream", "attachments", "clear", "close", "compact", "extend", "go_on", "history", "messages", "model"),
+    *("overflow", "redo", "regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use"),
+    "undo",
 )
 
 
@@ -52,7 +55,7 @@ class Chat(Transcript, ReplySettings):
         Answers; other users of it only cost this conversation its cached beginning.
     system : str, optional
         Standing instruction, before all messages.
-    overflow : {"stop", "drop", "shift"}
+    overflow : {"stop", "drop", "shift", "summarise"}
         What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
         command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
     **fields
@@ -75,6 +78,8 @@ class Chat(Transcript, ReplySettings):
         Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
     on_notice : callable
         Called with a line for the user, when turns were forgotten.
+    on_summarising : callable
+        Called with the number of characters of a summary that is being written.
 
     Raises
     ------
@@ -99,9 +104,9 @@ class Chat(Transcript, ReplySettings):
         self.summary: Summary | None = None
         self.writing = False
         self.on_notice: Callable[[str], None] = lambda text: None
+        self.on_summarising: Callable[[int], None] = lambda characters: None
         self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        # The messages and the rest of what the model saw last, and its tokens. Every change makes another list.
-        self._counted: tuple[list[Message], tuple[object, ...], int] = [], (), 0
+        self._counted: tuple[Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
@@ -250,6 +255,40 @@ class Chat(Transcript, ReplySettings):
         history = self.history.changed(self.messages, len(asked))
         yield from self._answer(asked, history, hooks, reply.content, ids)
 
+    def compact(self, turns: int = 1, **hooks: Unpack[ReplyHooks]) -> str:
+        """Let the model's own summary take the place of all but the last `turns` exchanges; `undo` brings them back.
+
+        Returns
+        -------
+        str
+            The summary; empty if `cancelled` has stopped it, which changes nothing.
+
+        Raises
+        ------
+        SettingError
+            If there are no others, one of them is too long, or the summary is empty, endless or no shorter than they.
+        TextError
+            If the chat template refuses them.
+        """
+        begins = exchanges(self.messages)
+        if turns < 1:
+            raise FieldError("turns", f"must be 1 or more, not {turns}")
+        if len(begins) <= turns:
+            raise SettingError(f"there is nothing to summarise before the last {turns} of {len(begins)} turns")
+        before, reply_ids = self.messages, self.reply_ids
+        shorter = Compaction(self, **hooks).compacted(before, begins[-turns])
+        if shorter is None:
+            return ""
+        self.replace_messages(shorter, self.history.changed(before, 0))
+        self.reply_ids = reply_ids
+        return shorter[1].content
+
+    def aside(self, prompt: Prompt, request: Request, **hooks: Unpack[ReplyHooks]) -> Stream:
+        """Begin a reply that is no part of the conversation; `close` ends it, too."""
+        self._refuse_if_closed()
+        self._run = self.model.reply(prompt, request, **hooks)
+        return self._run
+
     @property
     def opens_thinking(self) -> bool:
         """Whether replies begin inside their think section."""
@@ -295,9 +334,8 @@ class Chat(Transcript, ReplySettings):
         After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
         for more. The next prompt has a few more: what the template puts around messages.
         """
-        messages, others, count = self._counted
-        if messages is self.messages and others == self._seen_with():
-            return count
+        if self._counted is not None and self._counted[0].is_still(self):
+            return self._counted[1]
         seen = self.messages[self.forgotten :]
         if not seen and not self.system:
             return 0
@@ -308,19 +346,21 @@ class Chat(Transcript, ReplySettings):
             texts = [self.system or "", *(message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
-    def _seen_with(self) -> tuple[object, ...]:
-        """Return what the model's view of the conversation depends on beside the messages."""
-        return self.forgotten, self.system, self.thinking, id(self.model)
-
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
     ) -> Iterator[Piece]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
-        if self._is_closed:
-            raise SettingError("the conversation is closed: begin another one")
+        self._refuse_if_closed()
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
+            if self.overflow == "summarise":
+                found = with_summary(self, messages, history, begun_ids, Compaction(self, **hooks))
+                if found is None:
+                    self.forgotten = forgotten_before
+                    return
+                self.forgotten = self.forgotten if found[0] is messages else 0
+                messages, history = found
             prompt = self._fitting_prompt(messages, begun_ids)
             make_room = partial(self._make_room, messages, begun_ids)
             run = self.model.reply(prompt, self.next_request(), make_room=make_room, **hooks)
@@ -353,8 +393,7 @@ class Chat(Transcript, ReplySettings):
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                count = min(len(self._seen_ids), self.model.context_size)
-                self._counted = self.messages, self._seen_with(), count
+                self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids) -> Prompt:
@@ -400,6 +439,10 @@ class Chat(Transcript, ReplySettings):
             return Room(shorter)
         self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
         return Room(shorter, len(ids) - len(shorter) if self.overflow == "shift" else 0)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise SettingError("the conversation is closed: begin another one")
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

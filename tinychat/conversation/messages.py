@@ -10,6 +10,10 @@ from tinychat.errors import FieldError
 from tinychat.text.guard import well_formed
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+SUMMARY_REQUEST = (
+    "Please summarise everything we have said so far in a few sentences, with all names, numbers and decisions."
+)
+"""The message whose reply stands for turns before it: see `tinychat.conversation.compaction`."""
 _KEYS = {
     "assistant": ("role", "content", "tool_calls", "reasoning", "reasoning_content"),
     "tool": ("role", "content", "tool_call_id", "name"),

@@ -10,8 +10,9 @@ from typing import Literal, cast
 from tinychat.conversation.messages import Message, exchanges
 from tinychat.settings import SETTINGS
 
-OverflowPolicy = Literal["stop", "drop", "shift"]
-"""stop: the reply ends; drop: the oldest exchanges go, the rest is read again; shift: they are cut out of the cache."""
+OverflowPolicy = Literal["stop", "drop", "shift", "summarise"]
+"""stop: the reply ends; drop: the oldest exchanges go, the rest is read again; shift: they are cut out of the cache;
+summarise: the model's own summary replaces them before a message is answered, in mid-reply they are dropped."""
 
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
@@ -93,13 +94,12 @@ def how_full(used: int, context_size: int) -> str:
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
 
 
-def forgetting_notice(forgotten: abc.Sequence[Message], used: int, context_size: int) -> str:
-    """Say which turns went and how much room there is now."""
+def forgetting_notice(
+    forgotten: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
+) -> str:
+    """Say which turns went, or what else `verb` says of them, and how much room there is now."""
     questions = [message.content for message in forgotten if message.role == "user"]
     named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])
     more = f" and {len(questions) - _NAMED_TURNS} more" if len(questions) > _NAMED_TURNS else ""
     turns = "turn" if len(questions) == 1 else f"{len(questions)} turns"
-    return (
-        f"the context is full: the model no longer sees the oldest {turns} ({named}{more}); "
-        f"{how_full(used, context_size)}"
-    )
+    return f"the context is full: {verb} the oldest {turns} ({named}{more}); {how_full(used, context_size)}"

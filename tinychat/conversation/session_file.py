@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tinychat.conversation.attachments import without_attachments
 from tinychat.conversation.history import Change, History
-from tinychat.conversation.messages import Message, as_message, check_conversation
+from tinychat.conversation.messages import SUMMARY_REQUEST, Message, as_message, check_conversation
 from tinychat.errors import FieldError, SessionError, SettingError
 from tinychat.settings import SET, SETTINGS, names
 from tinychat.text.guard import well_formed
@@ -79,8 +79,8 @@ class About:
 
 
 def title_of(messages: Sequence[Message], length: int) -> str:
-    """Return the title of a conversation: its first message in one line, without attachments."""
-    first = messages[0].content if messages else ""
+    """Return the title of a conversation: its first message in one line, without attachments; or its summary."""
+    first = next((message.content for message in messages if message.content != SUMMARY_REQUEST), "")
     return shorten(without_attachments(first) or first, length, placeholder="...")
 
 

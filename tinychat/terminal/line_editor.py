@@ -24,7 +24,6 @@ from prompt_toolkit.styles import Style
 
 from tinychat.terminal.line_input import (
     CONTINUATION,
-    PROMPT,
     Candidate,
     InputPrompt,
     LineDiscarded,
@@ -81,12 +80,11 @@ class TerminalInput:
         self._keyboard, keys, self._output = _open_terminal(stdin, terminal)
         self._opened = ExitStack()
         self._session: PromptSession[str] = PromptSession(
-            PROMPT,
             input=keys,
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
-            history=UnfoldedHistory(history, self._pasted.unfold),
+            history=UnfoldedHistory(history, self._pasted.unfold, lambda: not self._prompt.is_question),
             enable_history_search=True,
             search_ignore_case=True,
             completer=_CommandCompleter(self),
@@ -114,7 +112,7 @@ class TerminalInput:
         self._prompt = prompt
         self._pasted.forget()
         with self._at_prompt(prompt):
-            text = self._session.prompt(default=prompt.text)
+            text = self._session.prompt(prompt.mark, default=prompt.text)
         # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
         return self._pasted.unfold(text).encode("utf-8", "replace").decode("utf-8")
 

@@ -12,7 +12,7 @@ from tinychat.terminal.safe_text import safe_text
 if TYPE_CHECKING:
     from tinychat.terminal.line_editor import TerminalInput
 
-PROMPT, CONTINUATION = "> ", "  "
+PROMPT, QUESTION, CONTINUATION = "> ", "y/N> ", "  "
 FENCE = '"""'
 
 
@@ -63,12 +63,20 @@ class InputPrompt:
         Candidates for the last word of a line that begins with "/".
     bar : callable
         The status line below the prompt, for a width in columns.
+    is_question : bool
+        Whether yes or no is asked for, which no history keeps.
     """
 
     text: str = ""
     multiline: bool = False
     complete: Callable[[str], list[Candidate]] = _no_candidates
     bar: Callable[[int], str] = _no_bar
+    is_question: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What stands before the text."""
+        return QUESTION if self.is_question else PROMPT
 
 
 class LineDiscarded(KeyboardInterrupt):
@@ -151,7 +159,7 @@ class DumbTerminalInput(PlainInput):
         """Return the next message; see `LineInput`. A text to begin with can only be shown."""
         if prompt.text:
             self._terminal.write(safe_text(prompt.text) + "\n")
-        self._mark = PROMPT
+        self._mark = prompt.mark
         return super().read(prompt)
 
     def _line(self) -> str:

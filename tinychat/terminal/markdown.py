@@ -8,18 +8,20 @@ from typing import ClassVar
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich.markdown import CodeBlock, Heading, HorizontalRule, Markdown
+from rich.rule import Rule
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
 from tinychat.terminal.formulas import keep_formulas
+from tinychat.terminal.markdown_inline import LINK_STYLE, keep_operators, show_inline
 from tinychat.terminal.markdown_table import FoldedTable
 from tinychat.terminal.safe_text import safe_text
 
 # Without HTML: its tags are shown as the text that they are, instead of vanishing.
-_PARSER = keep_formulas(MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]))
+_PARSER = keep_operators(keep_formulas(MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])))
 _CODE_THEME = "ansi_dark"
 _NO_LEXER = "text"
 # Rich's own has a black background, a box on a light terminal.
@@ -32,6 +34,12 @@ class _LeftHeading(Heading):
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
         yield self.text
+
+
+class _Rule(HorizontalRule):
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        yield Rule(style="markdown.hr")
+        yield Text()
 
 
 class _Highlighter:
@@ -87,6 +95,7 @@ class _ChatMarkdown(Markdown):
         "fence": _IndentedCode,
         "code_block": _IndentedCode,
         "table_open": FoldedTable,
+        "hr": _Rule,
     }
 
     def __init__(self, text: str, highlighter: _Highlighter) -> None:
@@ -94,7 +103,8 @@ class _ChatMarkdown(Markdown):
         super().__init__("", code_theme=_CODE_THEME, hyperlinks=False)
         self.highlighter = highlighter
         self.parsed = _PARSER.parse(text)
-        _keep_line_ends(self.parsed)
+        self.inlines = Markdown.inlines | {LINK_STYLE}
+        show_inline(self.parsed)
 
 
 class BlockPainter:
@@ -135,14 +145,6 @@ class BlockPainter:
         text = safe_text(segment.text)
         name = self._console.color_system
         return segment.style.render(text, color_system=COLOR_SYSTEMS[name]) if segment.style and name else text
-
-
-def _keep_line_ends(tokens: list[Token]) -> None:
-    """Show a line end as one: models break the lines of verses and addresses without markdown's two spaces."""
-    for token in tokens:
-        for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
 
 
 def _without_blank_ends(lines: list[str]) -> list[str]:

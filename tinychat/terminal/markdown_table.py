@@ -33,7 +33,8 @@ class FoldedTable(TableElement):
         if any(width < min(_LEAST_WIDTH, wanted) for width, wanted in zip(widths, natural)):
             yield from _as_records(header, rows)
         else:
-            yield _as_table(header, rows, widths, is_folded=widths != natural)
+            has_breaks = any("\n" in cell.plain for row in rows for cell in row)
+            yield _as_table(header, rows, widths, is_folded=widths != natural or has_breaks)
 
 
 def shared_widths(natural: Sequence[int], available: int) -> list[int]:

@@ -49,15 +49,18 @@ class UnfoldedHistory(History):
         Where they are kept.
     unfold : callable
         See `PastedTexts.unfold`.
+    is_message : callable
+        Whether what is typed now is one; anything else is not kept.
     """
 
-    def __init__(self, kept: History, unfold: Callable[[str], str]) -> None:
+    def __init__(self, kept: History, unfold: Callable[[str], str], is_message: Callable[[], bool]) -> None:
         super().__init__()
-        self._kept, self._unfold = kept, unfold
+        self._kept, self._unfold, self._is_message = kept, unfold, is_message
 
     def append_string(self, string: str) -> None:
         """Take a message as it stands in the prompt."""
-        super().append_string(self._unfold(string))
+        if self._is_message():
+            super().append_string(self._unfold(string))
 
     def load_history_strings(self) -> Iterable[str]:
         """Return what was kept, the last first."""

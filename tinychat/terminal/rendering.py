@@ -142,6 +142,10 @@ class Renderer:
         if total >= _STATUS_FROM_TOKENS:
             self._draw_status(f"reading the prompt {100 * done // total} %")
 
+    def summary_progress(self, characters: int) -> None:
+        """Show how much of a summary of old turns has been written."""
+        self._draw_status(f"summarising, {characters} characters")
+
     def text(self, text: str) -> None:
         """Draw a piece of the reply."""
         if not text:

@@ -1,0 +1,38 @@
+"""Ctrl-C as a flag, for work that is done in steps."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+# A user who presses this often wants to leave, whatever the program is doing.
+_PATIENCE = 3
+
+
+class InterruptFlag:
+    """While entered, Ctrl-C sets a flag instead of raising KeyboardInterrupt in the middle of a step.
+
+    The third press raises after all. Enter it in the main thread, the only one that receives signals.
+    """
+
+    def __init__(self) -> None:
+        self._presses = 0
+        self._previous: signal._HANDLER = signal.SIG_DFL
+
+    def __call__(self) -> bool:
+        """Return whether Ctrl-C was pressed since entering."""
+        return self._presses > 0
+
+    def __enter__(self) -> InterruptFlag:
+        self._previous = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _press(self, _signal_number: int, _frame: FrameType | None) -> None:
+        self._presses += 1
+        if self._presses >= _PATIENCE:
+            raise KeyboardInterrupt
