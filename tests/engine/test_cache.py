@@ -13,7 +13,7 @@ from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import KV_TYPES
 from tinychat.errors import CacheFullError, SettingError
-from tinychat.kernels.kv import STORAGE
+from tinychat.kernels.sizes import STORAGE
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies

@@ -15,22 +15,8 @@ from tinychat.engine import workers as workers_module
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
 from tinychat.engine.thread_count import Pace, ThreadCount
 from tinychat.engine.workers import Workers
-from tinychat.kernels.team import (
-    CLAIMED,
-    LINE,
-    PARK_AFTER,
-    PARKED,
-    PATIENCE,
-    RECALL,
-    STATES,
-    THREADS,
-    atomic_add,
-    atomic_load,
-    barrier,
-    begin,
-    relax,
-    release,
-)
+from tinychat.kernels.team import PARK_AFTER, atomic_add, atomic_load, barrier, begin, relax, release
+from tinychat.kernels.team_queue import CLAIMED, LINE, PARKED, PATIENCE, RECALL, STATES, THREADS
 from tinychat.machine import usable_cores
 
 

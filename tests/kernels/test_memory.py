@@ -5,17 +5,8 @@ import pytest
 from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import memory
-from tinychat.kernels.memory import (
-    Kind,
-    arrays_at,
-    load_f32,
-    load_one,
-    places_of,
-    prefetch,
-    prefetch_far,
-    store_f32,
-    store_one,
-)
+from tinychat.kernels.memory import Kind, arrays_at, load_f32, load_one, prefetch, prefetch_far, store_f32, store_one
+from tinychat.kernels.places import places_of
 
 LANES = 16
 

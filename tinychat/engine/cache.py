@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
 from tinychat.errors import SettingError
-from tinychat.kernels.kv import BLOCK
-from tinychat.kernels.rope import Moves, rewrite
+from tinychat.kernels.buffers import Moves
+from tinychat.kernels.rope import rewrite
+from tinychat.kernels.sizes import BLOCK
 from tinychat.models.portable_math import cos_sin
 from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 

@@ -10,20 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.arguments import Arguments
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
-from tinychat.engine.forward import Arguments, take_part, take_part_in_hybrid
+from tinychat.engine.forward import take_part, take_part_in_hybrid
 from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence, Span
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
-from tinychat.kernels.attention import AttentionScratch
-from tinychat.kernels.memory import Kind, places_of
+from tinychat.kernels.buffers import AttentionScratch
+from tinychat.kernels.memory import Kind
+from tinychat.kernels.places import places_of
 from tinychat.kernels.setup import sources_digest
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.sizes import LANES
 from tinychat.models.folder import ModelFolder, model_stamp
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures

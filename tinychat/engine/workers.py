@@ -18,7 +18,7 @@ from typing import Any
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
-from tinychat.kernels.team import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
+from tinychat.kernels.team_queue import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
 from tinychat.machine import core_wait, free_cores, usable_cores
 
 TakePart = Callable[..., bool]

@@ -6,7 +6,6 @@ loaded and are rounded half to even when stored.
 
 import itertools
 
-import numpy as np
 from llvmlite import ir
 from numba import typeof, types
 from numba.core import cgutils
@@ -15,20 +14,8 @@ from numba.extending import NativeValue, intrinsic, register_model, unbox
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import (
-    F16,
-    F32,
-    F32X16,
-    I8,
-    I16,
-    I32,
-    I32X16,
-    LANES,
-    constant,
-    f32x16,
-    f32x64,
-    splat,
-)
+from tinychat.kernels.simd import F16, F32, F32X16, I8, I16, I32, I32X16, constant, f32x16, f32x64, splat
+from tinychat.kernels.sizes import LANES
 
 HAS_F16C = ISA != "generic"
 
@@ -69,25 +56,6 @@ class Kind:
 def unbox_kind(kind, value, context):
     """Pass nothing."""
     return NativeValue(context.context.get_dummy_value())
-
-
-def places_of(arrays) -> np.ndarray:
-    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64.
-
-    arrays : a tuple of arrays, of numbers, which are noted themselves, or of such tuples.
-    """
-    return np.array(place_of(arrays), np.int64)
-
-
-def place_of(part) -> list[int]:
-    """Return the address and the shape of an array, or of all arrays of a tuple; of a number its bits."""
-    if isinstance(part, np.ndarray):
-        return [part.ctypes.data, *part.shape]
-    if isinstance(part, tuple):
-        return [number for inner in part for number in place_of(inner)]
-    if isinstance(part, float | np.floating):
-        return [int(np.float64(part).view(np.int64))]
-    return [int(part)]
 
 
 @intrinsic
