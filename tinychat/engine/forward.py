@@ -23,10 +23,10 @@ from tinychat.kernels.experts import (
     quantize_routed_gated,
 )
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.jit import assembly, by_type, is_kind, written_in
+from tinychat.kernels.jit import by_type, entry_point, is_kind, written_in
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
-from tinychat.kernels.memory import arrays_at
+from tinychat.kernels.memory import arrays_at, numbers_at
 from tinychat.kernels.norms import add_normed, norm_rows, norm_width
 from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
@@ -244,17 +244,18 @@ def cap_logits(team, rows, logits, cap):
     return lambda team, rows, logits, cap: cap_rows(team, rows, logits, cap)
 
 
-@assembly
-def take_part(thread, threads, queue, kind, places):
+@entry_point
+def take_part(thread, threads, queue_address, places_address, kind):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    kind, places : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the others wait
-    for it, so it never meets those of another job. One that is let go reads on in them after the others have ended:
-    `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one would be
-    compiled a second time.
+    places_address, kind : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the
+    others wait for it, so it never meets those of another job. One that is let go reads on in them after the others
+    have ended: `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one
+    would be compiled a second time.
     """
+    queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, places)
+        a = arrays_at(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
@@ -264,11 +265,12 @@ def take_part(thread, threads, queue, kind, places):
     return False
 
 
-@assembly
-def take_part_in_hybrid(thread, threads, queue, kind, places):
+@entry_point
+def take_part_in_hybrid(thread, threads, queue_address, places_address, kind):
     """Do as `take_part`, for a model of `HybridLayers`."""
+    queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, places)
+        a = arrays_at(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         hybrid_forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)

@@ -7,10 +7,10 @@ loaded and are rounded half to even when stored.
 import itertools
 
 from llvmlite import ir
-from numba import typeof, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, unbox
+from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
@@ -27,7 +27,10 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
 
 
 class KindType(types.Opaque):
-    """The type of a `Kind`."""
+    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
+
+    Python would look at each array that it passes to compiled code, for about a microsecond.
+    """
 
     def __init__(self, kind):
         self.kind = kind
@@ -42,27 +45,11 @@ class KindType(types.Opaque):
 register_model(KindType)(models.OpaqueModel)
 
 
-class Kind:
-    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
-
-    Python looks at each array that it passes to compiled code, for about a microsecond.
-    """
-
-    def __init__(self, arrays: tuple) -> None:
-        self._numba_type_ = KindType(typeof(arrays))
-
-
-@unbox(KindType)
-def unbox_kind(kind, value, context):
-    """Pass nothing."""
-    return NativeValue(context.context.get_dummy_value())
-
-
 @intrinsic
 def arrays_at(typingctx, like, places):
     """Return a tuple of arrays, of numbers, or of such tuples, from where `places_of` found them.
 
-    like : a tuple of the same types, or the `Kind` of one. Whoever wrote the places keeps the arrays alive.
+    like : a tuple of the same types, or what is of its `KindType`. Whoever wrote the places keeps the arrays alive.
     """
     like_kind = like.kind if isinstance(like, KindType) else like
 
@@ -89,6 +76,17 @@ def arrays_at(typingctx, like, places):
         return build(like_kind)
 
     return like_kind(like, places), codegen
+
+
+@intrinsic
+def numbers_at(typingctx, address):
+    """Return int64 numbers from an address on, as an array whose length nobody knows."""
+    numbers = types.Array(types.int64, 1, "C")
+
+    def codegen(context, builder, signature, arguments):
+        return array_from(context, builder, numbers, arguments[0], [ir.Constant(ir.IntType(64), 0)])
+
+    return numbers(address), codegen
 
 
 def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:

@@ -29,6 +29,7 @@ ISA_FEATURES = {
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
 CACHE_PREFIX = "kernels-"
 KEPT_VERSIONS = 8
+_has_complained = False
 
 
 def host_instruction_sets() -> list[str]:
@@ -52,10 +53,21 @@ def say(line: str) -> None:
     sys.stderr.write(f"tinychat: {line}\n")
 
 
+def complain_once(folder: Path, reason: object) -> None:
+    """Say that compiled kernels cannot be kept in a folder, the first time."""
+    global _has_complained
+    if not _has_complained:
+        why = getattr(reason, "strerror", None) or reason
+        say(f"compiled kernels are not kept in {folder} ({why}): they are compiled at every start")
+    _has_complained = True
+
+
 def source_files() -> list[Path]:
     """Return every file that holds compiled code, in a fixed order: the kernels, and what a model makes of them."""
     package = Path(__file__).parents[1]
-    return sorted([*package.glob("kernels/*.py"), *package.glob("*/forward.py")])
+    return sorted(
+        [*package.glob("kernels/*.py"), *package.glob("engine/forward.py"), *package.glob("engine/arguments.py")]
+    )
 
 
 def sources_digest() -> str:
