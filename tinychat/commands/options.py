@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from tinychat.configuration import read_configuration
 from tinychat.errors import FieldError
@@ -19,6 +18,7 @@ from tinychat.settings import names as setting_names
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = TypeVar("_Options", bound="DataclassInstance")
@@ -82,6 +82,9 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
         self, _context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the words that begin with what is typed."""
+        # Imported here: only the completion of a shell needs it.
+        from click.shell_completion import CompletionItem
+
         words = self._setting.kind.words
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 

@@ -13,7 +13,6 @@ from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.errors import FieldError, SettingError, TextError
-from tinychat.generate.in_thread import in_thread
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
@@ -223,6 +222,9 @@ class Chat(Transcript, ReplySettings):
 
         Everything else is as for `stream`.
         """
+        # Imported here: it takes asyncio along.
+        from tinychat.generate.in_thread import in_thread
+
         return in_thread(self.stream(text))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core.event import Event, Listener, install_listener
@@ -106,7 +106,8 @@ def compile_kernels(
 ) -> EntryPoint:
     """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions."""
     function = getattr(forward, forward_pass.function)
-    types = (*[numba.int64] * 4, KindType(numba.typeof(forward_pass.sample)))
+    kind: Any = KindType  # a class without types
+    types = (*[numba.int64] * 4, kind(numba.typeof(forward_pass.sample)))
     path = code_path(forward_pass.code_name)
     with held_signals() as let_signals_act, ExitStack() as stack:
         bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))

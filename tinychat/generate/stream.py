@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
@@ -144,6 +143,9 @@ class AsyncStream(AsyncIterator[Piece]):
         self.reply = reply
         self._driver = driver
         self._run: Run | None = None
+        # Imported here, and where it is used: programs without a loop, the command line among them, start faster.
+        import asyncio
+
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def __aiter__(self) -> AsyncStream:
@@ -166,10 +168,14 @@ class AsyncStream(AsyncIterator[Piece]):
 
     async def aclose(self) -> None:
         """End the reply where it is."""
+        import asyncio
+
         if self._run is not None:
             await asyncio.to_thread(self._driver.cancel, self._run)
 
     def _begin(self) -> None:
+        import asyncio
+
         loop, events = asyncio.get_running_loop(), self._events
 
         def post(event: Event | None) -> None:

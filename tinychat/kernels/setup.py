@@ -7,9 +7,8 @@ variables win where the user has set them.
 
 import atexit
 import hashlib
-import importlib.metadata
+import importlib.util
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -80,10 +79,18 @@ def sources_digest() -> str:
 
 def cache_key() -> str:
     """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
-    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+    versions = [installed_version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
-    what = "|".join([sources_digest(), platform.python_version(), ISA, *versions, *settings])
+    what = "|".join([sources_digest(), sys.version, ISA, *versions, *settings])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def installed_version(package: str) -> str:
+    """Return the text of the file in which a package has its version, without importing the package."""
+    spec = importlib.util.find_spec(package)
+    folder = Path(spec.origin or "").parent if spec else Path()
+    files = [path for path in (folder / "_version.py", folder / "version.py") if path.is_file()]
+    return files[0].read_text(encoding="utf-8") if files else importlib.import_module(package).__version__
 
 
 PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")
