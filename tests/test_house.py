@@ -323,6 +323,27 @@ def test_light_commands_import_nothing_heavy(arguments):
     assert not HEAVY & set(modules)
 
 
+# What a one-shot completion of a model whose kernels are compiled does without.
+NOT_FOR_A_START = HEAVY - {"llvmlite", "tokenizers"} | {
+    "numba",
+    "rich",
+    "jinja2",
+    "prompt_toolkit",
+    "asyncio",
+    "zipfile",
+}
+
+
+def test_a_warm_completion_imports_no_compiler():
+    arguments = ["complete", "demo", "-p", "Hi", "--max-tokens", "1"]
+    for _ in range(2):
+        result = run_tinychat(RUN_AND_LIST_MODULES, *arguments)
+        assert result.stdout.strip(), result.stderr
+    modules = result.stderr.rpartition("modules: ")[2].split()
+    assert {"numpy", "llvmlite", "tokenizers"} <= set(modules), result.stderr
+    assert NOT_FOR_A_START & set(modules) == set()
+
+
 @pytest.mark.parametrize(
     "name",
     [
