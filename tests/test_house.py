@@ -335,7 +335,7 @@ NOT_FOR_A_START = HEAVY - {"llvmlite", "tokenizers"} | {
 
 
 def test_a_warm_completion_imports_no_compiler():
-    arguments = ["complete", "demo", "-p", "Hi", "--max-tokens", "1"]
+    arguments = ["complete", "demo", "-p", "Hi", "--max-tokens", "1", "--temperature", "0"]
     for _ in range(2):
         result = run_tinychat(RUN_AND_LIST_MODULES, *arguments)
         assert result.stdout.strip(), result.stderr

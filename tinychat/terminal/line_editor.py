@@ -58,8 +58,7 @@ _MENU_LINES = 8
 class TerminalInput:
     """A prompt with line editing; the keys are those of `key_bindings`.
 
-    From entering it on, also while no prompt is shown, keys are not echoed but wait for the next one. Its mark stands
-    there at once, and whatever is written next takes its place.
+    From entering it on, also while no prompt is shown, keys are not echoed but wait for the next one.
 
     Parameters
     ----------
@@ -105,9 +104,6 @@ class TerminalInput:
     def __enter__(self) -> TerminalInput:
         if self._keyboard is not None:
             self._opened.enter_context(self._keyboard)
-            # The cursor goes back: a banner, a bar or an error begins where the mark is.
-            self._output.write_raw(f"{PROMPT.rstrip()}\r")
-            self._output.flush()
         return self
 
     def __exit__(self, *_error: object) -> None:
