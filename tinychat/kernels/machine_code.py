@@ -9,7 +9,6 @@ folder's name stands for (`setup.cache_key`). A file that is cut, altered or ren
 import ctypes
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,30 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 # description of an exception behind the second; then the arguments. The last stands for types.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4, ctypes.c_void_p)
 
-EntryPoint = Callable[[int, int, np.ndarray, np.ndarray], bool]
-"""``function(thread, threads, queue, places)``: see `engine.forward.take_part`."""
-
-_loaded: dict[str, EntryPoint] = {}
+_loaded: dict[str, int] = {}
+"""Addresses by the name of the file."""
 # Each has the code of one entry point, and lives as long as the process: threads may be in it until the end.
 _engines: list[Any] = []
+
+
+class EntryPoint:
+    """Machine code at an address, as a function: see `engine.forward.take_part`; kernels raise no exceptions."""
+
+    def __init__(self, address: int) -> None:
+        self._function = _PROTOTYPE(address)
+        self._exception = ctypes.byref(ctypes.c_void_p())
+        # The last arrays and their addresses: to ask for these takes longer than the call. Replaced as a whole, since
+        # threads that work on different arrays may call at once.
+        self._last: tuple[Any, Any, int, int] = (None, None, 0, 0)
+
+    def __call__(self, thread: int, threads: int, queue: np.ndarray, places: np.ndarray) -> bool:
+        """Do a share of a job; other threads run meanwhile."""
+        last = self._last
+        if last[0] is not queue or last[1] is not places:
+            last = self._last = (queue, places, queue.ctypes.data, places.ctypes.data)
+        result = ctypes.c_bool()
+        self._function(ctypes.byref(result), self._exception, thread, threads, last[2], last[3], None)
+        return result.value
 
 
 def code_name(function: str, types: str) -> str:
@@ -53,7 +70,7 @@ def find_entry_point(name: str) -> EntryPoint | None:
         kept = read_code(path)
         if kept is not None:
             load_entry_point(name, *kept)
-    return _loaded.get(name)
+    return EntryPoint(_loaded[name]) if name in _loaded else None
 
 
 def load_entry_point(name: str, symbol: str, code: bytes) -> EntryPoint:
@@ -68,20 +85,8 @@ def load_entry_point(name: str, symbol: str, code: bytes) -> EntryPoint:
     if not address:
         raise ValueError(f"the object code has no function {symbol}")
     _engines.append(engine)
-    _loaded[name] = _callable_at(address)
-    return _loaded[name]
-
-
-def _callable_at(address: int) -> EntryPoint:
-    function = _PROTOTYPE(address)
-
-    def call(thread: int, threads: int, queue: np.ndarray, places: np.ndarray) -> bool:
-        result, exception = ctypes.c_bool(), ctypes.c_void_p()
-        pointers = ctypes.byref(result), ctypes.byref(exception)
-        function(*pointers, thread, threads, queue.ctypes.data, places.ctypes.data, None)
-        return result.value
-
-    return call
+    _loaded[name] = address
+    return EntryPoint(address)
 
 
 def read_code(path: Path) -> tuple[str, bytes] | None:
