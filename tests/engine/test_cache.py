@@ -189,7 +189,7 @@ def test_an_interrupted_rewrite_leaves_the_old_cache(config, error, rng, monkeyp
 
     cache = filled(config, "f16", 70, rng)
     table, keys = cache.table.copy(), keys_of(cache)
-    monkeypatch.setattr("tinychat.engine.cache.rewrite", interrupted)
+    monkeypatch.setattr("tinychat.kernels.rope.rewrite", interrupted)
     with pytest.raises(error):
         cache.drop(10, 20)
     assert (cache.ids, cache.table) == (list(range(70)), table)
