@@ -40,6 +40,7 @@ EIGHT = Form(bits=8, numbers="F16", group=32, span=0, offsets=False)
 PARTS = {"qkv_proj": 3, "o_proj": 1, "gate_up_proj": 2, "down_proj": 1}
 IMPORTED = (
     "tinychat.cli",
+    "tinychat.commands.chat",
     "tinychat.chat.repl",
     "tinychat.terminal.line_editor",
     "tinychat.conversion.keep",

@@ -26,13 +26,12 @@ from kernels import (
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
-from tinychat.kernels.activations import Gelu, GeluTanh, Silu
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
-from tinychat.kernels.norms import LayerNorm, RmsNorm
-from tinychat.kernels.scores import Capped, cap_rows
+from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
+from tinychat.kernels.variants import Capped, Gelu, GeluTanh, LayerNorm, RmsNorm, Silu
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11

@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
-import platform
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -18,19 +16,9 @@ from types import FrameType
 import click
 
 import tinychat
-from tinychat.commands.batch import batch
-from tinychat.commands.bench import bench
-from tinychat.commands.chat import chat
-from tinychat.commands.complete import complete
-from tinychat.commands.completion import VARIABLE, completion
-from tinychat.commands.config import config
-from tinychat.commands.convert import convert
-from tinychat.commands.doctor import doctor
+from tinychat.commands.completion import VARIABLE
+from tinychat.commands.lazy import LazyCommands
 from tinychat.commands.loading import Loader, load_model
-from tinychat.commands.options import flag_problem
-from tinychat.commands.perplexity import perplexity
-from tinychat.commands.show import show
-from tinychat.commands.store import list_models, pull, rm
 from tinychat.commands.words import implied_command
 from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
@@ -138,6 +126,8 @@ def _report(error: BaseException) -> int:
         case click.exceptions.Exit():
             return error.exit_code
     if os.environ.get("TINYCHAT_TRACEBACK") == "1":
+        import traceback
+
         traceback.print_exception(error)
     match error:
         case KeyboardInterrupt() | click.Abort():
@@ -146,6 +136,9 @@ def _report(error: BaseException) -> int:
             _write_error(f"{error.format_message()}{_help_hint(error)}")
             return EXIT_USAGE
         case FieldError():
+            # Imported here: no other error needs the flags of all commands.
+            from tinychat.commands.options import flag_problem
+
             _write_error(flag_problem(error, command_line.commands.values()))
         case PromptTooLongError() if not error.can_grow:
             _write_error(str(error))
@@ -205,6 +198,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     if not wanted:
         return
     # Imported here: it is rarely needed, and slows down every start.
+    import platform
     from importlib.metadata import version
 
     parts = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))
@@ -212,7 +206,9 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    commands=LazyCommands(), invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -237,22 +233,4 @@ def command_line(context: click.Context) -> None:
     Hugging Face hub. Each command has a --help of its own.
     """  # noqa: D301
     if context.invoked_subcommand is None:
-        context.invoke(chat)
-
-
-for _command in (
-    chat,
-    complete,
-    batch,
-    convert,
-    pull,
-    list_models,
-    rm,
-    bench,
-    perplexity,
-    doctor,
-    show,
-    config,
-    completion,
-):
-    command_line.add_command(_command)
+        context.invoke(command_line.commands["chat"])

@@ -93,7 +93,7 @@ def _examine_cache(findings: Findings, chosen: str) -> None:
         findings.add("kernel cache", "none: no folder can be written, so every start compiles")
         return
     folder, root = Path(chosen), Path(os.path.realpath(cache_folder(os.environ)))
-    compiled = list(folder.rglob("*.nbc")) if folder.is_dir() else []
+    compiled = [*folder.rglob("*.nbc"), *folder.rglob("*.code")] if folder.is_dir() else []
     state = f"{len(compiled)} compiled functions" if compiled else "empty: the first start compiles"
     findings.add("kernel cache", f"{folder} ({state})")
     if root not in folder.parents:

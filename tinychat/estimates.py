@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
@@ -65,7 +64,9 @@ def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
 
     That takes a third of a second, no compiled kernel, and gives some tenths less than `tinychat bench` says.
     """
-    # Imported here: only this needs it.
+    # Imported here: only this needs them.
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
 
     threads = len(usable_cores()) or os.cpu_count() or 1

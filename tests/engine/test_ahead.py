@@ -10,12 +10,12 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import engines
-import numba
 import pytest
 
-from tinychat.engine import ahead, compiling
+from tinychat.engine import ahead
 from tinychat.engine.ahead import begin
 from tinychat.engine.engine import Engine
+from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.loading import usual_kv
 from tinychat.models.folder import open_model_folder
 
@@ -34,13 +34,11 @@ def notes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("variant", "method"), [("qwen3-tied", "int4"), ("gemma2", "int8"), ("gpt2", "f32")])
 def test_the_types_are_those_of_the_model(variant, method, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(compiling, "compile_kernels", lambda engine, progress: seen.append(engine))
+    monkeypatch.setattr(ForwardPass, "prepare", lambda forward_pass, threads, progress: seen.append(forward_pass))
     folder = open_model_folder(engines.convert_variant(variant, method, tmp_path / "model"))
     ahead.compile_for(folder.config, folder.quantization)
     engine = Engine(folder, 2, usual_kv(folder.config, folder.quantization))
-    for each in (engine, *seen):
-        assert numba.typeof(each.call_arguments()) == numba.typeof(engine.call_arguments())
-    assert len(seen) == 1
+    assert [each.code_name for each in seen] == [engine.forward_pass.code_name]
 
 
 SERVED = """
@@ -105,7 +103,7 @@ def test_only_a_second_core_compiles_ahead_and_a_failed_start_does_no_harm(cores
 
 
 def test_nothing_compiles_what_another_process_compiles_or_has_compiled(started, notes, tmp_path, monkeypatch):
-    def compile_kernels(engine, progress):
+    def prepare(forward_pass, threads, progress):
         begin(*model)
         counts.append(len(started))
         if len(counts) == 1:
@@ -113,7 +111,7 @@ def test_nothing_compiles_what_another_process_compiles_or_has_compiled(started,
 
     folder = open_model_folder(engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"))
     model, counts = (folder.config, folder.quantization), []
-    monkeypatch.setattr(compiling, "compile_kernels", compile_kernels)
+    monkeypatch.setattr(ForwardPass, "prepare", prepare)
     with pytest.raises(RuntimeError, match="killed"):
         ahead.compile_for(*model)
     begin(*model)

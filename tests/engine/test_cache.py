@@ -13,7 +13,7 @@ from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import KV_TYPES
 from tinychat.errors import CacheFullError, SettingError
-from tinychat.kernels.kv import STORAGE
+from tinychat.kernels.sizes import STORAGE
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies
@@ -189,7 +189,7 @@ def test_an_interrupted_rewrite_leaves_the_old_cache(config, error, rng, monkeyp
 
     cache = filled(config, "f16", 70, rng)
     table, keys = cache.table.copy(), keys_of(cache)
-    monkeypatch.setattr("tinychat.engine.cache.rewrite", interrupted)
+    monkeypatch.setattr("tinychat.kernels.rope.rewrite", interrupted)
     with pytest.raises(error):
         cache.drop(10, 20)
     assert (cache.ids, cache.table) == (list(range(70)), table)

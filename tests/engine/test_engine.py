@@ -315,7 +315,7 @@ def test_blocks_do_not_move_while_a_step_or_a_rewrite_runs(sequence, monkeypatch
 
     monkeypatch.setattr(engine._workers, "run", look)
     sequence.step([1, 2, 3])
-    monkeypatch.setattr("tinychat.engine.cache.rewrite", look)
+    monkeypatch.setattr("tinychat.kernels.rope.rewrite", look)
     sequence.drop(0, 1)
     assert is_free == [False, False]
 

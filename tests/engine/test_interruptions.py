@@ -10,7 +10,7 @@ import pytest
 from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
 from tinychat.errors import CacheFullError
-from tinychat.kernels.kv import BLOCK
+from tinychat.kernels.sizes import BLOCK
 from tinychat.models.architectures import parse_config
 
 BLOCKS = 14

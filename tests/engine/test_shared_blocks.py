@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tinychat.engine.cache import GONE
 from tinychat.errors import CacheFullError
 from tinychat.generate.sequence import logits_of_all
-from tinychat.kernels.kv import BLOCK
+from tinychat.kernels.sizes import BLOCK
 
 CONTEXT = 300
 BLOCKS = 12  # of the pool: too few for all sequences at once

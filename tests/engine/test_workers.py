@@ -15,22 +15,8 @@ from tinychat.engine import workers as workers_module
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
 from tinychat.engine.thread_count import Pace, ThreadCount
 from tinychat.engine.workers import Workers
-from tinychat.kernels.team import (
-    CLAIMED,
-    LINE,
-    PARK_AFTER,
-    PARKED,
-    PATIENCE,
-    RECALL,
-    STATES,
-    THREADS,
-    atomic_add,
-    atomic_load,
-    barrier,
-    begin,
-    relax,
-    release,
-)
+from tinychat.kernels.team import PARK_AFTER, atomic_add, atomic_load, barrier, begin, relax, release
+from tinychat.kernels.team_queue import CLAIMED, LINE, PARKED, PATIENCE, RECALL, STATES, THREADS
 from tinychat.machine import usable_cores
 
 
@@ -143,7 +129,7 @@ def test_memory_of_a_job_lives_until_threads_that_were_let_go_have_left_it(monke
     workers = Workers(lag, ThreadCount(1, 2), (may_end,))
     memory = [np.zeros(8) for _ in range(3)]
     lives = [weakref.ref(array) for array in memory]
-    workers.compile()
+    lag(-1, 1, workers._threads.queue, may_end)
     workers.run(1, memory.pop(0))
     assert workers._threads.queue[STATES + LINE] == CLAIMED
     workers.run(1, memory.pop(0))
@@ -252,15 +238,6 @@ def test_a_worker_that_jobs_go_on_without_parks_at_once(monkeypatch):
     assert counts.tolist() == [101, 51]
     # Whatever else this machine is doing, now and then it is at once.
     assert min(took) < PARK_AFTER / 2
-
-
-def test_compiling_runs_nothing_and_starts_no_thread():
-    gc.collect()
-    before = worker_threads()
-    workers, counts = workers_of(3)
-    workers.compile()
-    assert not counts.any()
-    assert worker_threads() <= before  # those of earlier tests may end meanwhile
 
 
 @pytest.mark.parametrize("threads", [2, 4])

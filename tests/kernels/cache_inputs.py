@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import LANES, round_up
 
-from tinychat.kernels.kv import BLOCK, CacheBuffers, LayerCache, empty_buffers
+from tinychat.kernels.buffers import CacheBuffers, LayerCache, empty_buffers
+from tinychat.kernels.sizes import BLOCK
 
 KVS = ("bf16", "f16", "int8", "f32")
 kvs = pytest.mark.parametrize("kv", KVS)

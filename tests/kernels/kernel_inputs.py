@@ -8,8 +8,9 @@ import numpy as np
 import reference
 
 from tinychat.kernels.jit import FLAGS
-from tinychat.kernels.linear import TILE_FLOATS, tokens_per_tile
-from tinychat.kernels.team import Team, new_queue
+from tinychat.kernels.linear import tokens_per_tile
+from tinychat.kernels.sizes import TILE_FLOATS
+from tinychat.kernels.team_queue import Team, new_queue
 from tinychat.kernels.weights import (
     Float32Weight,
     FloatActivations,

@@ -7,9 +7,9 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, 
 from kernels.test_inputs import sizes_of, write
 
 from tinychat.engine.parameters import ACTIVATIONS
-from tinychat.kernels.activations import ClampedSwiglu
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
-from tinychat.kernels.scores import Capped, cap_rows
+from tinychat.kernels.scores import cap_rows
+from tinychat.kernels.variants import Capped, ClampedSwiglu
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the

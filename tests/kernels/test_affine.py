@@ -14,7 +14,7 @@ from kernels.kernel_inputs import (
     scratch_of,
 )
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import ADD, STORE, linear

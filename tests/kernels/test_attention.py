@@ -9,12 +9,11 @@ from covering import covering
 from kernels.cache_inputs import HALF_ULP, KVS, Pages, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
-from tinychat.engine.forward import Sizes
-from tinychat.kernels.attend import attend, parts_at_most
-from tinychat.kernels.attention import ITEM_ROWS, new_scratch
-from tinychat.kernels.bfloat16 import HAS_BF16, MULTIPLIES_PAIRS
-from tinychat.kernels.kv import BLOCK, CacheBuffers
-from tinychat.kernels.scores import Capped, Sunk, Unchanged
+from tinychat.engine.arguments import Sizes
+from tinychat.kernels.attend import attend
+from tinychat.kernels.buffers import CacheBuffers, new_scratch, parts_at_most
+from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS
+from tinychat.kernels.variants import Capped, Sunk, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()

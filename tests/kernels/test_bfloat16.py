@@ -7,6 +7,7 @@ from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import bfloat16
 from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.sizes import HAS_BF16
 from tinychat.kernels.tile import add_outer, add_outer_of_pairs, load_rows, load_tokens, store_tokens
 
 LANES, ONE, THREE = 16, (0,), (0, 0, 0)
@@ -62,7 +63,7 @@ def as_pairs(x):
 
 @pytest.fixture(params=[by_the_instruction, by_two_fmas])
 def multiply(request):
-    if request.param is by_the_instruction and not bfloat16.HAS_BF16:
+    if request.param is by_the_instruction and not HAS_BF16:
         pytest.skip("this instruction set has no product of pairs")
     return request.param
 

@@ -11,7 +11,7 @@ from tinychat.kernels.ceilings import (
     read_share,
 )
 from tinychat.kernels.dot import DOT_ZERO
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import METHODS, UNTOUCHED, on_threads, random_weight
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.weights import SplitWeight
 

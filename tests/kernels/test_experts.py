@@ -6,20 +6,18 @@ import reference
 from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight, scratch_of
 from kernels.test_inputs import NORM_EPS, padded_rows
 
-from tinychat.engine.forward import Sizes
-from tinychat.kernels.activations import Silu
+from tinychat.engine.arguments import Sizes
+from tinychat.kernels.buffers import ExpertScratch, most_slots
 from tinychat.kernels.experts import (
-    ExpertScratch,
     add_routed,
     choose_experts,
     group_rows,
     linear_routed,
-    most_slots,
     quantize_routed,
     quantize_routed_gated,
 )
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.norms import NoNorm
+from tinychat.kernels.variants import NoNorm, Silu
 from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, QuantizedActivations
 
 LANES = 16

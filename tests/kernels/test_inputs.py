@@ -15,12 +15,11 @@ from kernels.kernel_inputs import (
     scratch_of,
 )
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.engine.parameters import ACTIVATIONS
-from tinychat.kernels.activations import ClampedSwiglu, GeluTanh, Silu
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm
+from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.

@@ -6,9 +6,10 @@ import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
 from kernels.test_inputs import NORM_EPS, padded_rows, sizes_of, write
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.kernels.inputs import quantize_normed
-from tinychat.kernels.norms import LayerNorm, NoNorm, RmsNorm, WidthNorm, add_normed, norm_width
+from tinychat.kernels.norms import add_normed, norm_width
+from tinychat.kernels.variants import LayerNorm, NoNorm, RmsNorm, WidthNorm
 
 WIDTHS = [(1, 16), (40, 48), (173, 192), (192, 192)]
 

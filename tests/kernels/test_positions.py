@@ -8,8 +8,8 @@ from kernels.test_attention import LOG2_E, NO_WINDOW, draw, run, tolerance
 from kernels.test_inputs import NORM_EPS, padded_rows, sizes_of
 
 from tinychat.kernels.embedding import add_positions
-from tinychat.kernels.norms import LayerNorm, norm_rows
-from tinychat.kernels.scores import Sloped
+from tinychat.kernels.norms import norm_rows
+from tinychat.kernels.variants import LayerNorm, Sloped
 
 
 @pytest.mark.parametrize(("start", "T"), [(0, 1), (9, 1), (8, 17)])

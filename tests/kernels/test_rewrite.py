@@ -6,7 +6,8 @@ import reference
 from kernels.cache_inputs import empty_cache, fill_layers, kept, kvs, read_cache, storage_error
 from kernels.kernel_inputs import EPS, assert_within
 
-from tinychat.kernels.rope import Moves, rewrite
+from tinychat.kernels.buffers import Moves
+from tinychat.kernels.rope import rewrite
 
 L, G, S = 3, 2, 91
 head_dims = pytest.mark.parametrize("d", [8, 24, 64, 80, 128])

@@ -8,7 +8,7 @@ import reference
 from kernels.cache_inputs import empty_cache, kept, kvs, read_cache, read_values, storage_error
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.kernels.rope import rope_append
 
 NORM_EPS = np.float32(1e-6)

@@ -8,7 +8,9 @@ import pytest
 
 from tinychat.kernels import setup
 
-NAMES = "kernel|assembly|subroutine|procedure|inlined|written_in|by_type|inlined_by_type|stage|njit|intrinsic|operation"
+NAMES = (
+    "kernel|entry_point|subroutine|procedure|inlined|written_in|by_type|inlined_by_type|stage|njit|intrinsic|operation"
+)
 COMPILES = rf"^@({NAMES})\b"
 PACKAGE = Path(setup.__file__).parents[1]
 

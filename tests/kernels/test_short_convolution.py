@@ -7,7 +7,7 @@ from kernels.cache_inputs import empty_cache, kept
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from kernels.test_rope_append import Angles
 
-from tinychat.engine.forward import Sizes
+from tinychat.engine.arguments import Sizes
 from tinychat.kernels.short_convolution import short_convolution
 
 D, d = 120, 24

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled, on_threads
 
-from tinychat.kernels.team import YIELD_AFTER, Team, barrier, look_at_clock, nanoseconds, new_queue, share, stage
+from tinychat.kernels.team import YIELD_AFTER, barrier, look_at_clock, nanoseconds, share, stage
+from tinychat.kernels.team_queue import Team, new_queue
 
 
 @compiled

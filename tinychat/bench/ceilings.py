@@ -15,7 +15,7 @@ from tinychat.kernels.ceilings import (
     multiply_share,
     read_share,
 )
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
+from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
 
 # Far beyond any cache, so that every byte comes from memory.
 BUFFER_BYTES = 512 << 20

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinychat.engine.arguments import ExpertMlp, GatedMlp, HybridLayers, ParallelMlp
 from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.forward import ExpertMlp, GatedMlp, HybridLayers, ParallelMlp
 from tinychat.errors import SettingError
-from tinychat.kernels.norms import NoNorm, NoPositions
+from tinychat.kernels.variants import NoNorm, NoPositions
 from tinychat.kernels.weights import Either
 from tinychat.models.config import ModelConfig
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from tinychat.configuration import read_configuration
 from tinychat.errors import FieldError
@@ -16,6 +15,9 @@ from tinychat.generate.precedence import Preferences
 from tinychat.setting_kinds import Texts
 from tinychat.settings import FLAG, SETTINGS, Setting
 from tinychat.settings import names as setting_names
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -60,6 +62,9 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
         self, _context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the words that begin with what is typed."""
+        # Imported here: only the completion of a shell needs it.
+        from click.shell_completion import CompletionItem
+
         words = self._setting.kind.words
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -30,10 +28,9 @@ from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context")
 _FOR_PROGRAMS = (
-    *("astream", "attachments", "clear", "close", "compact", "extend", "go_on", "history", "messages", "model"),
-    *("overflow", "redo", "regenerate", "request", "say", "stream", "summary", "system", "thinking", "tokens_in_use"),
-    "undo",
-)
+    "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
+    "stream summary system thinking tokens_in_use undo"
+).split()
 
 
 class ReplyHooks(TypedDict, total=False):
@@ -209,6 +206,10 @@ class Chat(Transcript, ReplySettings):
 
         Everything else is as for `stream`, whose steps a thread makes.
         """
+        # Imported here: the command line starts faster without.
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
         pieces, loop = self.stream(text), asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as thread:
             try:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tinychat.conversion.cores import run_shares
 from tinychat.conversion.positive_definite import cholesky
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.table_codes import PLACES, TABLE, code_columns, find_row_scales
 
 Floats = NDArray[np.float32]

@@ -81,8 +81,7 @@ def end_with_parent() -> None:
 
 def compile_for(config: ModelConfig, quantization: Quantization) -> None:
     """Compile what an engine for such a model runs, with the usual settings, and note that in the kernel cache."""
-    # Imported here: only the process that compiles needs Numba.
-    from tinychat.engine.compiling import compile_kernels
+    # Imported here: only the process that compiles needs NumPy's and LLVM's libraries.
     from tinychat.engine.engine import Engine
     from tinychat.engine.loading import usual_kv
     from tinychat.kernels.setup import available_cores
@@ -99,7 +98,7 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
                 note = stack.enter_context(place.open("ab", buffering=0))
                 # Until the file is closed, however this process ends.
                 try_lock(note.fileno())
-        compile_kernels(Engine(folder, available_cores(), usual_kv(config, quantization)), None)
+        Engine(folder, available_cores(), usual_kv(config, quantization)).compile()
         if note is not None:
             with suppress(OSError):
                 note.write(_DONE)

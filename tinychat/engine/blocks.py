@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from tinychat.engine.prefixes import PrefixIndex
 from tinychat.errors import CacheFullError, FieldError, SettingError
-from tinychat.kernels.kv import BLOCK, STORAGE, CacheBuffers, empty_buffers
-from tinychat.kernels.memory import places_of
+from tinychat.kernels.buffers import CacheBuffers, empty_buffers
+from tinychat.kernels.places import places_of
+from tinychat.kernels.sizes import BLOCK, STORAGE
 from tinychat.machine import available_memory_bytes
 from tinychat.models.config import ModelConfig
 

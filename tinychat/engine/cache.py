@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
 from tinychat.errors import CacheFullError, SettingError
-from tinychat.kernels.kv import BLOCK
-from tinychat.kernels.rope import Moves, rewrite
+from tinychat.held_signals import held_signals
+from tinychat.kernels.buffers import Moves
+from tinychat.kernels.sizes import BLOCK
 from tinychat.models.portable_math import cos_sin
 from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 
@@ -223,6 +224,10 @@ class KVCache:
 
         What has been given back stays so: nothing before it may move.
         """
+        # Imported here: Numba compiles it, or finds it in its cache, which no conversation needs from the start.
+        with held_signals():
+            from tinychat.kernels.rope import rewrite
+
         first = max(first, self.table.count(GONE) * BLOCK)
         kept, moved = self.table[: first // BLOCK], sources[first:]
         moves = Moves(

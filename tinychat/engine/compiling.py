@@ -1,4 +1,4 @@
-"""Compiles the forward pass for the types of one engine, or loads it from the kernel cache."""
+"""Compiles the forward pass for the types of one engine."""
 
 import gc
 import threading
@@ -8,18 +8,19 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numba
-from numba.core.caching import FunctionCache
 from numba.core.event import Event, Listener, install_listener
-from numba.core.runtime import rtsys
 
+from tinychat.engine import forward
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
+from tinychat.kernels.jit import object_code
+from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, keep_code, load_entry_point
+from tinychat.kernels.memory import KindType
 from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job
 
 if TYPE_CHECKING:
-    from tinychat.engine.engine import Engine
+    from tinychat.engine.forward_pass import ForwardPass
 
-TRIED_NUMBA = ["0", "68"]
 # What is left when all procedures are compiled, as `Job.seconds`.
 REST_SECONDS = 5.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
@@ -100,45 +101,32 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
         self._between()
 
 
-def compile_kernels(engine: "Engine", progress: Callable[[int, int], None] | None) -> None:
-    """Make the engine's compiled function ready without running it; Ctrl-C acts between two functions."""
-    take_part, arguments = engine.take_part, engine.call_arguments()
+def compile_kernels(
+    forward_pass: "ForwardPass", threads: int, progress: Callable[[int, int], None] | None
+) -> EntryPoint:
+    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions."""
+    function = getattr(forward, forward_pass.function)
+    kind: Any = KindType  # a class without types
+    types = (*[numba.int64] * 4, kind(numba.typeof(forward_pass.sample)))
+    path = code_path(forward_pass.code_name)
     with held_signals() as let_signals_act, ExitStack() as stack:
-        if not load_without_refresh(take_part, arguments):
-            bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))
+        bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))
 
-            def between() -> None:
-                let_signals_act()
-                bar.begin()
+        def between() -> None:
+            let_signals_act()
+            bar.begin()
 
-            stack.enter_context(install_listener("numba:compile", BetweenFunctions(between)))
-            AGENDA.pause = between
-            stack.callback(gc.set_threshold, *gc.get_threshold())
-            gc.set_threshold(*RARELY)
-            types = tuple(take_part.typeof_pyval(argument) for argument in arguments)
-            # Another process that compiles the same does so on as many cores.
-            stack.enter_context(AGENDA.claimed(take_part, types))
-            if not load_without_refresh(take_part, arguments):
-                stack.enter_context(second_compilers(engine.threads - 1))
-        engine.compile()
-
-
-def load_without_refresh(function: Any, arguments: tuple[Any, ...]) -> bool:
-    """Load a compiled function from the kernel cache in a third of the time that Numba takes, if it is there.
-
-    Before Numba looks into its cache, it registers the types of all that it can compile. That takes about 0.1 s, and
-    compiled functions do not need it. This function leaves that step out; it calls Numba's own parts in Numba's own
-    order, and only in the releases that it was tried with. It returns whether there is nothing to compile.
-    """
-    is_kept = isinstance(function._cache, FunctionCache)
-    if not is_kept or numba.__version__.split(".")[:2] != TRIED_NUMBA:
-        return False
-    context = function.targetctx
-    rtsys.initialize(context)
-    signature = tuple(function.typeof_pyval(argument) for argument in arguments)
-    if signature in function.overloads:
-        return True  # a second entry for the same types would make every call choose between them
-    compiled = function._cache._load_overload(signature, context)
-    if compiled is not None:
-        function.add_overload(compiled)
-    return compiled is not None
+        stack.enter_context(install_listener("numba:compile", BetweenFunctions(between)))
+        AGENDA.pause = between
+        stack.callback(gc.set_threshold, *gc.get_threshold())
+        gc.set_threshold(*RARELY)
+        # Another process that compiles the same does so on as many cores.
+        stack.enter_context(AGENDA.waited_for(path and path.with_suffix(".lock")))
+        found = find_entry_point(forward_pass.code_name)
+        if found is None:
+            stack.enter_context(second_compilers(threads - 1))
+            symbol, code = object_code(function, types)
+            if path is not None:
+                keep_code(path, symbol, code)
+            found = load_entry_point(forward_pass.code_name, symbol, code)
+    return found

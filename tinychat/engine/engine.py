@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.arguments import Arguments
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.cache import KVCache
 from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
-from tinychat.engine.forward import Arguments, take_part, take_part_in_hybrid
+from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
 from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
 from tinychat.engine.sequence import Sequence, Span
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
-from tinychat.kernels.attention import AttentionScratch
-from tinychat.kernels.memory import Kind, places_of
+from tinychat.kernels.buffers import AttentionScratch
+from tinychat.kernels.places import places_of
 from tinychat.kernels.setup import sources_digest
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.sizes import LANES
 from tinychat.models.folder import ModelFolder, model_stamp
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
@@ -90,9 +91,9 @@ class Engine:
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = places_of(arguments)
         self._replaced = len(places_of(self._lasting))  # where the places of the others begin
-        self.take_part = take_part_in_hybrid if config.conv_layers else take_part
-        count = ThreadCount(fewest_threads, threads)
-        self._workers = Workers(self.take_part, count, (Kind(arguments), self._places))
+        function = "take_part_in_hybrid" if config.conv_layers else "take_part"
+        self.forward_pass = ForwardPass(function, arguments)
+        self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
     @property
     def trained_length(self) -> int:
@@ -224,13 +225,15 @@ class Engine:
             count, clocks[0] = clocks[0], 0
         return np.diff(clocks[1:count]) / 1e9
 
-    def compile(self) -> None:
-        """Compile the forward pass, or load it from the kernel cache."""
-        self._workers.compile()
+    def compile(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Load the forward pass from the kernel cache, or compile it.
 
-    def call_arguments(self) -> tuple[Any, ...]:
-        """Return arguments of the compiled function, for their types."""
-        return self._workers.call_arguments()
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with (steps done, steps in all) if there is anything to compile.
+        """
+        self.forward_pass.prepare(self.threads, progress)
 
     def _check(self, spans: SequenceOf[Span]) -> None:
         """Refuse what compiled code, which looks nothing up, would read or write beyond its arrays for."""

@@ -11,14 +11,10 @@ share of each stage; a stage ends when all threads have done theirs, so that the
 kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
-from typing import Any, NamedTuple
-
-import numpy as np
-
+from tinychat.engine.arguments import ExpertMlp, GatedMlp, ParallelMlp
 from tinychat.kernels.attend import attend
 from tinychat.kernels.embedding import add_positions, embed, pick_rows
 from tinychat.kernels.experts import (
-    NoShared,
     add_routed,
     choose_experts,
     group_rows,
@@ -27,167 +23,20 @@ from tinychat.kernels.experts import (
     quantize_routed_gated,
 )
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.jit import assembly, by_type, is_kind, written_in
+from tinychat.kernels.jit import by_type, entry_point, is_kind, written_in
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
-from tinychat.kernels.memory import arrays_at
-from tinychat.kernels.norms import NoNorm, NoPositions, add_normed, norm_rows, norm_width
+from tinychat.kernels.memory import arrays_at, numbers_at
+from tinychat.kernels.norms import add_normed, norm_rows, norm_width
 from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
-from tinychat.kernels.scores import Unchanged, cap_rows
+from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.short_convolution import short_convolution
-from tinychat.kernels.team import Team, begin, note_time, release
-from tinychat.kernels.weights import Either, layer_of
-
-
-class GatedMlp(NamedTuple):
-    """An MLP whose first linear gives gates and what they let through."""
-
-    post_attention_layernorm: Any  # before it
-    gate_up_proj: Any
-    activation: Any  # of `kernels.activations`
-    down_proj: Any
-    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
-
-
-class PlainMlp(NamedTuple):
-    """An MLP without gates."""
-
-    post_attention_layernorm: Any
-    up_proj: Any
-    activation: Any
-    down_proj: Any
-    post_mlp_layernorm: Any
-
-
-class ParallelMlp(NamedTuple):
-    """An MLP that reads the residual stream as attention finds it, not as it leaves it."""
-
-    mlp: Any
-
-
-class ExpertMlp(NamedTuple):
-    """An MLP of experts, of which each token passes those that the router chooses (`kernels.experts`)."""
-
-    post_attention_layernorm: Any
-    router: Any
-    gate_up_proj: Any  # of all experts
-    activation: Any
-    down_proj: Any  # of all experts
-    shared: Any  # `Shared` or `NoShared`
-
-
-class Layer(NamedTuple):
-    """What one layer has; stacked, each array has one more axis in front, of length L.
-
-    Weights are as in `kernels.weights`, norms as in `kernels.norms`.
-    """
-
-    input_layernorm: Any  # before attention
-    qkv_proj: Any
-    width_norm: Any  # of all queries, and of all keys
-    q_norm: np.ndarray  # of each head: gains float32 [d], or [0] where the model has none
-    k_norm: np.ndarray
-    angles: np.ndarray  # int64: which set of rotary angles
-    rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
-    window: np.ndarray  # int64: positions a query sees, itself included
-    scoring: Any  # what is done to scores: `kernels.scores`
-    o_proj: Any
-    post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
-    mlp: Any  # one of those above; or, where only some layers have experts, `Either` such or one of the others
-
-
-class ShortConvolution(NamedTuple):
-    """What stands in some layers instead of attention (`kernels.short_convolution`)."""
-
-    input_layernorm: Any
-    in_proj: Any
-    taps: np.ndarray  # float32 [D * K]
-    out_proj: Any
-
-
-class NoMlp(NamedTuple):
-    """What a `Layer` of `HybridLayers` has, where the MLPs of all layers stand together."""
-
-
-class HybridLayers(NamedTuple):
-    """Layers of which some have attention and the others a short convolution."""
-
-    mixer: Any  # `Either` a `Layer` without its MLP, or a `ShortConvolution`
-    cache_layer: np.ndarray  # int64: the first of its layers in the cache
-    mlp: Any
-
-
-class Parameters(NamedTuple):
-    """What training left."""
-
-    embed_tokens: Any
-    embed_positions: Any  # float32 [P, D]
-    embed_norm: Any
-    layers: Any  # `Layer`, stacked, or `HybridLayers`
-    norm: Any
-    lm_head: Any
-    cap: Any  # of the logits
-
-
-class Sizes(NamedTuple):
-    """The numbers of the configuration that the arrays do not show."""
-
-    num_hidden_layers: int
-    num_attention_heads: int
-    head_dim: int
-    hidden_size: int
-    intermediate_size: int
-    rms_norm_eps: np.float32
-    embedding_multiplier: np.float32 = np.float32(1)
-    expert_intermediate_size: int = 0
-    shared_intermediate_size: int = 0
-    norm_topk_prob: bool = False
-
-
-class Scratch(NamedTuple):
-    """Working memory for chunks of up to C tokens."""
-
-    x: Any  # activations, in the form that the linears read
-    hidden: np.ndarray  # float32 [C, D]: the residual stream
-    last_hidden: np.ndarray  # float32 [C, D]: of the rows whose logits are wanted
-    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack]
-    attended: np.ndarray  # float32 [C, H d]
-    gate_up: np.ndarray  # float32 [C, 2 F + slack]
-    branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
-    rows: np.ndarray  # float32 [threads, widest input]
-    tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
-    experts: Any  # `kernels.experts.ExpertScratch` or `NoExperts`
-
-
-class Job(NamedTuple):
-    """What one call runs: T of up to C rows, each a token of some sequence.
-
-    The rows of a sequence stand together, in the order of their positions.
-    """
-
-    counts: np.ndarray  # int64 [3]: T; for how many rows to give logits; how many sequences there are
-    ids: np.ndarray  # int64 [C]
-    positions: np.ndarray  # int64 [C]
-    sequences: np.ndarray  # int64 [C]: whose row it is
-    firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
-    tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's
-    wanted: np.ndarray  # int64 [C]: the rows to give logits for, ascending
-    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
-    cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
-    query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
-
-
-class Arguments(NamedTuple):
-    """All that the forward pass works with; the last three are replaced by others now and again."""
-
-    parameters: Parameters
-    sizes: Sizes
-    scratch: Scratch
-    job: Job
-    cache: Any  # `kernels.kv.CacheBuffers`
-    attention: Any  # `kernels.attention.AttentionScratch`
-    logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]
+from tinychat.kernels.team import begin, note_time, release
+from tinychat.kernels.team_queue import Team
+from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
+from tinychat.kernels.weight_access import layer_of
+from tinychat.kernels.weights import Either
 
 
 @written_in
@@ -395,17 +244,18 @@ def cap_logits(team, rows, logits, cap):
     return lambda team, rows, logits, cap: cap_rows(team, rows, logits, cap)
 
 
-@assembly
-def take_part(thread, threads, queue, kind, places):
+@entry_point
+def take_part(thread, threads, queue_address, places_address, kind):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    kind, places : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the others wait
-    for it, so it never meets those of another job. One that is let go reads on in them after the others have ended:
-    `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one would be
-    compiled a second time.
+    places_address, kind : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the
+    others wait for it, so it never meets those of another job. One that is let go reads on in them after the others
+    have ended: `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one
+    would be compiled a second time.
     """
+    queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, places)
+        a = arrays_at(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
@@ -415,11 +265,12 @@ def take_part(thread, threads, queue, kind, places):
     return False
 
 
-@assembly
-def take_part_in_hybrid(thread, threads, queue, kind, places):
+@entry_point
+def take_part_in_hybrid(thread, threads, queue_address, places_address, kind):
     """Do as `take_part`, for a model of `HybridLayers`."""
+    queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, places)
+        a = arrays_at(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         hybrid_forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)

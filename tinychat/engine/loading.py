@@ -66,7 +66,6 @@ def load_engine(
         raise FieldError("fewest_threads", f"must be 1 or more, not {fewest_threads}")
     # Imported late: a wrong folder or setting is reported at once.
     with held_signals():
-        from tinychat.engine.compiling import compile_kernels
         from tinychat.engine.engine import Engine
         from tinychat.kernels.setup import available_cores
 
@@ -75,5 +74,5 @@ def load_engine(
     threads = cores if threads is None else min(threads, cores)
     kv = kv or usual_kv(opened.config, opened.quantization)
     engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory)
-    compile_kernels(engine, progress)
+    engine.compile(progress)
     return engine

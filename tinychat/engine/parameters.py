@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.forward import (
+from tinychat.engine.arguments import (
     ExpertMlp,
     GatedMlp,
     HybridLayers,
@@ -19,10 +19,25 @@ from tinychat.engine.forward import (
     Sizes,
 )
 from tinychat.engine.kept_parameters import kept_weight
-from tinychat.kernels.activations import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Silu
-from tinychat.kernels.experts import NoShared, Shared
-from tinychat.kernels.norms import LayerNorm, NoNorm, NoPositions, RmsNorm, WidthNorm
-from tinychat.kernels.scores import Capped, Sloped, Sunk, Unchanged
+from tinychat.kernels.variants import (
+    Capped,
+    ClampedSwiglu,
+    Gelu,
+    GeluTanh,
+    LayerNorm,
+    NoNorm,
+    NoPositions,
+    NoShared,
+    Relu,
+    Relu2,
+    RmsNorm,
+    Shared,
+    Silu,
+    Sloped,
+    Sunk,
+    Unchanged,
+    WidthNorm,
+)
 from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from tinychat.engine.ids import common_length
-from tinychat.kernels.kv import BLOCK
+from tinychat.kernels.sizes import BLOCK
 
 Ids = Sequence[int]
 

@@ -2,14 +2,19 @@
 
 import numpy as np
 
+from tinychat.engine.arguments import Job, Scratch
 from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
-from tinychat.engine.forward import Job, Scratch
-from tinychat.kernels.attend import parts_at_most
-from tinychat.kernels.attention import AttentionScratch, new_scratch
-from tinychat.kernels.experts import ExpertScratch, NoExperts, Routing, most_slots
-from tinychat.kernels.linear import TILE_FLOATS, TOKENS
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.buffers import (
+    AttentionScratch,
+    ExpertScratch,
+    NoExperts,
+    Routing,
+    most_slots,
+    new_scratch,
+    parts_at_most,
+)
+from tinychat.kernels.sizes import LANES, TILE_FLOATS, TOKENS
 from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
 from tinychat.models.architectures import norms, weight_count
 from tinychat.models.config import ModelConfig

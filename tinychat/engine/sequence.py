@@ -211,11 +211,8 @@ class Sequence:
         SettingError
             If the cache needs more than this machine's memory.
         """
-        # Imported here: it takes Numba's compiler along.
-        from tinychat.engine.compiling import compile_kernels
-
         engine = self.engine.with_kv(kv)
-        compile_kernels(engine, progress)
+        engine.compile(progress)
         other = engine.sequence(self.context_size)
         if self.cache.is_whole:
             other.cache = self.cache.fork()

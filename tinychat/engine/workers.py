@@ -18,7 +18,7 @@ from typing import Any
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
-from tinychat.kernels.team import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
+from tinychat.kernels.team_queue import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
 from tinychat.machine import core_wait, free_cores, usable_cores
 
 TakePart = Callable[..., bool]
@@ -142,7 +142,7 @@ class Workers:
     def _begin(self, wanted: int) -> bool:
         """Run a job on `wanted` threads, or on the fewest allowed if some take long to wake; return whether all did."""
         workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
-        while not workers.take_part(*self.call_arguments(0, threads)):
+        while not workers.take_part(0, threads, workers.queue, *workers.arguments):
             if time.monotonic() > deadline:
                 threads = min(threads, workers.count.fewest)
             workers.wake_first(threads)
@@ -177,11 +177,3 @@ class Workers:
             workers.close()
             raise
         self._threads, self._process = workers, os.getpid()
-
-    def compile(self) -> None:
-        """Compile the function, or load it from the kernel cache: thread -1 does nothing."""
-        self._threads.take_part(*self.call_arguments(-1))
-
-    def call_arguments(self, thread: int = 0, threads: int = 1) -> tuple[Any, ...]:
-        """Return what `take_part` is called with."""
-        return (thread, threads, self._threads.queue, *self._threads.arguments)

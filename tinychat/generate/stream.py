@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +12,8 @@ from tinychat.generate.reply import Piece, Reply, Summary
 from tinychat.generate.run import Event, Prefill, Run
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tinychat.generate.prefix_miss import PrefixMiss
 
 PrefillProgress = Callable[[int, int], None]
@@ -80,6 +81,9 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
 
     def _listen(self) -> asyncio.Queue[Event | None]:
         """Let the driver's own thread write the reply, and post its events to this thread's loop."""
+        # Imported here: programs without an event loop, the command line among them, start faster.
+        import asyncio
+
         loop, posted = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
 
         def post(event: Event | None) -> None:
@@ -139,6 +143,8 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
 
     async def aclose(self) -> None:
         """End the reply where it is; the event loop goes on meanwhile."""
+        import asyncio
+
         await asyncio.to_thread(self.close)
 
     @property

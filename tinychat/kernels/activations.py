@@ -10,8 +10,6 @@ ClampedSwiglu is of gates alone: ``g / (1 + exp(-alpha g)) * (u + 1)`` with the 
 brought to ``g <= limit`` and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from tinychat.kernels.jit import inlined_by_type, is_kind
@@ -26,33 +24,7 @@ from tinychat.kernels.simd import (
     splat_f32,
     subtract,
 )
-
-
-class Silu(NamedTuple):
-    """SiLU, also called swish."""
-
-
-class Gelu(NamedTuple):
-    """GELU by the error function."""
-
-
-class GeluTanh(NamedTuple):
-    """GELU by the hyperbolic tangent."""
-
-
-class Relu(NamedTuple):
-    """The positive part."""
-
-
-class Relu2(NamedTuple):
-    """Its square."""
-
-
-class ClampedSwiglu(NamedTuple):
-    """SiLU of clamped gates, steeper than usual, times what they let through and 1; stacked over layers."""
-
-    alpha: Any  # float32
-    limit: Any  # float32
+from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2
 
 
 @inlined_by_type

@@ -5,8 +5,6 @@ token, each of their chunks is handed out by itself, and merged when all are don
 """
 
 from tinychat.kernels.attention import (
-    CHUNK,
-    ITEM_ROWS,
     Item,
     attend_chunk,
     chunks_seen_by,
@@ -17,18 +15,13 @@ from tinychat.kernels.attention import (
     state_of,
 )
 from tinychat.kernels.jit import inlined, written_in
-from tinychat.kernels.kv import BLOCK, head_of
-from tinychat.kernels.team import THREADS, barrier, settle, share, stage, take
+from tinychat.kernels.kv import head_of
+from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, ITEMS_PER_THREAD
+from tinychat.kernels.team import barrier, settle, share, stage, take
+from tinychat.kernels.team_queue import THREADS
 
 MAX_CHUNKS = 2**31
-# Chunks are handed out by themselves if there are no more items than this for each thread.
-ITEMS_PER_THREAD = 8
 SEQUENCES = 2  # which of a job's counts
-
-
-def parts_at_most(context: int, threads: int) -> int:
-    """Return how many parts of sequences of up to `context` positions are merged in one step."""
-    return threads * ITEMS_PER_THREAD * -(-context // CHUNK)
 
 
 @inlined

@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from tinychat.kernels.bfloat16 import MULTIPLIES_PAIRS, round_bf16, scatter_halves, store_halves
+from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
+from tinychat.kernels.buffers import State
 from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
-from tinychat.kernels.kv import BLOCK, KEY, PAIRS, PER_LANE, VALUE, element_of, head_of, per_lane, scaled
+from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
 from tinychat.kernels.scores import final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
-    LANES,
     divide,
     exp2,
     exp2_up_to_127,
@@ -47,6 +47,7 @@ from tinychat.kernels.simd import (
     subtract,
     sum_lanes,
 )
+from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, LANES
 from tinychat.kernels.tile import (
     add_outer,
     add_outer_of_pairs,
@@ -57,7 +58,6 @@ from tinychat.kernels.tile import (
     zero_tile,
 )
 
-CHUNK = 512
 # Tile shapes, rows by vectors of keys or channels, as tuples whose lengths count: as many sums as there are registers.
 # Vectors of pairs are widened once for all rows of a tile, so one of many is the faster. Where few of its rows would be
 # used, tiles of three do.
@@ -65,34 +65,7 @@ FEW, MANY = (0,) * 3, (0,) * (12 if ISA == "avx512vnni" else 6)
 FEW_VECTORS, MANY_VECTORS = ((0,) * n for n in ((4, 2) if ISA == "avx512vnni" else (2, 1)))
 HALF_VECTORS = FEW_VECTORS[: len(FEW_VECTORS) // 2]  # for few rows that see few keys of a block: fewer are read
 ONE_VECTOR = (0,)
-ITEM_ROWS = 48  # whole tiles of any shape; a multiple of 16 too
 LOWEST = np.float32(-1e30)  # below any score
-
-
-class State(NamedTuple):
-    """What has been summed for the rows of an item, over the positions so far; of many items, one axis more in front.
-
-    Rows have room for one vector more: no two threads write to one cache line.
-    """
-
-    maxima: np.ndarray  # float32 [ITEM_ROWS + 16]: m, the largest score
-    sums: np.ndarray  # float32 [ITEM_ROWS + 16]: of 2**(score - m)
-    acc: np.ndarray  # float32 [ITEM_ROWS, d rounded up to 16]: of 2**(score - m) v
-
-
-class AttentionScratch(NamedTuple):
-    """Scratch of attention. What meets pairs of keys and values is pairs (uint32) where that is fast, else float32."""
-
-    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
-    scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
-    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]; half of it in pairs
-    positions: np.ndarray  # int64 [threads, ITEM_ROWS]
-    maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
-    sums: np.ndarray
-    kept: np.ndarray
-    added: np.ndarray
-    totals: State  # [threads]
-    partials: State  # [slots], and one for each thread at least
 
 
 class Item(NamedTuple):
@@ -114,37 +87,6 @@ class Item(NamedTuple):
     rows: int  # all rows of this KV head
     window: int
     scoring: Any  # what is done to scores
-
-
-def new_state(count: int, d: int) -> State:
-    """Return the state of so many items."""
-    rows = (count, ITEM_ROWS + LANES)
-    acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
-    return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
-
-
-def new_scratch(
-    kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
-) -> AttentionScratch:
-    """Return scratch for a cache of that type, with room for that many parts that are merged later.
-
-    multiplies_pairs : whether pairs of the cache are to meet pairs.
-    """
-    shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
-    factors = np.uint32 if shared > 1 else np.float32
-    maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
-    return AttentionScratch(
-        queries=np.zeros((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
-        scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
-        weights=np.zeros((threads, ITEM_ROWS, BLOCK // shared), factors),
-        positions=np.zeros((threads, ITEM_ROWS), np.int64),
-        maxima=maxima,
-        sums=sums,
-        kept=kept,
-        added=added,
-        totals=new_state(threads, d),
-        partials=new_state(max(threads, slots), d),
-    )
 
 
 @inlined

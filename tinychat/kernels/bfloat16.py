@@ -6,19 +6,13 @@ defines AVX-512 BF16's ``vdpbf16ps``, and what two fused multiply-adds of the wi
 same, save that the instruction takes factors, sums and results below 2**-126 for zero.
 """
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, LANES, call, constant, operation
-
-HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
-# AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
-# measured on Emerald Rapids, where two fma take one.
-MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")
+from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, call, constant, operation
+from tinychat.kernels.sizes import LANES
 
 
 class BFloatType(ir.Type):

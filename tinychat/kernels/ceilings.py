@@ -8,8 +8,7 @@ import numpy as np
 
 from tinychat.kernels.dot import ROUNDER_BITS, add_scaled, dot, start_tile
 from tinychat.kernels.jit import allocating_kernel
-from tinychat.kernels.linear import ONE_ROW, TILE_FLOATS, TOKENS
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.sizes import LANES, ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.team import share
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
 

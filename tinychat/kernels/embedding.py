@@ -8,8 +8,9 @@ from numba import types
 
 from tinychat.kernels.jit import by_type, inlined
 from tinychat.kernels.memory import load_f32, load_one, store_f32
-from tinychat.kernels.simd import LANES
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
+from tinychat.kernels.weight_access import columns, is_weight
 from tinychat.kernels.weights import (
     ZERO,
     Affine4Weight,
@@ -18,8 +19,6 @@ from tinychat.kernels.weights import (
     Int4Weight,
     MixedWeight,
     SplitWeight,
-    columns,
-    is_weight,
 )
 
 

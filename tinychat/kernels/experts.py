@@ -11,84 +11,22 @@ order of the tokens, and begin where a tile begins: so an expert's linear is tha
 A weight nobody chose is not touched.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from tinychat.kernels.inputs import groups_of, write_gated, write_group
 from tinychat.kernels.jit import inlined, subroutine, written_in
-from tinychat.kernels.linear import (
-    FIRST,
-    PANEL_BYTES,
-    STORE,
-    TOKENS,
-    linear_unit,
-    out_blocks,
-    tokens_per_tile,
-)
+from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_unit, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
-from tinychat.kernels.simd import (
-    LANES,
-    add,
-    exp2,
-    fma,
-    keep_lanes,
-    multiply,
-    splat_f32,
-    subtract,
-    sum_lanes,
-)
-from tinychat.kernels.team import THREADS, settle, share_of, stage, take
-from tinychat.kernels.weights import columns, layer_of
+from tinychat.kernels.simd import add, exp2, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.sizes import LANES
+from tinychat.kernels.team import settle, share_of, stage, take
+from tinychat.kernels.team_queue import THREADS
+from tinychat.kernels.weight_access import columns, layer_of
 
 LOG2_E = np.float32(1.4426950408889634)
 # How many units of work each thread gets at least, if experts have rows enough: the last ones end together.
 UNITS_PER_THREAD = 8
-
-
-class NoExperts(NamedTuple):
-    """A model without experts."""
-
-
-class NoShared(NamedTuple):
-    """Layers whose experts are all chosen."""
-
-
-class Shared(NamedTuple):
-    """An expert that all tokens pass; the router's last row is its gate."""
-
-    gate_up_proj: Any
-    down_proj: Any
-
-
-class Routing(NamedTuple):
-    """Scratch of the router's linear."""
-
-    x: Any  # FloatActivations of C tokens
-    rows: np.ndarray  # float32 [threads, >= K]
-    tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
-
-
-class ExpertScratch(NamedTuple):
-    """Working memory of mixtures of experts, for up to C tokens, k choices of each, E experts and S slots."""
-
-    routing: Routing
-    x: Any  # activations by slot
-    logits: np.ndarray  # float32 [C, E + 1 padded, and 16 more]
-    chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
-    weights: np.ndarray  # float32 [C, k + 1]: what is multiplied by; last the shared expert
-    slots: np.ndarray  # int64 [C, k]
-    counts: np.ndarray  # int64 [E]: how many rows each expert has
-    firsts: np.ndarray  # int64 [E]: its first slot
-    active: np.ndarray  # int64 [1 + E]: how many experts have rows, and which
-    gate_up: np.ndarray  # float32 [S, 2 F + slack]
-    down: np.ndarray  # float32 [S, D]
-
-
-def most_slots(tokens: int, chosen: int, experts: int) -> int:
-    """Return how many slots tokens may need: experts begin where a tile does, and their last tiles may not be full."""
-    return tokens * chosen + min(experts, tokens * chosen) * 2 * (len(TOKENS) - 1)
 
 
 @inlined

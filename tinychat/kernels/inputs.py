@@ -21,7 +21,6 @@ from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import (
     I8,
     I32,
-    LANES,
     absolute,
     add_i32,
     i32x16,
@@ -38,17 +37,10 @@ from tinychat.kernels.simd import (
     sum_lanes_i32,
     to_i32,
 )
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weights import (
-    FINE_BITS,
-    ZERO,
-    FineActivations,
-    Float32Weight,
-    SplitWeight,
-    columns,
-    input_group,
-    is_weight,
-)
+from tinychat.kernels.weight_access import columns, input_group, is_weight
+from tinychat.kernels.weights import FINE_BITS, ZERO, FineActivations, Float32Weight, SplitWeight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 # Of activations of two parts: the largest number, and half of what counts 1 in the first part.

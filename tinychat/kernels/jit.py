@@ -19,8 +19,8 @@ from numba.core.sigutils import normalize_signature
 from numba.extending import overload
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.linked import AssemblyCompiler, LinkedCompiler, rebuild
-from tinychat.kernels.setup import say
+from tinychat.kernels.linked import AssemblyCompiler, LinkedAssemblyCompiler, LinkedCompiler, rebuild
+from tinychat.kernels.setup import complain_once
 
 # Reference counts are Numba's "NRT": kernels allocate nothing, and their arrays belong to whoever calls them. Without
 # counts, and without wrappers that nobody calls, compilation takes 40 % less.
@@ -53,7 +53,6 @@ class ForgivingCache(FunctionCache):  # type: ignore[misc]
     """
 
     _impl_class = _PlaceOfKernels
-    _has_complained = False
 
     def _load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
@@ -75,10 +74,7 @@ class ForgivingCache(FunctionCache):  # type: ignore[misc]
             with locked_within(index.with_suffix(".lock"), MOST_SECONDS, lambda: time.sleep(_PAUSE)):
                 super()._save_overload(signature, data)
         except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
-            reason = getattr(error, "strerror", None) or error
-            if not ForgivingCache._has_complained:
-                say(f"compiled kernels are not kept in {self.cache_path} ({reason}): they are compiled at every start")
-            ForgivingCache._has_complained = True
+            complain_once(Path(self.cache_path), error)
 
 
 class InnerDispatcher(CPUDispatcher):  # type: ignore[misc]
@@ -121,12 +117,24 @@ def subroutine(function: Callable[..., Any]) -> Any:
     return keep(inner()(function))
 
 
-# What Python calls; the same, of what allocates arrays; the same, of what only calls subroutines; what LLVM merges into
-# its callers; what is written into them before compilation, which is best for a function with one caller: one of its
-# own would be compiled and optimized, and then once more where it is called.
+def entry_point(function: Callable[..., Any]) -> Any:
+    """Compile a function that only puts subroutines together, for Python to call by its address: see `machine_code`."""
+    options = FLAGS | {"nopython": True, "no_cpython_wrapper": True}
+    return InnerDispatcher(function, targetoptions=options, pipeline_class=LinkedAssemblyCompiler)
+
+
+def object_code(function: Any, types: tuple[Any, ...]) -> tuple[str, bytes]:
+    """Compile an entry point for arguments of these types; return its symbol, and object code that has it."""
+    function.compile(types)
+    compiled = function.overloads[types]
+    return compiled.fndesc.llvm_func_name, compiled.library.object_code()
+
+
+# What Python calls; the same, of what allocates arrays; what LLVM merges into its callers; what is written into them
+# before compilation, which is best for a function with one caller: one of its own would be compiled and optimized, and
+# then once more where it is called.
 kernel = compiled()
 allocating_kernel = compiled(_nrt=True)
-assembly = compiled(pipeline_class=AssemblyCompiler)
 inlined = inner(forceinline=True)
 written_in = compiled(inline="always")
 # The same, of what only puts subroutines together, for those who call it from Python.

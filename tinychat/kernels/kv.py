@@ -15,58 +15,19 @@ side; values [64, d rounded up to 16] have a channel in a lane. In bf16 a lane i
 Three axes stand in front: blocks, layers L, KV heads G.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numba import types
 
 from tinychat.kernels.bfloat16 import load_half, store_half
+from tinychat.kernels.buffers import LayerCache
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type
 from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
-from tinychat.kernels.simd import LANES, multiply
+from tinychat.kernels.simd import multiply
+from tinychat.kernels.sizes import BLOCK, LANES
 
-STORAGE: dict[str, np.dtype[Any]] = {
-    "bf16": np.dtype(np.uint32),
-    "f16": np.dtype(np.uint16),
-    "int8": np.dtype(np.int8),
-    "f32": np.dtype(np.float32),
-}
 HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
-PER_LANE = {"bf16": 2}
 KEY, VALUE = 0, 1  # which of the scales
-BLOCK = 64
 LARGEST_CODE, LARGEST_HALF = np.float32(127), np.float32(65504)
-
-
-class CacheBuffers(NamedTuple):
-    """Keys, values and scales of all blocks."""
-
-    keys: np.ndarray
-    values: np.ndarray
-    scales: np.ndarray
-
-
-class LayerCache(NamedTuple):
-    """The same, and which layer is meant."""
-
-    keys: np.ndarray
-    values: np.ndarray
-    scales: np.ndarray
-    layer: int
-
-
-def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> CacheBuffers:
-    """Return zeros for so many blocks of 64 positions, of heads of size d.
-
-    Zeros from the system: memory is taken when it is written.
-    """
-    shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
-    stack = blocks, layers, heads
-    return CacheBuffers(
-        np.zeros((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
-        np.zeros((*stack, BLOCK // shared, padded), STORAGE[kv]),
-        np.zeros((*stack, 2, BLOCK if kv == "int8" else 0), np.float32),
-    )
 
 
 @by_type

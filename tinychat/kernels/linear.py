@@ -34,10 +34,12 @@ from tinychat.kernels.dot import (
 from tinychat.kernels.jit import by_type, inlined, inlined_by_type, written_in
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
 from tinychat.kernels.procedures import procedure, procedure_by_type
-from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import LANES, add
-from tinychat.kernels.team import THREADS, barrier, settle, stage, take
+from tinychat.kernels.simd import add
+from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
+from tinychat.kernels.team import barrier, settle, stage, take
+from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
+from tinychat.kernels.weight_access import columns, input_group, is_weight
 from tinychat.kernels.weights import (
     FINE_BITS,
     Affine4Weight,
@@ -47,22 +49,8 @@ from tinychat.kernels.weights import (
     Int4Weight,
     MixedWeight,
     SplitWeight,
-    columns,
-    input_group,
-    is_weight,
 )
 
-# Tile shapes: tuples whose lengths count. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
-# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed, which costs less than looking codes up for
-# fewer tokens would. Tiles of fewer tokens compute less for nothing, in less time than the weights take to be read. A
-# tile is one row block high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for
-# one token or a few).
-ONE_TOKEN = (0,)
-ONE_ROW = (0,)
-FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
-    (0,) * count for count in ((3, 5, 8, 16) if ISA == "avx512vnni" else (4, 4, 4, 4))
-)
-TILE_FLOATS = len(TOKENS) * LANES
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
 UNITS_PER_THREAD = 2

@@ -68,7 +68,21 @@ class AssemblyLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 class LinkedAssemblyLibrary(AssemblyLibrary, LinkedLibrary):
-    """The same, for other libraries to link."""
+    """The same, for other libraries to link, or to be loaded without Numba."""
+
+    def object_code(self) -> bytes:
+        """Return machine code for this processor.
+
+        Raises
+        ------
+        RuntimeError
+            It would call what only Numba's runtime has.
+        """
+        foreign = [function.name for function in self._final_module.functions if is_of_numba(function)]
+        if foreign:
+            raise RuntimeError(f"compiled code calls {', '.join(foreign)}, of Numba's runtime")
+        code: bytes = self._codegen._tm.emit_object(self._final_module)
+        return code
 
 
 class _LibraryCompiler(Compiler):  # type: ignore[misc]
@@ -114,6 +128,11 @@ class _Linker:
         library._final_module = llvm.parse_bitcode(bitcode)
         library._finalize_final_module()
         return library
+
+
+def is_of_numba(function: Any) -> bool:
+    """Return whether a function that a module calls is one of Numba's or of Python's, not of the C library's."""
+    return function.is_declaration and function.name.startswith(("numba", "NRT_", "Py", "_Py"))
 
 
 def _new_library(library_class: type[JITCodeLibrary], codegen: Any, name: str) -> Any:

@@ -6,29 +6,16 @@ loaded and are rounded half to even when stored.
 
 import itertools
 
-import numpy as np
 from llvmlite import ir
-from numba import typeof, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, unbox
+from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
 
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import (
-    F16,
-    F32,
-    F32X16,
-    I8,
-    I16,
-    I32,
-    I32X16,
-    LANES,
-    constant,
-    f32x16,
-    f32x64,
-    splat,
-)
+from tinychat.kernels.simd import F16, F32, F32X16, I8, I16, I32, I32X16, constant, f32x16, f32x64, splat
+from tinychat.kernels.sizes import LANES
 
 HAS_F16C = ISA != "generic"
 
@@ -40,7 +27,10 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
 
 
 class KindType(types.Opaque):
-    """The type of a `Kind`."""
+    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
+
+    Python would look at each array that it passes to compiled code, for about a microsecond.
+    """
 
     def __init__(self, kind):
         self.kind = kind
@@ -55,46 +45,11 @@ class KindType(types.Opaque):
 register_model(KindType)(models.OpaqueModel)
 
 
-class Kind:
-    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
-
-    Python looks at each array that it passes to compiled code, for about a microsecond.
-    """
-
-    def __init__(self, arrays: tuple) -> None:
-        self._numba_type_ = KindType(typeof(arrays))
-
-
-@unbox(KindType)
-def unbox_kind(kind, value, context):
-    """Pass nothing."""
-    return NativeValue(context.context.get_dummy_value())
-
-
-def places_of(arrays) -> np.ndarray:
-    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64.
-
-    arrays : a tuple of arrays, of numbers, which are noted themselves, or of such tuples.
-    """
-    return np.array(place_of(arrays), np.int64)
-
-
-def place_of(part) -> list[int]:
-    """Return the address and the shape of an array, or of all arrays of a tuple; of a number its bits."""
-    if isinstance(part, np.ndarray):
-        return [part.ctypes.data, *part.shape]
-    if isinstance(part, tuple):
-        return [number for inner in part for number in place_of(inner)]
-    if isinstance(part, float | np.floating):
-        return [int(np.float64(part).view(np.int64))]
-    return [int(part)]
-
-
 @intrinsic
 def arrays_at(typingctx, like, places):
     """Return a tuple of arrays, of numbers, or of such tuples, from where `places_of` found them.
 
-    like : a tuple of the same types, or the `Kind` of one. Whoever wrote the places keeps the arrays alive.
+    like : a tuple of the same types, or what is of its `KindType`. Whoever wrote the places keeps the arrays alive.
     """
     like_kind = like.kind if isinstance(like, KindType) else like
 
@@ -121,6 +76,17 @@ def arrays_at(typingctx, like, places):
         return build(like_kind)
 
     return like_kind(like, places), codegen
+
+
+@intrinsic
+def numbers_at(typingctx, address):
+    """Return int64 numbers from an address on, as an array whose length nobody knows."""
+    numbers = types.Array(types.int64, 1, "C")
+
+    def codegen(context, builder, signature, arguments):
+        return array_from(context, builder, numbers, arguments[0], [ir.Constant(ir.IntType(64), 0)])
+
+    return numbers(address), codegen
 
 
 def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:

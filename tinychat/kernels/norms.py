@@ -7,42 +7,14 @@
 Rows are zero beyond their size D, and so are gains and biases, up to whole groups of columns.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import LANES, add, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.simd import add, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-
-
-class RmsNorm(NamedTuple):
-    """Gains of an RMS norm."""
-
-    gain: np.ndarray  # float32 [>= D]
-
-
-class LayerNorm(NamedTuple):
-    """Gains and biases of a layer norm."""
-
-    gain: np.ndarray  # float32 [>= D]
-    bias: np.ndarray  # float32 [>= D]
-
-
-class NoNorm(NamedTuple):
-    """A place without a norm."""
-
-
-class NoPositions(NamedTuple):
-    """A model that does not learn vectors for positions."""
-
-
-class WidthNorm(NamedTuple):
-    """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
-
-    queries: np.ndarray  # float32 [H d]
-    keys: np.ndarray  # float32 [G d]
+from tinychat.kernels.variants import LayerNorm, NoNorm
 
 
 @inlined

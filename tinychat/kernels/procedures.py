@@ -82,21 +82,23 @@ class Agenda:
 
     @contextmanager
     def claimed(self, function: Any, argument_types: tuple[Any, ...]) -> Iterator[None]:
-        """Keep other processes from compiling the same; if one does so already, wait, and compile others meanwhile.
+        """Keep other processes from compiling the same procedure; if one does so already, wait as in `waited_for`."""
+        with self.waited_for(lock_path(function, argument_types)):
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
 
-        function : a procedure, or what is compiled first and needs them.
-        """
-        path = lock_path(function, argument_types)
+    @contextmanager
+    def waited_for(self, path: Path | None) -> Iterator[None]:
+        """Hold the lock of a file, if there is one; while another process does, wait, and compile procedures."""
         with ExitStack() as lock:
             # OSError: nothing can be written there, so nothing would come back from another process either.
             with suppress(OSError):
                 if path is not None:
                     lock.enter_context(locked_within(path, MOST_SECONDS, self._wait))
-            self._held += isinstance(function, Procedure)
-            try:
-                yield
-            finally:
-                self._held -= isinstance(function, Procedure)
+            yield
 
     def compile_before(self, own: Job) -> None:
         """Compile what takes longer than a procedure that is needed now: what is long must not be begun last."""

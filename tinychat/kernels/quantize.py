@@ -18,7 +18,6 @@ from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.simd import (
     F32,
     I32X16,
-    LANES,
     absolute,
     add,
     divide,
@@ -36,6 +35,7 @@ from tinychat.kernels.simd import (
     sum_lanes,
     to_i32,
 )
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share
 from tinychat.kernels.weights import ZERO
 

@@ -10,15 +10,14 @@ Queries are rotated where they stand and take the softmax's factor along, ``log2
 attention works in powers of two. Keys and values go to the blocks of the cache (`kernels.kv`).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tinychat.kernels.jit import inlined, kernel
-from tinychat.kernels.kv import BLOCK, head_of, layer_cache, load_key, load_value, store_key, store_value
+from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
-from tinychat.kernels.simd import LANES, add, multiply, splat_f32, subtract
+from tinychat.kernels.simd import add, multiply, splat_f32, subtract
+from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
 
 
@@ -78,21 +77,6 @@ def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, ca
             head, i = head_of(cache, job.tables[sequence, position // BLOCK], h - heads), position % BLOCK
             store_key(cache, head, i, qkv, place, d)
             store_value(cache, head, i, qkv, place + G * d, d, t == T - 1 or job.sequences[t + 1] != sequence)
-
-
-class Moves(NamedTuple):
-    """Which positions of a cache take what others had, and the angles that keys turn by on the way.
-
-    first : int, the first position that is written, a multiple of 64; sources : int64 [n], whose key and value each
-    position from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
-    angle_sets : int64 [L], which of the sets a layer of the cache has; rotary_dims : int64 [L].
-    """
-
-    first: int
-    sources: np.ndarray
-    turns: np.ndarray
-    angle_sets: np.ndarray
-    rotary_dims: np.ndarray
 
 
 @kernel

@@ -5,48 +5,14 @@ Sloped  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Pr
 Sunk    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
 from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.simd import (
-    LANES,
-    add,
-    divide,
-    exp2,
-    fma,
-    lane_numbers,
-    like,
-    minimum,
-    multiply,
-    splat_f32,
-    subtract,
-)
+from tinychat.kernels.simd import add, divide, exp2, fma, lane_numbers, like, minimum, multiply, splat_f32, subtract
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-
-
-class Unchanged(NamedTuple):
-    """Numbers that stay as they are."""
-
-
-class Capped(NamedTuple):
-    """Numbers that are brought into -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
-
-    cap: Any  # float32
-
-
-class Sloped(NamedTuple):
-    """Scores that fall with the distance of the key, by each head's slope."""
-
-    slopes: np.ndarray  # float32 [H], times log2(e)
-
-
-class Sunk(NamedTuple):
-    """Scores beside a sink's, which takes weight from the keys and adds nothing."""
-
-    sinks: np.ndarray  # float32 [H]: its score, times log2(e)
+from tinychat.kernels.variants import Capped, Sloped, Sunk
 
 
 @inlined

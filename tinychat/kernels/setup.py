@@ -7,9 +7,8 @@ variables win where the user has set them.
 
 import atexit
 import hashlib
-import importlib.metadata
+import importlib.util
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -29,6 +28,7 @@ ISA_FEATURES = {
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
 CACHE_PREFIX = "kernels-"
 KEPT_VERSIONS = 8
+_has_complained = False
 
 
 def host_instruction_sets() -> list[str]:
@@ -52,10 +52,21 @@ def say(line: str) -> None:
     sys.stderr.write(f"tinychat: {line}\n")
 
 
+def complain_once(folder: Path, reason: object) -> None:
+    """Say that compiled kernels cannot be kept in a folder, the first time."""
+    global _has_complained
+    if not _has_complained:
+        why = getattr(reason, "strerror", None) or reason
+        say(f"compiled kernels are not kept in {folder} ({why}): they are compiled at every start")
+    _has_complained = True
+
+
 def source_files() -> list[Path]:
     """Return every file that holds compiled code, in a fixed order: the kernels, and what a model makes of them."""
     package = Path(__file__).parents[1]
-    return sorted([*package.glob("kernels/*.py"), *package.glob("*/forward.py")])
+    return sorted(
+        [*package.glob("kernels/*.py"), *package.glob("engine/forward.py"), *package.glob("engine/arguments.py")]
+    )
 
 
 def sources_digest() -> str:
@@ -68,10 +79,18 @@ def sources_digest() -> str:
 
 def cache_key() -> str:
     """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
-    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+    versions = [installed_version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
-    what = "|".join([sources_digest(), platform.python_version(), ISA, *versions, *settings])
+    what = "|".join([sources_digest(), sys.version, ISA, *versions, *settings])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def installed_version(package: str) -> str:
+    """Return the text of the file in which a package has its version, without importing the package."""
+    spec = importlib.util.find_spec(package)
+    folder = Path(spec.origin or "").parent if spec else Path()
+    files = [path for path in (folder / "_version.py", folder / "version.py") if path.is_file()]
+    return files[0].read_text(encoding="utf-8") if files else importlib.import_module(package).__version__
 
 
 PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")

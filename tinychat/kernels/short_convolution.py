@@ -11,16 +11,9 @@ not. So a token gives the same bits alone and among others.
 """
 
 from tinychat.kernels.jit import inlined
-from tinychat.kernels.kv import (
-    BLOCK,
-    head_of,
-    layer_cache,
-    load_key,
-    load_value,
-    store_key,
-    store_value,
-)
+from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_one, store_one
+from tinychat.kernels.sizes import BLOCK
 from tinychat.kernels.team import share_of, stage
 
 

@@ -16,8 +16,7 @@ from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic
 
 from tinychat.kernels.jit import inlined
-
-LANES = 16
+from tinychat.kernels.sizes import LANES
 
 F32 = ir.FloatType()
 F16 = ir.HalfType()

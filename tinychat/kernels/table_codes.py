@@ -21,19 +21,8 @@ from numba.extending import intrinsic
 from tinychat.kernels.jit import allocating_kernel, inlined
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
-from tinychat.kernels.simd import (
-    I8,
-    LANES,
-    absolute,
-    f32x16,
-    fma,
-    maximum,
-    minimum,
-    multiply,
-    nearest,
-    splat_f32,
-    subtract,
-)
+from tinychat.kernels.simd import I8, absolute, f32x16, fma, maximum, minimum, multiply, nearest, splat_f32, subtract
+from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share
 
 # The 16 values of llama.cpp's IQ4_NL: denser near zero, as weights are.

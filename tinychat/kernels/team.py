@@ -14,9 +14,7 @@ workqueue), and one around the whole forward pass takes as long to compile as al
 """
 
 import time
-from typing import NamedTuple
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -25,6 +23,25 @@ from numba.extending import intrinsic
 from tinychat.kernels.jit import assembly_written_in, inlined, subroutine, written_in
 from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.procedures import procedure
+from tinychat.kernels.team_queue import (
+    ARRIVALS,
+    AWAKE,
+    CLAIMED,
+    FEWEST,
+    JOBS,
+    LINE,
+    PARKED,
+    PASSED,
+    PATIENCE,
+    POSTED,
+    RECALL,
+    SERVED,
+    SETTLED,
+    STATES,
+    THREADS,
+    TICKETS,
+    WAITED,
+)
 
 # A thread that waits looks at the clock after so many spins, some tens of microseconds, and then again and again.
 # Shorter waits are not counted.
@@ -33,37 +50,7 @@ SPINS_BETWEEN_CLOCKS = 1024
 # its core, and short beside a turn of the scheduler (4 ms). And to the end of a worker's waiting for a job.
 YIELD_AFTER = 300_000
 PARK_AFTER = 20_000_000
-# Where a queue, int64, keeps what; each on a cache line of its own.
-LINE = 8
-THREADS = 0  # how many take part in the job, from the next barrier on
-FEWEST = 1  # how few a job may go on with
-PATIENCE = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
-RECALL = LINE
-JOBS = LINE + 1  # posted so far
-ARRIVALS = 2 * LINE
-TICKETS = 3 * LINE
-PASSED = 4 * LINE  # barriers that all have reached
-WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
-STATES = 6 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled, jobs posted to it
-SERVED, SETTLED, POSTED = 1, 2, 3
-AWAKE, PARKED, CLAIMED = 0, 1, 2
 NO_TICKET = 2**62
-
-
-class Team(NamedTuple):
-    """What a thread knows of the threads that it works with: the first argument of every stage."""
-
-    thread: int  # its number, from 0 on
-    queue: np.ndarray  # int64: see `new_queue`
-    clocks: np.ndarray  # int64: see `note_time`
-
-
-def new_queue(threads: int, fewest: int = 1) -> np.ndarray:
-    """Return the queue of a team, its workers parked; a job may lose threads until `fewest` are left."""
-    queue = np.zeros(STATES + threads * LINE, np.int64)
-    queue[THREADS], queue[FEWEST] = threads, fewest
-    queue[STATES::LINE] = PARKED
-    return queue
 
 
 @intrinsic

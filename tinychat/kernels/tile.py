@@ -15,21 +15,8 @@ from numba.extending import intrinsic
 
 from tinychat.kernels.bfloat16 import dot2, even_elements, odd_elements
 from tinychat.kernels.memory import element_pointer, extend_half
-from tinychat.kernels.simd import (
-    F32,
-    F32X16,
-    I8,
-    I16,
-    I32,
-    LANES,
-    U8X64,
-    constant,
-    f32x16,
-    fused,
-    i32x16,
-    splat,
-    u8x64,
-)
+from tinychat.kernels.simd import F32, F32X16, I8, I16, I32, U8X64, constant, f32x16, fused, i32x16, splat, u8x64
+from tinychat.kernels.sizes import LANES
 
 
 def unpack(builder, tuple_type, value):

