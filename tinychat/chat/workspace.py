@@ -13,6 +13,7 @@ from tinychat.chat.settings import change_setting, check_settings, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, exchanges
+from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.reply_settings import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
@@ -52,8 +53,9 @@ _THIS_MODEL_ALONE = Models()
 
 
 def session_store() -> SessionStore:
-    """Return the store below the user's state folder."""
-    return SessionStore(trusted_state_folder(os.environ) / "sessions", check_settings)
+    """Return the store below the user's state folder; a one-shot that is loaded becomes one of its conversations."""
+    state = trusted_state_folder(os.environ)
+    return SessionStore(state / "sessions", check_settings, OneShots(state, check_settings))
 
 
 class Workspace:
@@ -97,7 +99,7 @@ class Workspace:
         self._private = private
         self.models = models
         self.name: str | None = None
-        self._model = _lasting(model)
+        self._model = lasting_name(model)
         self._clock = clock
         self._caches = caches
         self._saved_at = 0.0
@@ -249,7 +251,7 @@ class Workspace:
         self.chat.reply_ids, self.chat.summary = [], None
         # What the smaller context of one model forgot, that of another may hold.
         self.chat.forgotten = 0
-        self._model = _lasting(name)
+        self._model = lasting_name(name)
         if self.models.advised is not None:
             self.chat.adopt(self.models.advised(name, self.chat.model))
         self.chat.on_change()
@@ -326,9 +328,10 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     return before, replace(undone, future=()), pending
 
 
-def _lasting(model: str | None) -> str | None:
-    """Return how a model is found again from wherever its conversation is resumed."""
-    return os.path.abspath(model) if model is not None and os.path.isdir(model) else model
+def lasting_name(model: str | None) -> str | None:
+    """Return the name by which a model is found from any working folder."""
+    is_path = model is not None and (os.path.isdir(model) or (model.endswith(".gguf") and os.path.isfile(model)))
+    return os.path.abspath(model) if model is not None and is_path else model
 
 
 def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
