@@ -108,7 +108,7 @@ def test_without_a_command_the_demo_model_chats(console):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["complete"], "there is no prompt: give one with -p TEXT"),
+        (["complete"], "nothing to answer: give a prompt with -p TEXT"),
         (["complete", "-p", "x", "--raw", "--system", "y"], "--system needs the chat template"),
         (["complete", "-p", "x", "--temperature", "-1"], "error: --temperature must be between"),
         (["complete", "-p", "x", "--max-tokens", "0"], "error: --max-tokens must be 1 or more"),

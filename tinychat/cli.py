@@ -27,6 +27,7 @@ from tinychat.commands.config import config
 from tinychat.commands.convert import convert
 from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
+from tinychat.commands.log import log
 from tinychat.commands.options import flag_problem
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.show import show
@@ -230,6 +231,7 @@ def command_line(context: click.Context) -> None:
     tinychat MODEL                       chat with this one
     tinychat "Why is the sky blue?"      one question, one answer
     tinychat MODEL "Why is ...?"         ask this model
+    tinychat -c "And why ...?"           go on with the last question; `tinychat log` lists them
     git diff | tinychat "Explain this."  what is piped in comes before the question
     tinychat models --available          models to get with `tinychat pull`
 
@@ -243,6 +245,7 @@ def command_line(context: click.Context) -> None:
 for _command in (
     chat,
     complete,
+    log,
     batch,
     convert,
     pull,

@@ -361,6 +361,13 @@ class ChatSettings(_Checked):
         Bytes(0),
         "Most disk space for what the model has read of saved conversations; with 0 all is read again",
     )
+    log: bool = _chat(
+        f"{FLAG} {CONFIG}",
+        True,
+        Switch(),
+        "Whether to keep the last one-shots on the disk, for `tinychat -c` and `tinychat log`",
+        flag="--log/--no-log",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

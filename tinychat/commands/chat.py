@@ -11,6 +11,7 @@ import click
 
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
+    continue_flag,
     draft_flag,
     load_flags,
     model_argument,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @model_option
 @setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
-@click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
+@continue_flag("conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
 @setting_flags("overflow", "stats")
 @request_flags

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import click
 
 from tinychat.commands.constraint_flags import ConstraintFiles, constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
+from tinychat.commands.one_shot import Earlier, Question, last_one_shot
 from tinychat.commands.options import (
     TemplateFlags,
     complete_model,
+    continue_flag,
     draft_flag,
     fail_on_cut,
     load_flags,
@@ -22,11 +25,14 @@ from tinychat.commands.options import (
     setting_flags,
     take,
     take_preferences,
+    template_flag,
 )
-from tinychat.commands.prompt_text import PromptFlags, prompt_text, say_if_no_template
+from tinychat.commands.prompt_template import PromptTemplate, variables_in
+from tinychat.commands.prompt_text import PromptFlags, check_not_blank, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.words import model_and_prompt
-from tinychat.generate.prompt import is_message, text_prompt
+from tinychat.generate.precedence import Preferences
+from tinychat.generate.prompt import is_message
 
 
 @click.command()
@@ -41,6 +47,8 @@ from tinychat.generate.prompt import is_message, text_prompt
     metavar="PATH",
     help="Put the text of this file first; repeatable",
 )
+@continue_flag("one-shot, which gets this prompt as its next message")
+@template_flag
 @setting_flags("system")
 @click.option(
     "--chat/--raw",
@@ -63,13 +71,13 @@ from tinychat.generate.prompt import is_message, text_prompt
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @fail_on_cut
-@setting_flags("stats")
+@setting_flags("plain", "stats", "log")
 @constraint_flags
 @request_flags
 @load_flags
 @draft_flag
 @click.pass_obj
-def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, **flags: Any) -> None:
+def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, continues: bool, **flags: Any) -> None:
     """Write one reply of MODEL.
 
     It answers the texts of --file, of stdin and of PROMPT, joined in this order. Stdin is read when
@@ -77,39 +85,80 @@ def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, *
 
     \b
     tinychat complete "Why is the sky blue?"
+    tinychat -c "And why is it red in the evening?"
     git diff | tinychat complete "Summarise the change above."
     tinychat complete smollm2-135m "List the open questions." --file notes.txt --json
     tinychat complete "A shell loop over all .txt files, please." -x
     tinychat complete "Name and age of: Ada, 36" --schema person.json
+    tinychat -t translate language=German < letter.txt
 
     A schema or grammar limits what the model can say, but the model does not see it: tell it in the
     prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
+    One reply as text is kept, with its prompt, for --continue and `tinychat log`.
     """  # noqa: D301
     preferences = take_preferences(flags)
-    flags["stats"] = None
+    flags["stats"], flags["as_markdown"] = None, False
     texts, limits, output = take(PromptFlags, flags), take(ConstraintFiles, flags), take(OutputFlags, flags)
-    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
     _check_combination(output, "logprobs" in preferences.flags)
+    if continues and flags["as_chat"] is False:
+        raise click.UsageError("--continue needs the chat template: leave out --raw")
     rules = read_grammar(limits)
-    from_stdin = words[-1:] == ("-",)
-    named, texts = _asked(words[: len(words) - from_stdin], named_model, texts, from_stdin)
-    text = prompt_text(texts, from_stdin)
+    earlier = last_one_shot() if continues else Earlier()
+    asked = _asked(words, named_model, texts, preferences)
+    preferences = earlier.under(asked.preferences)
+    template = TemplateFlags(preferences.flags.get("system"), flags["as_chat"])
+    named = earlier.model if asked.model is None else asked.model
     model = preferences.model(named)
     loaded = load(model, preferences.resolve(named, model).loading)
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
     if template.as_chat is not False:
         template = replace(template, system=found.chat.system)
-    if is_message(loaded, template.system, template.as_chat):
+    as_message = continues or is_message(loaded, template.system, template.as_chat)
+    if as_message:
         say_if_no_template(loaded)
     request = replace(found.request, think_budget=found.thinking.budget)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    prompt = text_prompt(loaded, text, template.system, template.as_chat, found.thinking.wanted)
-    write_replies(loaded, prompt, request, replace(output, stats=found.screen.stats))
+    question = Question(earlier, asked.text, model, template.system, found)
+    as_markdown = as_message and rules is None and not found.screen.plain
+    write_replies(
+        loaded,
+        question.prompt(loaded, template.as_chat),
+        request,
+        replace(output, stats=found.screen.stats, as_markdown=as_markdown),
+        question.keep if found.chat.log else None,
+    )
 
 
-def _asked(
-    words: tuple[str, ...], named_model: str | None, texts: PromptFlags, from_stdin: bool
+@dataclass(frozen=True)
+class _Asked:
+    """MODEL, the text that it is to answer, and the preferences with the template's system prompt."""
+
+    model: str | None
+    text: str
+    preferences: Preferences
+
+
+def _asked(words: tuple[str, ...], named_model: str | None, texts: PromptFlags, preferences: Preferences) -> _Asked:
+    """Read the words, files and stdin, and fill them into the template, if one is named."""
+    values: dict[str, str] = {}
+    others = [*words]
+    if preferences.template is not None:
+        others, values = variables_in(words)
+    from_stdin = others[-1:] == ["-"]
+    model, texts = _model_and_texts(others[: len(others) - from_stdin], named_model, texts, from_stdin)
+    text = prompt_text(texts, from_stdin)
+    if preferences.template is not None:
+        section = preferences.configuration.template(preferences.template)
+        text, system = PromptTemplate.of(preferences.template, section).fill(values, text)
+        if system is not None:
+            preferences = replace(preferences, flags={"system": system, **preferences.flags})
+    check_not_blank(text)
+    return _Asked(model, text, preferences)
+
+
+def _model_and_texts(
+    words: Sequence[str], named_model: str | None, texts: PromptFlags, from_stdin: bool
 ) -> tuple[str | None, PromptFlags]:
     """Return MODEL, and the prompt's flags with what the words ask."""
     model: str | None = named_model
@@ -120,7 +169,7 @@ def _asked(
     else:
         has_prompt = texts.prompt is not None or from_stdin
         model, prompt = model_and_prompt(words, has_prompt=has_prompt)
-        if prompt is not None and len(words) == 1 and not any(map(str.isspace, prompt)):
+        if prompt and len(words) == 1 and not any(map(str.isspace, prompt)):
             print(f"{prompt!r} names no model: it is the prompt", file=sys.stderr)
     return model, texts if prompt is None else replace(texts, prompt=prompt)
 

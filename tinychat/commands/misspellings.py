@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 # Words of a language that are an edit away from a command: they begin a question.
 _ORDINARY = frozenset(
-    "what that cat hat chart char charm chats full pill poll dull bull null how slow snow shot shop shown long lot dog fog"
-    " lag leg logo low beach bunch match watch catch patch bath concert covert converse mode modes model modern confirm"
-    " compete completed completely compile compute doctors each both back".split()
+    "what that cat hat chart char charm chats full pill poll dull bull null how slow snow shot shop shown long lot dog"
+    " fog lag leg logo low beach bunch match watch catch patch bath concert covert converse mode modes model modern"
+    " confirm compete completed completely compile compute doctors each both back".split()
 )
 _LONG, _MOST_EDITS = 5, 2
 # Differences in the names of models are often two characters, as in qwen2 for qwen2.5; shorter beginnings say little.
@@ -52,11 +52,11 @@ def _nearest(word: str, known: Iterable[str], most: int) -> str | None:
 def edits(first: str, second: str) -> int:
     """Return how many characters must be added, left out, changed or exchanged with the next to turn one into other."""
     before: list[int] = []
-    last = [*range(len(second) + 1)]
+    last: list[int] = [*range(len(second) + 1)]
     for i, a in enumerate(first, 1):
-        row = [i]
+        row: list[int] = [i]
         for j, b in enumerate(second, 1):
-            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b)))
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + int(a != b)))
             if i > 1 and j > 1 and a == second[j - 2] and b == first[i - 2]:
                 row[j] = min(row[j], before[j - 2] + 1)
         before, last = last, row

@@ -34,14 +34,12 @@ class PromptFlags:
 
 
 def prompt_text(flags: PromptFlags, from_stdin: bool) -> str:
-    """Return the texts of the files, of stdin and of the flag as one, each beginning a line.
+    """Return the texts of the files, of stdin and of the flag as one, each beginning a line; empty if there is none.
 
     Stdin is read if `from_stdin` or the flag asks for it, and anyway where it is not a terminal.
 
     Raises
     ------
-    click.UsageError
-        If there is no prompt at all.
     SettingError, TextError
         If a text is not valid UTF-8, or a file cannot be read.
     """
@@ -54,11 +52,18 @@ def prompt_text(flags: PromptFlags, from_stdin: bool) -> str:
     if from_stdin or not sys.stdin.isatty():
         texts.append(_decoded(sys.stdin.buffer.read()))
     before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)
-    if prompt is not None:
-        return before + prompt
-    if not before:
-        raise click.UsageError("there is no prompt: give one with -p TEXT or --file PATH, or pipe a text in")
-    return before.removesuffix("\n")
+    return before.removesuffix("\n") if prompt is None else before + prompt
+
+
+def check_not_blank(prompt: str) -> None:
+    """Refuse a prompt without a word.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    if not prompt.strip():
+        raise click.UsageError("nothing to answer: give a prompt with -p TEXT or --file PATH, or pipe a text in")
 
 
 def _decoded(data: bytes) -> str:
