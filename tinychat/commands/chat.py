@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.loading import Loader
+from tinychat.commands.first_start import offer_better_model
+from tinychat.commands.loading import MODEL_PROBLEMS, Loader
 from tinychat.commands.options import (
     continue_flag,
     draft_flag,
@@ -22,10 +23,11 @@ from tinychat.commands.options import (
     take_preferences,
 )
 from tinychat.generate.precedence import FLAGS, Preferences
-from tinychat.store.usual import advice
+from tinychat.store.usual import DEMO, advice, usual_model
 
 if TYPE_CHECKING:
     from tinychat.chat.workspace import Models, Workspace
+    from tinychat.generate.model import Model
     from tinychat.terminal.rendering import Renderer
 
 
@@ -69,8 +71,11 @@ def chat(
     from tinychat.terminal.line_input import open_input
 
     load: Loader = context.obj
+    is_new = not (continues or resume or private) and preferences.model(named) is None
+    typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else ""
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
+        from tinychat.chat.draft import Draft
         from tinychat.chat.repl import Repl
         from tinychat.chat.saved_caches import NoCaches, SavedCaches
         from tinychat.chat.workspace import Workspace, session_store
@@ -80,8 +85,8 @@ def chat(
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)
         name = _session_to_resume(continues, resume, renderer)
         named = _model_of(name) if named is None else named
-        model = preferences.model(named)
-        loaded = load(model, preferences.resolve(named, model).loading)
+        spare = DEMO if named is None and lines.interactive else None
+        model, loaded = _load_or_spare(load, preferences, named, spare, renderer)
         found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
@@ -103,7 +108,9 @@ def chat(
             for line in standing:
                 repl.notice(line)
             repl.prefill(workspace.take_pending())
-        if lines.interactive and model is None and (hint := advice()):
+        if typed:
+            repl.prefill(Draft(typed, is_command=typed.startswith("/")))
+        elif lines.interactive and model is None and (hint := advice()):
             repl.notice(hint)
         if lines.interactive or name is not None:
             workspace.autosave()
@@ -111,6 +118,20 @@ def chat(
             repl.run()
         finally:
             workspace.keep_cache()
+
+
+def _load_or_spare(
+    load: Loader, preferences: Preferences, named: str | None, spare: str | None, renderer: Renderer
+) -> tuple[str | None, Model]:
+    """Load MODEL, or the spare one, if there is one, where that cannot be used; return the one that it is, too."""
+    model = preferences.model(named)
+    try:
+        return model, load(model, preferences.resolve(named, model).loading)
+    except MODEL_PROBLEMS as error:
+        if spare is None:
+            raise
+        renderer.notice(f"{model or usual_model()} cannot be used: {error}; the bundled demo model answers")
+    return spare, load(spare, preferences.resolve(spare).loading)
 
 
 def _session_to_resume(continues: bool, resume: str | None, renderer: Renderer) -> str | None:

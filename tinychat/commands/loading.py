@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.commands.progress import progress_bar
+from tinychat.commands.progress import Progress, progress_bar
 from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training
+from tinychat.errors import (
+    CheckpointError,
+    ConversionError,
+    HubError,
+    ModelFolderError,
+    StoreError,
+    UnsupportedModelError,
+)
 from tinychat.held_signals import held_signals
 from tinychat.settings import LoadSettings
+from tinychat.terminal.safe_text import one_safe_line
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
+MODEL_PROBLEMS = (CheckpointError, ConversionError, HubError, ModelFolderError, StoreError, UnsupportedModelError)
+"""Errors of a model that is not there, or not as it should be, and of its conversion."""
 Loader = Callable[[str | None, LoadSettings], "Model"]
 """Makes the model that the command line names, None being the usual one."""
 
@@ -33,10 +46,16 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     with held_signals():
         from tinychat.api import locate
         from tinychat.generate.model import load_folder
-        from tinychat.store.usual import usual_model
+        from tinychat.store.usual import DEMO, usual_model
 
-    with progress_bar(f"converting {model or usual_model()} (once)") as converting:
-        folder = locate(model, converting)
+    name = usual_model() if model is None else model
+    try:
+        folder = _located(name, locate)
+    except MODEL_PROBLEMS as error:
+        if model is not None or name == DEMO or os.environ.get("TINYCHAT_MODEL"):
+            raise
+        print(f"{name} cannot be used: {one_safe_line(str(error))}; the bundled demo model answers", file=sys.stderr)
+        folder = _located(DEMO, locate)
     with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
         loaded = load_folder(folder, **asdict(options), progress=compiling)
     threads = loaded.sequence.engine.threads
@@ -46,3 +65,8 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     if loaded.context_size > loaded.trained_length:
         print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
     return loaded
+
+
+def _located(name: str, locate: Callable[[str, Progress], Path]) -> Path:
+    with progress_bar(f"converting {name} (once)") as converting:
+        return locate(name, converting)
