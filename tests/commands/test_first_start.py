@@ -59,6 +59,7 @@ def test_a_better_model_is_offered_once_and_named_later(begin, hub):
     second.leave()
     assert "Get it now?" not in second.output
     assert len(hub.asked) == asked
+    assert "would answer better here" not in first.output, "once is enough"
 
 
 def test_without_an_answer_the_chat_begins(begin, hub):

@@ -72,7 +72,7 @@ def chat(
 
     load: Loader = context.obj
     is_new = not (continues or resume or private) and preferences.model(named) is None
-    typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else ""
+    typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else None
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.draft import Draft
@@ -110,7 +110,7 @@ def chat(
             repl.prefill(workspace.take_pending())
         if typed:
             repl.prefill(Draft(typed, is_command=typed.startswith("/")))
-        elif lines.interactive and model is None and (hint := advice()):
+        elif typed is None and lines.interactive and model is None and (hint := advice()):
             repl.notice(hint)
         if lines.interactive or name is not None:
             workspace.autosave()

@@ -56,7 +56,7 @@ def _refuse_misspelt_command(first: str, rest: Sequence[str], commands: Mapping[
         return
     if not rest or is_model(rest[0]) or _could_be_arguments(rest, commands[near]):
         raise click.UsageError(
-            f"there is no command {first!r}: did you mean `tinychat {near}`? -p TEXT makes it a prompt"
+            f"there is no command {first!r}: did you mean `tinychat {near}`? With -p it is a prompt"
         )
 
 
@@ -147,4 +147,4 @@ def _refuse_misspelt_name(word: str, rest: Sequence[str]) -> None:
     from tinychat.store.names import known_names
 
     if near := near_name(word, [*read_configuration().aliases, *known_names()], stands_alone=len(rest) < 2):
-        raise StoreError(f"no model is called {word!r}: did you mean {near!r}? -p TEXT makes it a prompt")
+        raise StoreError(f"no model is called {word!r}: did you mean {near!r}? With -p it is a prompt")
