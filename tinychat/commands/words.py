@@ -55,9 +55,7 @@ def _refuse_misspelt_command(first: str, rest: Sequence[str], commands: Mapping[
     if near is None or is_model(first):
         return
     if not rest or is_model(rest[0]) or _could_be_arguments(rest, commands[near]):
-        raise click.UsageError(
-            f"there is no command {first!r}: did you mean `tinychat {near}`? With -p it is a prompt"
-        )
+        raise click.UsageError(f"there is no command {first!r}: did you mean `tinychat {near}`? With -p it is a prompt")
 
 
 def _could_be_arguments(words: Sequence[str], command: click.Command) -> bool:
