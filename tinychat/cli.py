@@ -226,7 +226,9 @@ def command_line(context: click.Context) -> None:
     tinychat MODEL                       chat with this one
     tinychat "Why is the sky blue?"      one question, one answer
     tinychat MODEL "Why is ...?"         ask this model
+    tinychat -c "And why ...?"           go on with the last question; `tinychat log` lists them
     git diff | tinychat "Explain this."  what is piped in comes before the question
+    tinychat -t NAME KEY=VALUE < FILE    ask by a prompt template of the configuration file
     tinychat models --available          models to get with `tinychat pull`
 
     MODEL is a name that `tinychat models` lists, a GGUF file, a folder, or a repository of the

@@ -1,7 +1,7 @@
-"""The user's configuration file: default model, settings, roles, settings of single models, other names for models.
+"""The user's configuration file: default model, settings, roles, prompt templates, settings and other names of models.
 
 It is TOML, ``config.toml`` in the folder that `tinychat.user_folders.config_folder` gives. Settings stand at its top,
-in ``[roles.NAME]`` and in ``[models."NAME"]``; ``[aliases]`` has names of models.
+in ``[roles.NAME]``, ``[templates.NAME]`` and ``[models."NAME"]``; ``[aliases]`` has names of models.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _DOTTED = re.compile(rf"""(?<![\w.-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+
 
 _COMMENT_COLUMN = 32
 _SETTINGS = names(entry=CONFIG)
+_SECTIONS = ("models", "roles", "templates")
 
 
 def _example(name: str, value: str, remark: str) -> str:
@@ -52,6 +53,11 @@ STARTER = f"""\
 # system = "You review code. Name the worst fault first."
 # temperature = 0.2
 
+# [templates.translate]         # tinychat -t translate language=German < letter.txt
+# prompt = "Translate to {{language}}, and write nothing else: {{input}}"
+# temperature = 0.0
+# defaults = {{ language = "English" }}
+
 # [aliases]                     # tinychat chat small
 # small = "smollm2-135m"
 """
@@ -69,6 +75,9 @@ class Configuration:
         Settings by name, for everything.
     models, roles : mapping
         Settings by name of one model, or under one role, by its name. Those of a role may have a "model".
+    templates : mapping
+        By the name of a template, its "prompt", its settings, its "model" if it has one, and "defaults": the texts of
+        variables by name.
     aliases : mapping
         Names of models by other names for them.
     model : str or None
@@ -79,6 +88,7 @@ class Configuration:
     general: Mapping[str, Any] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
 
@@ -90,12 +100,23 @@ class Configuration:
         ConfigurationError
             If there is none of this name.
         """
-        if name not in self.roles:
-            known = (
-                nearest(name, self.roles) or f"; there {'are ' + ', '.join(self.roles) if self.roles else 'is none'}"
-            )
-            raise ConfigurationError(f"{self.path} has no role {name!r}{known}")
-        return self.roles[name]
+        return self._named("role", name, self.roles)
+
+    def template(self, name: str) -> Mapping[str, Any]:
+        """Return a prompt template.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is none of this name.
+        """
+        return self._named("template", name, self.templates)
+
+    def _named(self, kind: str, name: str, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        if name not in known:
+            others = nearest(name, known) or f"; there {'are ' + ', '.join(known) if known else 'is none'}"
+            raise ConfigurationError(f"{self.path} has no {kind} {name!r}{others}")
+        return known[name]
 
     def of_model(self, *names: str | None) -> Mapping[str, Any]:
         """Return the settings of a model that is called by these names."""
@@ -170,29 +191,38 @@ class _Reader:
         self._path, self._lines = path, text.splitlines()
 
     def read(self, found: Mapping[str, Any]) -> Configuration:
-        tables = {name: self._table(found.get(name, {}), name) for name in ("models", "roles", "aliases")}
+        tables = {name: self._table(found.get(name, {}), name) for name in (*_SECTIONS, "aliases")}
         general = {key: value for key, value in found.items() if key not in (*tables, "model")}
         self._check(general, (), (*_SETTINGS, "model", *tables))
         sections = {
-            kind: {name: self._table(value, kind, name) for name, value in tables[kind].items()}
-            for kind in ("models", "roles")
+            kind: {name: self._table(value, kind, name) for name, value in tables[kind].items()} for kind in _SECTIONS
         }
         for name, section in sections["models"].items():
             self._check(section, ("models", name), _SETTINGS)
         for name, section in sections["roles"].items():
             self._check({k: v for k, v in section.items() if k != "model"}, ("roles", name), (*_SETTINGS, "model"))
             self._check_model(section, ("roles", name), "model")
+        for name, section in sections["templates"].items():
+            self._check_template(section, ("templates", name))
         self._check_model(found, (), "model")
         for name in tables["aliases"]:
             self._check_model(tables["aliases"], ("aliases",), name)
-        return Configuration(
-            self._path, general, sections["models"], sections["roles"], tables["aliases"], found.get("model")
-        )
+        return Configuration(self._path, general, **sections, aliases=tables["aliases"], model=found.get("model"))
 
     def _table(self, value: object, *names: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise self._error(names[:-1], names[-1], f"must be a section, as [{'.'.join(names)}]")
         return value
+
+    def _check_template(self, section: Mapping[str, Any], place: tuple[str, ...]) -> None:
+        own = ("model", "prompt", "defaults")
+        self._check({key: value for key, value in section.items() if key not in own}, place, (*_SETTINGS, *own))
+        self._check_model(section, place, "model")
+        if not _is_name(section.get("prompt")):
+            raise self._error(place[:1], place[1], "must have a prompt, such as 'Summarise this: {input}'")
+        for name, text in self._table(section.get("defaults", {}), *place, "defaults").items():
+            if not isinstance(text, str):
+                raise self._error((*place, "defaults"), name, "must be a text")
 
     def _check_model(self, section: Mapping[str, Any], place: tuple[str, ...], key: str) -> None:
         if key in section and not _is_name(section[key]):

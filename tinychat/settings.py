@@ -250,6 +250,8 @@ class ChatSettings(_Checked):
         example=('"drop"', 'when the context is full: "drop", "shift", "summarise" or "stop"'))
     cache_disk: int = _chat(f"{FLAG} {CONFIG}", 1 << 30, Bytes(0),
         "Most disk space for what the model has read of saved conversations; with 0 all is read again")
+    log: bool = _chat(f"{FLAG} {CONFIG}", True, Switch(),
+        "Whether to keep the last one-shots on the disk, for `tinychat -c` and `tinychat log`", flag="--log/--no-log")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 from fake_loop import FakeLoop, loop_after
-from fake_model import ASSISTANT, BOS, USER, Replies, fake_model
+from fake_model import ASSISTANT, BOS, USER
 
 from tinychat.chat.draft import Draft
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.messages import SUMMARY_REQUEST
-from tinychat.errors import ContextError, SettingError, StoreError
+from tinychat.errors import ContextError, SettingError
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
@@ -258,30 +258,6 @@ def test_multiline_changes_and_changes_back():
     loop = FakeLoop()
     assert "Enter begins a new line" in loop.run("/multiline")
     assert loop.run("/multiline") == "Enter sends"
-
-
-def test_another_model_goes_on():
-    other = fake_model(Replies("I am new."), name="other")
-    loop = loop_after(*TWO_TURNS, open_model={"other": other}.__getitem__)
-    assert loop.run("/model other").startswith("other goes on from here")
-    assert loop.chat.say("who?") == "I am new."
-    assert loop.spoken[:2] == ["one", "1"]
-
-
-def test_another_model_without_template_says_so():
-    plain = fake_model(Replies(), name="plain", has_template=False)
-    said = FakeLoop(open_model={"plain": plain}.__getitem__).run("/model plain")
-    assert said.splitlines()[1:] == ["this model has no chat template: it continues a plain dialogue instead"]
-
-
-def test_a_model_that_cannot_be_opened_leaves_the_old_one():
-    def refuse(name):
-        raise StoreError(f"no model {name}")
-
-    loop = FakeLoop("Still here.", open_model=refuse)
-    with pytest.raises(StoreError):
-        loop.run("/model other")
-    assert loop.chat.say("who?") == "Still here."
 
 
 def test_clear_frees_the_context_keeps_the_cache_and_drops_what_waits():

@@ -3,11 +3,14 @@
 import io
 import json
 import math
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from console import Console
 from fake_model import ASSISTANT, BOS, USER, Continuation, Replies, fake_model
+from screen import Screen
 
 STORY = Continuation({"Once": " upon a time", "a\nb\nc\nd": " e"})
 CODE = "Sure:\n```sh\nls\n```\nDone."
@@ -160,13 +163,61 @@ def test_a_conversation_without_template_is_said_once(console, flags, times):
     assert err.count("this model has no chat template: it continues a plain dialogue instead\n") == times
 
 
-def test_a_terminal_gets_the_text_as_it_is_but_for_escape_codes(console, monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stdout", terminal)
-    console.model = fake_model(Replies("# a *b*\x1b[2J", "- c"))
-    assert console.run("complete", "-p", "hi", "-n", "2")[0] == 0
-    assert terminal.getvalue() == "# a *b*␛[2J\n- c\n"
+@pytest.fixture
+def on_terminal(console, monkeypatch):
+    """Return a function that runs a command that must succeed, and returns what a terminal of 80 columns gets."""
+    monkeypatch.setenv("TERM", "xterm")
+
+    def run(*arguments):
+        stream = io.StringIO()
+        stream.isatty = lambda: True
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert console.run("complete", "-p", "hi", *arguments)[0] == 0
+        return stream.getvalue()
+
+    return run
+
+
+@pytest.mark.parametrize(("flags", "times"), [(["--plain"], 1), (["--plain", "-n", "2"], 2), (["--raw"], 1)])
+def test_a_terminal_gets_what_is_no_markdown_as_it_is_but_for_escape_codes(console, on_terminal, flags, times):
+    text = "# a *b*\x1b[2J"
+    console.model = fake_model(Continuation({"hi": text}) if "--raw" in flags else Replies(text, text))
+    assert on_terminal(*flags) == "# a *b*␛[2J\n" * times
+
+
+def test_a_terminal_shows_a_reply_drawn_and_wrapped_as_the_chat_does(console, on_terminal):
+    console.model = fake_model(Replies("# a *b*\x1b[2J\n\n" + "word " * 20, "- c"))
+    drawn = on_terminal()
+    screen = Screen()
+    screen.write(drawn)
+    assert screen.lines == ["a b␛[2J", "", " ".join(["word"] * 16), " ".join(["word"] * 4), ""]
+
+
+def test_code_alone_and_a_configuration_that_says_so_are_not_drawn(console, on_terminal):
+    console.model = fake_model(Replies("```\n*a* # b\n```", "*c*"))
+    assert on_terminal("-x") == "*a* # b\n"
+    Path(os.environ["TINYCHAT_HOME"], "config.toml").write_text("plain = true")
+    assert on_terminal() == "*c*\n"
+
+
+def test_a_template_that_opens_a_think_section_has_it_drawn_as_one(console, on_terminal, monkeypatch):
+    console.model = fake_model(Replies("so it is</think>*yes*"))
+    monkeypatch.setattr(console.model.template, "opens_thinking", True)
+    drawn = on_terminal()
+    screen = Screen()
+    screen.write(drawn)
+    assert screen.lines == ["so it is", "", "yes", ""]
+    assert "\x1b[2mso" in drawn
+
+
+@pytest.mark.parametrize(
+    "arguments", [["complete", "-p", ""], [""], [" \n "], ["-p", " "], ["-"], ["--raw", "-p", "\n"]]
+)
+def test_nothing_to_answer(console, arguments):
+    code, out, err = console.run(*arguments, stdin=b" \n\n")
+    assert (code, out, console.loaded, err.count("\n")) == (2, "", [], 1)
+    assert err.startswith("error: nothing to answer: give a prompt with -p TEXT")
 
 
 def test_samples_of_jsonl_are_numbered(console):

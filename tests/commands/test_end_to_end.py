@@ -60,12 +60,13 @@ def test_a_checkpoint_gives_the_same_folder_wherever_it_lies(run, checkpoint, tm
 def test_a_checkpoint_completes_and_then_lies_in_the_store(run, checkpoint):
     prompt = ["-p", "Once upon a time", "--temperature", "0", "--max-tokens", "12"]
     first = run("complete", checkpoint, *prompt)
-    name, method, *_, source = run("models").split()
+    made, demo = run("models").splitlines()
+    name, method, *_, source = made.split()
     assert name.startswith(checkpoint.name)
     assert (method, source) == ("int4", str(checkpoint))
     assert run("complete", name, *prompt) == first
     run("rm", name)
-    assert run("models") == ""
+    assert [line.split() for line in run("models").splitlines()] == [demo.split()]
 
 
 def test_complete_gives_the_ids_that_python_gives(run, model):

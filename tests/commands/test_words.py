@@ -6,6 +6,7 @@ from console import Console
 from fake_model import Replies, fake_model
 
 from tinychat.cli import command_line
+from tinychat.commands.misspellings import edits
 from tinychat.commands.words import implied_command, model_and_prompt
 from tinychat.errors import StoreError
 from tinychat.settings import LoadSettings
@@ -69,6 +70,60 @@ def test_habits_of_other_programs(arguments, meant):
 def test_a_misspelt_command_is_no_question():
     with pytest.raises(click.UsageError, match="there is no command 'modles': did you mean `tinychat models`"):
         implied_command(["modles"], command_line.commands)
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("bnch story", "bench"),
+        ("bnch smollm2-135m", "bench"),
+        ("benhc", "bench"),
+        ("shwo story", "show"),
+        ("convrt a b", "convert"),
+        ("batsh in.jsonl", "batch"),
+        ("modles --available", "models"),
+    ],
+)
+def test_a_misspelt_command_with_arguments_is_no_question_either(console, line, command):
+    code, out, err = console.run(*line.split())
+    assert (code, out, console.loaded) == (2, "", [])
+    assert f"did you mean `tinychat {command}`?" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["converse about cats"],
+        ["bnch story"],
+        ["converse", "about", "cats"],
+        ["Show", "me", "a", "poem"],
+        ["how", "are", "you"],
+        ["what", "is", "love"],
+        ["what", "story"],
+        ["long", "story"],
+        ["bunch", "of", "flowers", "please"],
+        ["sorry", "to", "ask"],
+        ["compare", "a", "b"],
+    ],
+)
+def test_questions_that_begin_with_a_similar_word_are_prompts(console, words):
+    assert console.run(*words)[:2] == (0, "Hello!\n")
+    asked = " ".join(words).encode()
+    assert asked in bytes(i for i in console.model.sequence.ids if i < 256)
+
+
+@pytest.mark.parametrize(
+    "words", [["smollm2-135", "hi"], ["SmolLM2-135M", "why", "is", "it"], ["qwen3", "hi"], ["stroy", "hi"]]
+)
+def test_a_first_word_that_is_nearly_a_model_is_no_prompt(console, words):
+    code, out, err = console.run(*words)
+    assert (code, out, console.loaded) == (1, "", [])
+    assert f"error: no model is called {words[0]!r}: did you mean '" in err
+
+
+def test_what_stands_in_front_of_a_prompt_is_counted_in_edits():
+    pairs = [("bnch", "bench", 1), ("shwo", "show", 1), ("converse", "convert", 2), ("a", "", 1), ("abc", "abc", 0)]
+    assert [edits(first, second) for first, second, _ in pairs] == [count for *_, count in pairs]
 
 
 def test_an_unknown_flag_without_a_command_leads_to_the_help(console):

@@ -1,10 +1,9 @@
-"""The hub's protocol, spoken by a server of our own on this machine."""
+"""Checkpoints of the hub: what is downloaded, what is refused, and how errors read."""
 
-import hashlib
 import json
 import os
-import re
 import shutil
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import families
 import numpy as np
 import packed_checkpoints
 import pytest
+from fake_hub import COMMIT, TOKEN, serving
 from huggingface_hub import constants
 from huggingface_hub.utils import _http
 from safetensors.numpy import save
@@ -26,10 +26,8 @@ from tinychat.conversion.convert import convert
 from tinychat.conversion.unfinished import Pieces
 from tinychat.errors import CheckpointError, ConversionError, HubError, UnsupportedModelError
 from tinychat.making import Recipe
-from tinychat.store.hub import fetch
+from tinychat.store.hub import download_size, fetch
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-TOKEN = "hf_of_a_test"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 8,
@@ -42,83 +40,9 @@ CONFIG_FILE = json.dumps(CONFIG).encode()
 WEIGHTS = save({"model.norm.weight": np.arange(8, dtype=np.float32)})
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Serves ``server.repositories``: {repo id: {path: bytes}}, gated where the id says so.
-
-    Answers have ``server.headers`` over their own; weights lie below ``server.elsewhere`` if that is set.
-    """
-
-    def do_HEAD(self):
-        self._answer()
-
-    def do_GET(self):
-        self._answer()
-
-    def log_message(self, *arguments):
-        pass
-
-    def _answer(self):
-        self.server.asked.append(f"{self.command} {self.path}")
-        path = self.path.split("?")[0]
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
-            self._answer_api(*match.groups())
-        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            self._answer_file(*match.groups())
-        else:
-            self._send(404)
-
-    def _answer_api(self, repo_id, kind, revision):
-        if self.server.broken:
-            return self._send(500)
-        files = self.server.repositories.get(repo_id)
-        if files is None:
-            return self._send(404, X_Error_Code="RepoNotFound")
-        if "gated" in repo_id and self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return self._send(403, X_Error_Code="GatedRepo")
-        if revision not in ("main", COMMIT) or "other-branch" in repo_id:
-            return self._send(404, X_Error_Code="RevisionNotFound")
-        if kind == "tree":
-            listing = [
-                {"type": "file", "path": path, "size": len(content), "oid": tag(content)}
-                for path, content in files.items()
-            ]
-        else:
-            siblings = [{"rfilename": path, "size": len(content or b"")} for path, content in files.items()]
-            listing = {"id": repo_id, "sha": COMMIT, "siblings": siblings}
-        return self._send(200, json.dumps(listing).encode(), Content_Type="application/json")
-
-    def _answer_file(self, repo_id, revision, path):
-        content = self.server.repositories[repo_id].get(path)
-        if content is None:
-            return self._send(404, X_Error_Code="EntryNotFound")
-        headers = {"ETag": f'"{tag(content)}"', "X_Repo_Commit": COMMIT} | self.server.headers
-        if path in self.server.held_back and self.command == "GET":
-            self.server.held_back[path].wait(30)
-        if self.server.elsewhere and path.endswith(".safetensors"):
-            headers |= {"X_Linked_Etag": f'"{tag(content)}"', "Location": f"{self.server.elsewhere}/{path}"}
-            return self._send(302, **headers)
-        return self._send(200, content, **headers)
-
-    def _send(self, status, content=b"", **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-
-def tag(content):
-    return hashlib.sha1(content).hexdigest()
-
-
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.asked, server.broken = [], False
-    server.headers, server.elsewhere, server.held_back = {}, None, {}
-    server.repositories = {
+    repositories = {
         "owner/model": {
             "config.json": CONFIG_FILE,
             "tokenizer.model": b"pieces",
@@ -129,19 +53,15 @@ def hub(monkeypatch, tmp_path):
             "original/model.safetensors": b"in another layout",
         }
     }
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(repositories) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
 
 
 def test_fetches_what_is_needed_and_nothing_else(hub):
@@ -171,6 +91,33 @@ def test_half_a_download_is_not_taken_for_a_whole_one_without_a_network(hub, mon
     check_one_line("owner/model", "no weights")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     check_one_line("owner/model", "is not in the cache and the hub cannot be reached")
+
+
+def test_the_size_of_a_download(hub, monkeypatch):
+    hub.repositories["owner/sharded"] = {
+        "model-00001-of-00002.safetensors": b"abc",
+        "model-00002-of-00002.safetensors": b"de",
+        "model.safetensors.index.json": b"{}",
+        "model.fp16.safetensors": b"and again",
+    }
+    hub.repositories["owner/words"] = {"README.md": b"words"}
+    assert download_size("owner/model", 5) == len(WEIGHTS)
+    assert download_size("owner/sharded", 5) == 7
+    for name in ("owner/words", "owner/missing", "owner/gated"):
+        assert download_size(name, 5) is None
+    hub.repositories["owner/odd"] = {"../model.safetensors": b"x", "model.safetensors": b"x"}
+    assert download_size("owner/odd", 5) is None
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert download_size("owner/model", 5) is None
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        began = time.monotonic()
+        assert download_size("owner/model", 0.3) is None
+        assert time.monotonic() - began < 5
 
 
 def test_bin_weights_where_there_is_nothing_better(hub):

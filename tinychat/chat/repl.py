@@ -131,7 +131,7 @@ class Repl:
 
     def prefill(self, draft: Draft) -> None:
         """Begin the next prompt with a message that the user may edit, send or discard."""
-        self._draft = Draft(as_message(draft.text), draft.replaced)
+        self._draft = draft if draft.is_command else Draft(as_message(draft.text), draft.replaced)
 
     def offer_to_terminal(self, text: str) -> bool:
         """Ask the terminal to take `text` into its clipboard; return whether it could be asked."""

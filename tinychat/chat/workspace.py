@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from tinychat.chat.draft import Draft
 from tinychat.chat.saved_caches import SavedCaches
@@ -13,6 +14,7 @@ from tinychat.chat.settings import change_setting, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, exchanges
+from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.reply_settings import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
@@ -39,20 +41,30 @@ class Models:
     names : callable
         Lists names that `open` takes, for completion.
     advised : callable, optional
-        Says how a model's replies are written, by the name that it was opened by.
+        Says how a model's replies are written, by the name that it was opened by, in the role that was entered.
+    ready : callable
+        Lists names of models that are on this machine.
+    roles : callable
+        Gives the settings of each role by its name, with its "model" if it has one.
+    enter_role : callable
+        Lets `advised` follow a role; None leaves it.
     """
 
     open: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
-    advised: Callable[[str, Model], Resolved] | None = None
+    advised: Callable[[str | None, Model], Resolved] | None = None
+    ready: Callable[[], list[str]] = list
+    roles: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    enter_role: Callable[[str | None], None] = lambda name: None
 
 
 _THIS_MODEL_ALONE = Models()
 
 
 def session_store() -> SessionStore:
-    """Return the store below the user's state folder."""
-    return SessionStore(trusted_state_folder(os.environ) / "sessions")
+    """Return the store below the user's state folder; a one-shot that is loaded becomes one of its conversations."""
+    state = trusted_state_folder(os.environ)
+    return SessionStore(state / "sessions", OneShots(state))
 
 
 class Workspace:
@@ -79,6 +91,8 @@ class Workspace:
     ----------
     name : str or None
         What the conversation is saved as; None before its first message.
+    role : str or None
+        The role of the configuration that was entered last.
     """
 
     def __init__(
@@ -90,13 +104,15 @@ class Workspace:
         clock: Callable[[], float] = monotonic,
         private: bool = False,
         caches: SavedCaches | None = None,
+        role: str | None = None,
     ) -> None:
         self.chat = chat
         self.store = store or session_store()
         self._private = private
         self.models = models
         self.name: str | None = None
-        self._model = _lasting(model)
+        self.role = role
+        self._model = lasting_name(model)
         self._clock = clock
         self._caches = caches or SavedCaches(self.store.folder, 0)
         self._saved_at = 0.0
@@ -248,9 +264,41 @@ class Workspace:
         self.chat.reply_ids, self.chat.summary = [], None
         # What the smaller context of one model forgot, that of another may hold.
         self.chat.forgotten = 0
-        self._model = _lasting(name)
+        self._model = lasting_name(name)
         if self.models.advised is not None:
             self.chat.adopt(self.models.advised(name, self.chat.model))
+        self.chat.on_change()
+
+    def change_role(self, name: str | None) -> None:
+        """Let the role of this name go on with the conversation; None leaves the present one.
+
+        What the role says comes before what the command line and this conversation have set.
+
+        Raises
+        ------
+        SettingError
+            If there is no such role.
+        TinychatError
+            If its model cannot be loaded; the present role goes on.
+        """
+        roles = self.models.roles()
+        if name is not None and name not in roles:
+            known = ", ".join(roles) or "none"
+            raise SettingError(f"the configuration has no role {name!r}; it has {known}")
+        section = {} if name is None else roles[name]
+        if "model" in section and lasting_name(section["model"]) != self._model:
+            self.change_model(section["model"])
+        self.models.enter_role(name)
+        self.role = name
+        for setting in section:
+            self.chat.origins.pop(setting, None)
+        if self.models.advised is not None:
+            self.chat.adopt(self.models.advised(self._model, self.chat.model))
+        for setting in ("context", "kv"):
+            if setting in section:
+                change_setting(self.chat, setting, section[setting], f"role {name}")
+        if "seed" in section:
+            self.chat.seed()
         self.chat.on_change()
 
     def _changed(self) -> None:
@@ -325,9 +373,10 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     return before, replace(undone, future=()), pending
 
 
-def _lasting(model: str | None) -> str | None:
-    """Return how a model is found again from wherever its conversation is resumed."""
-    return os.path.abspath(model) if model is not None and os.path.isdir(model) else model
+def lasting_name(model: str | None) -> str | None:
+    """Return the name by which a model is found from any working folder."""
+    is_path = model is not None and (os.path.isdir(model) or (model.endswith(".gguf") and os.path.isfile(model)))
+    return os.path.abspath(model) if model is not None and is_path else model
 
 
 def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:

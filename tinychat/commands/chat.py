@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.loading import Loader
+from tinychat.commands.first_start import offer_better_model
+from tinychat.commands.loading import MODEL_PROBLEMS, Loader
 from tinychat.commands.options import (
+    continue_flag,
     draft_flag,
     load_flags,
     model_argument,
@@ -19,12 +22,13 @@ from tinychat.commands.options import (
     setting_flags,
     take_preferences,
 )
-from tinychat.generate.precedence import FLAGS, Preferences, Resolved
-from tinychat.store.usual import advice
+from tinychat.generate.precedence import FLAGS, Preferences
+from tinychat.store.usual import DEMO, advice, usual_model
 
 if TYPE_CHECKING:
     from tinychat.chat.workspace import Models, Workspace
     from tinychat.generate.model import Model
+    from tinychat.terminal.rendering import Renderer
 
 
 @click.command()
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 @model_option
 @setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
-@click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
+@continue_flag("conversation")
 @click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
 @setting_flags("overflow", "stats")
 @request_flags
@@ -67,8 +71,11 @@ def chat(
     from tinychat.terminal.line_input import open_input
 
     load: Loader = context.obj
+    is_new = not (continues or resume or private) and preferences.model(named) is None
+    typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else None
     # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
+        from tinychat.chat.draft import Draft
         from tinychat.chat.repl import Repl
         from tinychat.chat.saved_caches import SavedCaches
         from tinychat.chat.workspace import Workspace, session_store
@@ -80,15 +87,17 @@ def chat(
         name = store.latest(renderer.notice) if continues else resume
         if named is None and name is not None:
             named = store.read(name).model
-        model = preferences.model(named)
-        loaded = load(model, preferences.resolve(named, model).loading)
+        spare = DEMO if named is None and lines.interactive else None
+        model, loaded = _load_or_spare(load, preferences, named, spare, renderer)
         found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
         conversation.adopt(found)
         caches = None if private else SavedCaches(store.folder, found.chat.cache_disk)
-        models = _models(load, preferences)
-        workspace = Workspace(conversation, store, model=model, models=models, private=private, caches=caches)
+        models, role = _models(load, preferences), preferences.role
+        workspace = Workspace(
+            conversation, store, model=model, models=models, private=private, caches=caches, role=role
+        )
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
@@ -97,7 +106,9 @@ def chat(
             for line in standing:
                 repl.notice(line)
             repl.prefill(workspace.take_pending())
-        if lines.interactive and model is None and (hint := advice()):
+        if typed:
+            repl.prefill(Draft(typed, is_command=typed.startswith("/")))
+        elif typed is None and lines.interactive and model is None and (hint := advice()):
             repl.notice(hint)
         if lines.interactive or name is not None:
             workspace.autosave()
@@ -107,19 +118,46 @@ def chat(
             workspace.keep_cache()
 
 
-def _models(load: Loader, preferences: Preferences) -> Models:
-    """Return the models that the conversation may go on with."""
-    from tinychat.chat.workspace import Models
-    from tinychat.store.names import known_names
+def _load_or_spare(
+    load: Loader, preferences: Preferences, named: str | None, spare: str | None, renderer: Renderer
+) -> tuple[str | None, Model]:
+    """Load MODEL, or the spare one, if there is one, where that cannot be used; return the one that it is, too."""
+    model = preferences.model(named)
+    try:
+        return model, load(model, preferences.resolve(named, model).loading)
+    except MODEL_PROBLEMS as error:
+        if spare is None:
+            raise
+        renderer.notice(f"{model or usual_model()} cannot be used: {error}; the bundled demo model answers")
+    return spare, load(spare, preferences.resolve(spare).loading)
 
-    def resolve(name: str, loaded: Model | None = None) -> Resolved:
-        model = preferences.model(name)
-        if loaded is None:
-            return preferences.resolve(name, model)
-        return preferences.resolve(name, model, loaded.name, advice=loaded.own_defaults)
+
+def _models(load: Loader, preferences: Preferences) -> Models:
+    """Return the models, and the roles, that a conversation may go on with; a role that is entered counts from then."""
+    from tinychat.chat.workspace import Models
+    from tinychat.store.names import known_names, ready_models
+
+    now, file = preferences, preferences.configuration
+
+    def enter_role(name: str | None) -> None:
+        nonlocal now
+        section = {} if name is None else file.role(name)
+        flags = {setting: value for setting, value in preferences.flags.items() if setting not in section}
+        now = replace(preferences, role=name, flags=flags)
+
+    def roles() -> dict[str, dict[str, Any]]:
+        return {
+            name: {**section, **({"model": preferences.model(section["model"])} if "model" in section else {})}
+            for name, section in file.roles.items()
+        }
 
     return Models(
-        open=lambda name: load(preferences.model(name), resolve(name).loading), names=known_names, advised=resolve
+        open=lambda name: load(now.model(name), now.resolve(name, now.model(name)).loading),
+        names=known_names,
+        advised=lambda name, loaded: now.resolve(name, now.model(name), loaded.name, advice=loaded.own_defaults),
+        ready=lambda: [model.name for model in ready_models()],
+        roles=roles,
+        enter_role=enter_role,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import click
 
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
+from tinychat.commands.one_shot import Earlier, Question, last_one_shot
 from tinychat.commands.options import (
     check_raw,
     complete_model,
+    continue_flag,
     draft_flag,
     fail_on_cut,
     load_flags,
@@ -21,11 +24,14 @@ from tinychat.commands.options import (
     request_flags,
     setting_flags,
     take_preferences,
+    template_flag,
 )
-from tinychat.commands.prompt_text import prompt_text, say_if_no_template
+from tinychat.commands.prompt_template import PromptTemplate, variables_in
+from tinychat.commands.prompt_text import check_not_blank, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.words import model_and_prompt
-from tinychat.generate.prompt import is_message, text_prompt
+from tinychat.generate.precedence import Preferences
+from tinychat.generate.prompt import is_message
 
 
 @click.command()
@@ -40,6 +46,8 @@ from tinychat.generate.prompt import is_message, text_prompt
     metavar="PATH",
     help="Put the text of this file first; repeatable",
 )
+@continue_flag("one-shot, which gets this prompt as its next message")
+@template_flag
 @setting_flags("system")
 @click.option(
     "--chat/--raw",
@@ -62,7 +70,7 @@ from tinychat.generate.prompt import is_message, text_prompt
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the reply's first fenced code block")
 @fail_on_cut
-@setting_flags("stats")
+@setting_flags("plain", "stats", "log")
 @constraint_flags
 @request_flags
 @load_flags
@@ -75,6 +83,7 @@ def complete(
     named_model: str | None,
     prompt: str | None,
     files: tuple[Path, ...],
+    continues: bool,
     as_chat: bool | None,
     schema: Path | None,
     grammar: Path | None,
@@ -87,37 +96,84 @@ def complete(
 
     \b
     tinychat complete "Why is the sky blue?"
+    tinychat -c "And why is it red in the evening?"
     git diff | tinychat complete "Summarise the change above."
     tinychat complete smollm2-135m "List the open questions." --file notes.txt --json
     tinychat complete "A shell loop over all .txt files, please." -x
     tinychat complete "Name and age of: Ada, 36" --schema person.json
+    tinychat -t translate language=German < letter.txt
 
     A schema or grammar limits what the model can say, but the model does not see it: tell it in the
     prompt what you want. A reply that --max-tokens cuts is not whole; --json then says "truncated".
+    One reply as text is kept, with its prompt, for --continue and `tinychat log`.
     """  # noqa: D301
     preferences = take_preferences(flags)
     output = OutputFlags(**flags)
     check_raw(preferences, as_chat)
     _check_combination(output, "logprobs" in preferences.flags)
+    if continues and as_chat is False:
+        raise click.UsageError("--continue needs the chat template: leave out --raw")
     rules = read_grammar(schema, grammar)
-    from_stdin = words[-1:] == ("-",)
-    named, prompt = _asked(words[: len(words) - from_stdin], named_model, prompt, from_stdin)
-    text = prompt_text(prompt, files, from_stdin)
+    earlier = last_one_shot() if continues else Earlier()
+    asked = _asked(words, named_model, prompt, files, preferences)
+    preferences = earlier.under(asked.preferences)
+    named = earlier.model if asked.model is None else asked.model
     model = preferences.model(named)
     loaded = load(model, preferences.resolve(named, model).loading)
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
     system = None if as_chat is False else found.chat.system
-    if is_message(loaded, system, as_chat):
+    as_message = continues or is_message(loaded, system, as_chat)
+    if as_message:
         say_if_no_template(loaded)
     request = replace(found.request, think_budget=found.thinking.budget)
     if rules is not None:
         request = replace(request, constraint=rules.compile(loaded))
-    asked = text_prompt(loaded, text, system, as_chat, found.thinking.wanted)
-    write_replies(loaded, asked, request, replace(output, stats=found.screen.stats))
+    question = Question(earlier, asked.text, model, system, found)
+    as_markdown = as_message and rules is None and not found.screen.plain
+    write_replies(
+        loaded,
+        question.prompt(loaded, as_chat),
+        request,
+        replace(output, stats=found.screen.stats, as_markdown=as_markdown),
+        question.keep if found.chat.log else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """MODEL, the text that it is to answer, and the preferences with the template's system prompt."""
+
+    model: str | None
+    text: str
+    preferences: Preferences
 
 
 def _asked(
-    words: tuple[str, ...], named_model: str | None, given: str | None, from_stdin: bool
+    words: tuple[str, ...],
+    named_model: str | None,
+    prompt: str | None,
+    files: tuple[Path, ...],
+    preferences: Preferences,
+) -> _Asked:
+    """Read the words, files and stdin, and fill them into the template, if one is named."""
+    values: dict[str, str] = {}
+    others = [*words]
+    if preferences.template is not None:
+        others, values = variables_in(words)
+    from_stdin = others[-1:] == ["-"]
+    model, prompt = _model_and_prompt(others[: len(others) - from_stdin], named_model, prompt, from_stdin)
+    text = prompt_text(prompt, files, from_stdin)
+    if preferences.template is not None:
+        section = preferences.configuration.template(preferences.template)
+        text, system = PromptTemplate.of(preferences.template, section).fill(values, text)
+        if system is not None:
+            preferences = replace(preferences, flags={"system": system, **preferences.flags})
+    check_not_blank(text)
+    return _Asked(model, text, preferences)
+
+
+def _model_and_prompt(
+    words: Sequence[str], named_model: str | None, given: str | None, from_stdin: bool
 ) -> tuple[str | None, str | None]:
     """Return MODEL, and the prompt that the words ask, else the `given` one."""
     if named_model is not None:

@@ -20,8 +20,9 @@ def config(begins: bool, only_path: bool) -> None:
     """Show the configuration file, and what it says.
 
     It is TOML: a default model, settings, a system prompt; settings of single models in [models."NAME"]; roles for
-    `tinychat chat -r NAME` in [roles.NAME]; other names for models in [aliases]. What comes first: flags, the model's
-    section, the role, the general settings, the model's own advice, tinychat's defaults.
+    `tinychat chat -r NAME` in [roles.NAME]; prompts for `tinychat -t NAME` in [templates.NAME]; other names for models
+    in [aliases]. What comes first: flags, the model's section, the template, the role, the general settings, the
+    model's own advice, tinychat's defaults.
     """
     path = configuration_path()
     if path is None:
@@ -53,6 +54,7 @@ def _lines(found: Configuration) -> Iterator[str]:
         ("", general),
         *((f'models."{name}"', values) for name, values in found.models.items()),
         *((f"roles.{name}", values) for name, values in found.roles.items()),
+        *((f"templates.{name}", values) for name, values in found.templates.items()),
         ("aliases", found.aliases),
     ):
         if values:

@@ -12,6 +12,7 @@ from tinychat.held_signals import held_signals
 WHERE = {
     "chat": "chat",
     "complete": "complete",
+    "log": "log",
     "batch": "batch",
     "convert": "convert",
     "pull": "store",

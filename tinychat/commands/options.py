@@ -109,6 +109,24 @@ def _complete_role(_context: click.Context, _parameter: click.Parameter, incompl
     return [name for name in read_configuration().roles if name.startswith(incomplete)]
 
 
+def _complete_template(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in read_configuration().templates if name.startswith(incomplete)]
+
+
+template_flag = click.option(
+    "-t",
+    "--template",
+    metavar="NAME",
+    shell_complete=_complete_template,
+    help="Ask by this prompt template of the configuration file; words NAME=VALUE are its variables",
+)
+
+
+def continue_flag(what: str) -> Callable[[_Function], _Function]:
+    """Give a command the flag that goes on with what was last: one flag, so that words alone say of which command."""
+    return click.option("-c", "--continue", "continues", is_flag=True, help=f"Go on with the last {what}")
+
+
 _role_flag = click.option(
     "-r",
     "--role",
@@ -151,4 +169,4 @@ def take_preferences(flags: dict[str, Any]) -> Preferences:
     source = click.get_current_context().get_parameter_source
     found = {name: flags.pop(name) for name in SETTINGS if name in flags}
     given = {name: value for name, value in found.items() if source(name) is ParameterSource.COMMANDLINE}
-    return Preferences(read_configuration(), flags.pop("role", None), given)
+    return Preferences(read_configuration(), flags.pop("role", None), given, flags.pop("template", None))

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 def prompt_text(prompt: str | None, files: Sequence[Path], from_stdin: bool) -> str:
     """Return the texts of the files, of stdin and of the prompt as one, each beginning a line.
 
-    Stdin is read if `from_stdin` or the prompt "-" asks for it, and anyway where it is not a terminal.
+    Stdin is read if `from_stdin` or the prompt "-" asks for it, and anyway where it is not a terminal. Empty if there
+    is nothing.
 
     Raises
     ------
-    click.UsageError
-        If there is no prompt at all.
     SettingError, TextError
         If a text is not valid UTF-8, or a file cannot be read.
     """
@@ -37,11 +36,18 @@ def prompt_text(prompt: str | None, files: Sequence[Path], from_stdin: bool) -> 
     if from_stdin or not sys.stdin.isatty():
         texts.append(_decoded(sys.stdin.buffer.read()))
     before = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if text)
-    if prompt is not None:
-        return before + prompt
-    if not before:
-        raise click.UsageError("there is no prompt: give one with -p TEXT or --file PATH, or pipe a text in")
-    return before.removesuffix("\n")
+    return before.removesuffix("\n") if prompt is None else before + prompt
+
+
+def check_not_blank(prompt: str) -> None:
+    """Refuse a prompt without a word.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    if not prompt.strip():
+        raise click.UsageError("nothing to answer: give a prompt with -p TEXT or --file PATH, or pipe a text in")
 
 
 def _decoded(data: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from tinychat.text.code_block import CodeBlock, first_code_block
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.prompt import Prompt
-    from tinychat.generate.reply import Summary
+    from tinychat.generate.reply import Reply, Summary
     from tinychat.generate.request import Request
     from tinychat.generate.stream import Stream
     from tinychat.terminal.rendering import Renderer
@@ -46,6 +46,8 @@ class OutputFlags:
         Whether a reply that is cut is a failure.
     stats : bool, optional
         Whether what each took is said on stderr; None where that is a terminal.
+    as_markdown : bool
+        Whether a terminal shows the text drawn as markdown, as the chat does.
     """
 
     as_json: bool
@@ -54,6 +56,7 @@ class OutputFlags:
     code_only: bool
     fail_on_cut: bool
     stats: bool | None = None
+    as_markdown: bool = False
 
     @property
     def is_for_programs(self) -> bool:
@@ -61,8 +64,12 @@ class OutputFlags:
         return self.as_json or self.as_jsonl
 
 
-def write_replies(model: Model, prompt: Prompt, request: Request, output: OutputFlags) -> None:
+def write_replies(
+    model: Model, prompt: Prompt, request: Request, output: OutputFlags, keep: Callable[[Reply], None] | None = None
+) -> None:
     """Write as many replies as are wanted; a given seed grows by one with each.
+
+    `keep` gets a reply that is the only one, and text, also where it was stopped.
 
     Raises
     ------
@@ -74,8 +81,9 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.terminal.rendering import Renderer
 
-    # A continuation is not markdown, and what is copied from the terminal must be what the model wrote.
-    renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=True)
+    # Code is copied from the terminal, and must be what the model wrote.
+    renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=output.code_only or not output.as_markdown)
+    renderer.starts_thinking = prompt.opens_thinking
     renderer.show_stats = output.stats
     on_prefill = None if output.is_for_programs or output.samples > 1 else renderer.prefill_progress
     requests = [_sample(request, number) for number in range(output.samples)]
@@ -89,7 +97,11 @@ def write_replies(model: Model, prompt: Prompt, request: Request, output: Output
     elif output.as_jsonl:
         _write_jsonl(model.name, runs)
     else:
-        _write_text(renderer, runs, output.code_only)
+        try:
+            _write_text(renderer, runs, output.code_only)
+        finally:
+            if keep is not None and len(runs) == 1:
+                keep(runs[0].reply)
     if output.fail_on_cut and any(run.reply.summary.is_cut for run in runs):
         raise click.exceptions.Exit(EXIT_CUT)
 
@@ -103,6 +115,7 @@ def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> 
     for number, run in enumerate(runs):
         if number > 0:
             renderer.notice(SEPARATOR)
+            renderer.starts_thinking = run.reply.prompt.opens_thinking
         try:
             summary = _write_code(renderer, run) if code_only else _write_all(renderer, run)
         finally:

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Sequence
 import click
 
 from tinychat.commands.progress import progress_bar
+from tinychat.configuration import read_configuration
+from tinychat.generate.precedence import Preferences
 from tinychat.store.local import StoredModel, certificate_lines, code_lines, summary_line
+from tinychat.terminal.safe_text import one_safe_line
 
 
 def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -54,7 +57,7 @@ def pull(model: str, quant: str | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object for each model, one a line")
 def list_models(available: bool, as_json: bool) -> None:
-    """List the stored models, and those that Ollama, LM Studio and the hub's cache keep on this machine.
+    """List the models that are on this machine: stored, bundled, and those of Ollama, LM Studio and the hub's cache.
 
     Each can be named as a MODEL; those of other programs are converted into the store on first use.
     """
@@ -63,21 +66,22 @@ def list_models(available: bool, as_json: bool) -> None:
     if available:
         _list_available()
         return
-    from tinychat.store import local as store
+    from tinychat.store.names import ready_models
     from tinychat.store.others import found_models
+    from tinychat.store.usual import usual_model
 
-    models = store.list_models()
+    models = ready_models()
     if as_json:
         _write_json(models)
         return
-    if not models:
-        print("the store is empty: tinychat pull NAME fills it; see `tinychat models --available`", file=sys.stderr)
     rows = [(model.name, model.quantization, _size(model.bytes), model.quality, model.source) for model in models]
     for found in found_models():
         problem = found.problem()
         state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
         rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
     _print_table(rows)
+    usual = one_safe_line(Preferences(read_configuration()).model(None) or usual_model())
+    print(f"{usual} answers where no MODEL is named; `tinychat models --available` lists more", file=sys.stderr)
 
 
 def _write_json(models: Sequence[StoredModel]) -> None:

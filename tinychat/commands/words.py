@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
 import click
 
+from tinychat.commands.misspellings import near_command, near_name
 from tinychat.configuration import read_configuration
 from tinychat.errors import StoreError
 
 # What people type who come from other programs.
 _HABITS = {"list": "models", "ls": "models"}
-_CLOSE = 0.8
+# A question without quotes has more words.
+_MOST_ARGUMENTS = 2
 
 
 def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
@@ -36,6 +37,7 @@ def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Comma
         return [*rest[:1], "--help"]
     if first == "run":
         return implied_command(rest, commands)
+    _refuse_misspelt_command(first, rest, commands)
     chat, complete = commands["chat"], commands["complete"]
     words, flags = _words_and_flags(arguments, (chat, complete))
     if words and words[0] in commands:
@@ -45,9 +47,24 @@ def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Comma
     chats = bool(flags - _flag_names(complete))
     if len(words) == 1 and not asks and not chats and words[0] != "-":
         chats = is_model(words[0])
-        if not chats and (near := get_close_matches(words[0], commands, n=1, cutoff=_CLOSE)):
-            raise click.UsageError(f"there is no command {words[0]!r}: did you mean `tinychat {near[0]}`?")
     return ["chat" if chats or not (words or asks) else "complete", *arguments]
+
+
+def _refuse_misspelt_command(first: str, rest: Sequence[str], commands: Mapping[str, click.Command]) -> None:
+    near = near_command(first, commands)
+    if near is None or is_model(first):
+        return
+    if not rest or is_model(rest[0]) or _could_be_arguments(rest, commands[near]):
+        raise click.UsageError(f"there is no command {first!r}: did you mean `tinychat {near}`? With -p it is a prompt")
+
+
+def _could_be_arguments(words: Sequence[str], command: click.Command) -> bool:
+    """Return whether words begin with a flag of a command, or are no more than its arguments, and no text."""
+    if words[0].startswith("-"):
+        return any(words[0].partition("=")[0] in each.opts for each in command.params)
+    places = [each.nargs for each in command.params if each.param_type_name == "argument"]
+    most = len(words) if -1 in places else sum(places)
+    return len(words) <= min(most, _MOST_ARGUMENTS) and not any(map(_is_text, words))
 
 
 def _words_and_flags(arguments: Sequence[str], commands: Sequence[click.Command]) -> tuple[list[str], set[str]]:
@@ -83,7 +100,7 @@ def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | N
     click.UsageError
         If there are more words than a model's name, and a prompt is given otherwise.
     StoreError
-        If a single word is nearly the name of a model.
+        If the first word is nearly the name of a model.
     """
     if not words:
         return None, None
@@ -95,9 +112,12 @@ def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | N
     if not rest:
         if _is_text(first):
             return None, first
-        return (first, None) if is_model(first) else (None, _unless_misspelt(first))
-    if is_model(first) or (not _is_text(first) and _is_text(rest[0])):
+        if is_model(first):
+            return first, None
+    elif is_model(first) or (not _is_text(first) and _is_text(rest[0])):
         return first, " ".join(rest)
+    if not _is_text(first):
+        _refuse_misspelt_name(first, rest)
     return None, " ".join(words)
 
 
@@ -121,9 +141,8 @@ def _is_text(word: str) -> bool:
     return not word or any(map(str.isspace, word))
 
 
-def _unless_misspelt(word: str) -> str:
+def _refuse_misspelt_name(word: str, rest: Sequence[str]) -> None:
     from tinychat.store.names import known_names
 
-    if near := get_close_matches(word, known_names(), n=1, cutoff=_CLOSE):
-        raise StoreError(f"no model is called {word!r}: did you mean {near[0]!r}? -p {word!r} makes it a prompt")
-    return word
+    if near := near_name(word, [*read_configuration().aliases, *known_names()], stands_alone=len(rest) < 2):
+        raise StoreError(f"no model is called {word!r}: did you mean {near!r}? With -p it is a prompt")

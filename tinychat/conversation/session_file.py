@@ -22,6 +22,7 @@ from tinychat.text.guard import well_formed
 
 FORMAT = 2
 TITLE_LENGTH = 50
+_PASSAGE_LENGTH = 60
 # As `to_json` begins a file, and did before.
 _BEGINNING = re.compile(r'\{\n "format": [12],\n "about": ')
 # What the screen shows is not the conversation's.
@@ -82,6 +83,21 @@ def title_of(messages: Sequence[Message], length: int) -> str:
     """Return the title of a conversation: its first message in one line, without attachments; or its summary."""
     first = next((message.content for message in messages if message.content != SUMMARY_REQUEST), "")
     return shorten(without_attachments(first) or first, length, placeholder="...")
+
+
+def passage_with(messages: Sequence[Message], word: str) -> str | None:
+    """Return the words around the first occurrence of `word` in a conversation; empty if its title shows it."""
+    sought = word.casefold()
+    if sought in About.of(messages).title.casefold():
+        return ""
+    for message in messages:
+        text = " ".join(message.text.split())
+        index = text.casefold().find(sought)
+        if index >= 0:
+            # From the beginning of a word.
+            begin = text.rfind(" ", 0, max(0, index - _PASSAGE_LENGTH // 3)) + 1
+            return ("..." if begin else "") + shorten(text[begin:], _PASSAGE_LENGTH, placeholder="...")
+    return None
 
 
 def to_json(session: SavedSession) -> str:

@@ -40,10 +40,13 @@ class SessionStore:
     ----------
     folder : Path
         Where the files are; made when the first is written.
+    beside : SessionStore, optional
+        Where a conversation is read that is not here; saved, it is here too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beside: SessionStore | None = None) -> None:
         self.folder = folder
+        self._beside = beside
 
     def names(self) -> list[str]:
         """Return all names, the last saved first."""
@@ -95,6 +98,10 @@ class SessionStore:
         """Return when a conversation was saved last, in seconds since the epoch."""
         return self.stamp(name) / 1e9
 
+    def size(self, name: str) -> int:
+        """Return the bytes of a conversation's file; 0 if there is none."""
+        return _size(self._path(name))
+
     def read(self, name: str) -> SavedSession:
         """Read a conversation.
 
@@ -126,12 +133,14 @@ class SessionStore:
             If there is none of this name, or its file is seen to be damaged.
         """
         found = about_from_json(self._data(name))
-        if found is None and _size(self._path(name)) <= _SMALL_BYTES:
+        if found is None and self.size(name) <= _SMALL_BYTES:
             return About.of(self.messages(name))
         return found
 
     def _data(self, name: str, limit: int | None = None) -> bytes:
         """Return a conversation's file, which may have `limit` bytes; how it begins if there is no limit."""
+        if self._beside is not None and not self._path(name).exists() and self._beside.exists(name):
+            return self._beside._data(name, limit)
         with self._file(name, "read") as path:
             if limit is not None:
                 return read_small(path, limit)

@@ -1,7 +1,7 @@
 """Settings of several sources, one over the other.
 
-A flag comes before the model's section of the configuration file, then the role, the file's general settings, the
-advice of the model's makers, and our defaults.
+A flag comes before the model's section of the configuration file, then the prompt template, the role, the file's
+general settings, the advice of the model's makers, and our defaults.
 """
 
 from __future__ import annotations
@@ -98,25 +98,30 @@ class Preferences:
         One of its roles.
     flags : mapping
         Checked settings by name.
+    template : str, optional
+        One of its prompt templates.
 
     Raises
     ------
     ConfigurationError
-        If there is no such role.
+        If there is no such role or template.
     """
 
     configuration: Configuration = field(default_factory=Configuration)
     role: str | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
+    template: str | None = None
 
     def __post_init__(self) -> None:
         if self.role is not None:
             self.configuration.role(self.role)
+        if self.template is not None:
+            self.configuration.template(self.template)
 
     def model(self, named: str | None) -> str | None:
-        """Return the MODEL to load: the named one, the role's, $TINYCHAT_MODEL, the file's; None for the usual one."""
-        if named is None and self.role is not None:
-            named = self.configuration.role(self.role).get("model")
+        """Return the MODEL to load: as named, of template, role, $TINYCHAT_MODEL or file; None for the usual one."""
+        for section in (self._template_section, self._role_section):
+            named = section.get("model") if named is None else named
         if named is None and not os.environ.get("TINYCHAT_MODEL"):
             named = self.configuration.model
         return None if named is None else self.configuration.aliases.get(named, named)
@@ -127,7 +132,16 @@ class Preferences:
         return resolve(
             Source(ADVICE, advice or {}),
             Source(GENERAL, file.general),
-            Source(f"role {self.role}", {} if self.role is None else file.role(self.role)),
+            Source(f"role {self.role}", self._role_section),
+            Source(f"template {self.template}", self._template_section),
             Source(MODEL_SECTION, file.of_model(*names)),
             Source(FLAGS, self.flags),
         )
+
+    @property
+    def _role_section(self) -> Mapping[str, Any]:
+        return {} if self.role is None else self.configuration.role(self.role)
+
+    @property
+    def _template_section(self) -> Mapping[str, Any]:
+        return {} if self.template is None else self.configuration.template(self.template)

