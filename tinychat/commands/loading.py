@@ -32,6 +32,7 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     # Imported here: it keeps `tinychat --help` fast.
     with held_signals():
         from tinychat.api import locate
+        from tinychat.engine.loading import fewer_threads
         from tinychat.generate.model import load_folder
         from tinychat.store.usual import usual_model
 
@@ -41,8 +42,7 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
         loaded = load_folder(folder, **asdict(options), progress=compiling)
     threads = loaded.sequence.engine.threads
     if options.threads is not None and options.threads > threads:
-        cores = f"{threads} core{'s' if threads > 1 else ''}"
-        print(f"threads {options.threads}: this process may use {cores}; using {threads}", file=sys.stderr)
+        print(fewer_threads(options.threads, threads), file=sys.stderr)
     if loaded.context_size > loaded.trained_length:
         print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
     return loaded

@@ -193,14 +193,19 @@ class Sequence:
             self.engine.pool.reserve(context_size)
         self.cache.resize(context_size)
 
-    def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
-        """Return a sequence of the same ids and capacity on an engine whose caches have another type.
+    def on_changed_engine(
+        self, *, kv: str = "", threads: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> Sequence:
+        """Return a sequence of the same ids and capacity on an engine that differs in what is given.
 
         Keys and values are taken over: what was rounded to the old type is not what a fresh run computes.
 
         Parameters
         ----------
         kv : {"bf16", "f16", "int8", "f32"}
+            Type of the caches.
+        threads : int
+            Most threads, and no more than cores that this process may use.
         progress : callable, optional
             Called with (steps done, steps in all) if kernels have to be compiled.
 
@@ -213,8 +218,9 @@ class Sequence:
         """
         # Imported here: it takes Numba's compiler along.
         from tinychat.engine.compiling import compile_kernels
+        from tinychat.kernels.setup import available_cores
 
-        engine = self.engine.with_kv(kv)
+        engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         compile_kernels(engine, progress)
         other = engine.sequence(self.context_size)
         if self.cache.is_whole:

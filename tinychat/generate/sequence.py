@@ -123,8 +123,10 @@ class Sequence(Protocol):
         """Return how many of up to `most` ids one `step` may take and give each what it would give it alone."""
         ...
 
-    def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
-        """Return a sequence of the same ids whose cache has another type; `progress` as kernels are compiled."""
+    def on_changed_engine(
+        self, *, kv: str = "", threads: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> Sequence:
+        """Return a sequence of the same ids with another type of cache or threads; `progress` as kernels compile."""
         ...
 
     def new_logits(self, rows: int) -> Logits:

@@ -142,6 +142,21 @@ class Renderer:
         if total >= _STATUS_FROM_TOKENS:
             self._draw_status(f"reading the prompt {100 * done // total} %")
 
+    def progress(self, title: str) -> Callable[[int, int], None]:
+        """Return a callback of (done, total) that shows a bar until the next notice, or the title as one."""
+        is_said = False
+
+        def show(done: int, total: int) -> None:
+            nonlocal is_said
+            share = done / max(total, 1)
+            if self._can_erase:
+                self._draw_status(f"{_meter(share)} {share:.0%} {title}")
+            elif not is_said:
+                self.notice(title)
+            is_said = True
+
+        return show
+
     def text(self, text: str) -> None:
         """Draw a piece of the reply."""
         if not text:
@@ -242,6 +257,8 @@ class Renderer:
 
     def _draw_status(self, text: str) -> None:
         if self._can_erase:
+            # A line that the terminal breaks could not be erased.
+            text = text[: terminal_size(self._err)[0] - 1]
             self._write_err(_ERASE_LINE + self._styled(_DIM, text))
             self._status_shown = True
 
