@@ -226,7 +226,7 @@ def command_line(context: click.Context) -> None:
     """Chat with a language model on your CPU.
 
     \b
-    tinychat                             chat with the usual model
+    tinychat                             chat with smollm2-135m, or the small demo model
     tinychat MODEL                       chat with this one
     tinychat "Why is the sky blue?"      one question, one answer
     tinychat MODEL "Why is ...?"         ask this model

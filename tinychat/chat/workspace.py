@@ -41,11 +41,14 @@ class Models:
         Lists names that `open` takes, for completion.
     advised : callable, optional
         Says how a model's replies are written, by the name that it was opened by.
+    default : callable
+        Names the model that answers where none is named.
     """
 
     open: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
     advised: Callable[[str, Model], Resolved] | None = None
+    default: Callable[[], str] = lambda: "of no name"
 
 
 _THIS_MODEL_ALONE = Models()
@@ -66,7 +69,7 @@ class Workspace:
     store : SessionStore, optional
         Where conversations are saved; by default below the user's state folder.
     model : str, optional
-        The MODEL that the conversation was begun with, None for the usual model.
+        The MODEL that the conversation was begun with, None for the default model.
     models : Models
         Those that `change_model` knows.
     clock : callable, optional
@@ -288,7 +291,7 @@ class Workspace:
         self.chat.request = replace(self.chat.request, stop=saved.stop)
         self.chat.system = saved.system
         self.chat.origins |= {"stop": SAVED, "system": SAVED}
-        self.chat.attachments = []
+        self.chat.attachments, self.chat.summary, self.chat.miss = [], None, None
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages, history)
         self.chat.on_change = autosave
@@ -302,7 +305,7 @@ class Workspace:
         if self._pending.text:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:
-            lines.append(f"it was begun with {f'the model {saved.model}' if saved.model else 'the usual model'}")
+            lines.append(f"it was begun with the model {saved.model or self.models.default()}")
         return lines
 
 

@@ -130,6 +130,7 @@ def _workspace(
 ) -> Workspace:
     from tinychat.chat.workspace import Models, Workspace
     from tinychat.store.names import known_names
+    from tinychat.store.usual import usual_model
 
     models = Models(
         open=lambda name: load(preferences.model(name), preferences.resolve(name, preferences.model(name)).loading),
@@ -137,6 +138,7 @@ def _workspace(
         advised=lambda name, loaded: preferences.resolve(
             name, preferences.model(name), loaded.name, advice=loaded.own_defaults
         ),
+        default=lambda: preferences.model(None) or usual_model(),
     )
     return Workspace(conversation, model=model, models=models, private=private, caches=caches)
 

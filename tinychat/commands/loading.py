@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
-from tinychat.engine.context import beyond_training
+from tinychat.engine.context import beyond_training, fewer_threads
 from tinychat.held_signals import held_signals
 from tinychat.settings import LoadSettings
 
@@ -32,7 +32,6 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     # Imported here: it keeps `tinychat --help` fast.
     with held_signals():
         from tinychat.api import locate
-        from tinychat.engine.loading import fewer_threads
         from tinychat.generate.model import load_folder
         from tinychat.store.usual import usual_model
 

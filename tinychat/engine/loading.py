@@ -27,11 +27,6 @@ def usual_kv(config: ModelConfig, quantization: Quantization) -> str:
     return "f16" if config.hidden_size < NARROW_SIZE else "bf16"
 
 
-def fewer_threads(wanted: int, used: int) -> str:
-    """Return the line that tells of a number of threads beyond the cores."""
-    return f"threads {wanted}: this process may use {used} core{'s' if used > 1 else ''}; using {used}"
-
-
 def load_engine(
     folder: Path,
     *,
