@@ -392,6 +392,37 @@ def test_a_converted_folder_is_not_converted_again(console, tmp_path):
         assert "convert" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ("--temp 1", ": did you mean --temperature? (see 'tinychat --help')"),
+        ("complete --temprature 1 hi", ": did you mean --temperature? (see 'tinychat complete --help')"),
+        ("chat --top 1", ": did you mean --top-k or --top-p or --top-n-sigma? (see 'tinychat chat --help')"),
+        ("--verison", ": did you mean tinychat --version? (see 'tinychat --help')"),
+        ("chat --verison", ": did you mean tinychat --version? (see 'tinychat chat --help')"),
+        ("convert --quan int8 a b", ": did you mean --quant? (see 'tinychat convert --help')"),
+        ("--zzzzzz", " (see 'tinychat --help')"),
+    ],
+)
+def test_the_flag_that_was_meant_is_named(console, arguments, advice):
+    flag = next(word for word in arguments.split() if word.startswith("-"))
+    assert console.run(*arguments.split()) == (2, "", f"error: No such option '{flag}'{advice}\n")
+
+
+def test_a_small_cache_lacks_its_unit(console):
+    code, _, err = console.run("complete", "hi", "--cache-memory", "10")
+    assert (code, err.partition(" (")[0]) == (
+        2,
+        "error: --cache-memory must have a unit: did you mean 10M? 10B would be bytes",
+    )
+
+
+def test_the_list_of_commands_has_whole_sentences(console):
+    commands = " ".join(console.run("--help")[1].partition("Commands:")[2].split())
+    assert "..." not in commands
+    assert "its size, context and advice for sampling." in commands
+
+
 def test_version_and_help(console):
     code, out, err = console.run("--version")
     assert (code, err) == (0, "")

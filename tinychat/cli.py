@@ -22,12 +22,12 @@ from tinychat.commands.batch import batch
 from tinychat.commands.bench import bench
 from tinychat.commands.chat import chat
 from tinychat.commands.complete import complete
-from tinychat.commands.completion import VARIABLE, completion
+from tinychat.commands.completion import VARIABLE, answer_shell, completion
 from tinychat.commands.config import config
 from tinychat.commands.convert import convert
 from tinychat.commands.doctor import doctor
 from tinychat.commands.loading import Loader, load_model
-from tinychat.commands.options import flag_problem
+from tinychat.commands.options import flag_problem, unknown_flag
 from tinychat.commands.perplexity import perplexity
 from tinychat.commands.show import show
 from tinychat.commands.store import list_models, pull, rm
@@ -42,6 +42,7 @@ EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGI
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # timeout(1) sends its signal twice, and so does a shell whose terminal closes.
 _ECHO_SECONDS = 1.0
+_LONGEST_SENTENCE = 1000
 
 
 def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> int:
@@ -118,10 +119,7 @@ def _ending_signals() -> Iterator[list[int]]:
 
 def _run(arguments: Sequence[str], load: Loader) -> None:
     if instruction := os.environ.get(VARIABLE):
-        # Imported here: only the completion of a shell needs it.
-        from click.shell_completion import shell_complete
-
-        shell_complete(command_line, {}, "tinychat", VARIABLE, instruction)
+        answer_shell(command_line, instruction)
         return
     # Not `tinychat.main(...)`: click would print errors in its own form.
     meant = implied_command(arguments, command_line.commands)
@@ -142,6 +140,9 @@ def _report(error: BaseException) -> int:
     match error:
         case KeyboardInterrupt() | click.Abort():
             return EXIT_INTERRUPTED
+        case click.NoSuchOption():
+            _write_error(f"{unknown_flag(error, command_line)}{_help_hint(error)}")
+            return EXIT_USAGE
         case click.UsageError():
             _write_error(f"{error.format_message()}{_help_hint(error)}")
             return EXIT_USAGE
@@ -212,7 +213,17 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class CommandLine(click.Group):
+    """The commands, each with a whole sentence in the list of them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a row for each command."""
+        rows = [(name, self.commands[name].get_short_help_str(_LONGEST_SENTENCE)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=CommandLine, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -226,7 +237,7 @@ def command_line(context: click.Context) -> None:
     """Chat with a language model on your CPU.
 
     \b
-    tinychat                             chat with smollm2-135m, or the small demo model
+    tinychat                             chat with smollm2-135m, or with demo
     tinychat MODEL                       chat with this one
     tinychat "Why is the sky blue?"      one question, one answer
     tinychat MODEL "Why is ...?"         ask this model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ from tinychat.commands.options import (
 )
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import advice
+from tinychat.user_folders import state_folder
 
 if TYPE_CHECKING:
     from tinychat.chat.saved_caches import NoCaches, SavedCaches
@@ -29,13 +31,23 @@ if TYPE_CHECKING:
     from tinychat.terminal.rendering import Renderer
 
 
+def _complete_saved(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    # Imported here: only a shell's completion needs it so early.
+    from tinychat.conversation.store import SessionStore
+
+    with suppress(OSError):
+        names = SessionStore(state_folder(os.environ) / "sessions").names()
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
 @click.command()
 @model_argument()
 @model_option
 @setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
 @click.option("--continue", "continues", is_flag=True, help="Go on with the last conversation")
-@click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
+@click.option("--resume", metavar="NAME", shell_complete=_complete_saved, help="Go on with this saved conversation")
 @setting_flags("overflow", "stats")
 @request_flags
 @load_flags

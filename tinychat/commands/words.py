@@ -9,11 +9,12 @@ from difflib import get_close_matches
 import click
 
 from tinychat.configuration import read_configuration
-from tinychat.errors import StoreError
+from tinychat.errors import StoreError, TinychatError
 
 # What people type who come from other programs.
 _HABITS = {"list": "models", "ls": "models"}
 _CLOSE = 0.8
+_IMPLIED = ("chat", "complete")
 
 
 def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
@@ -48,6 +49,15 @@ def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Comma
         if not chats and (near := get_close_matches(words[0], commands, n=1, cutoff=_CLOSE)):
             raise click.UsageError(f"there is no command {words[0]!r}: did you mean `tinychat {near[0]}`?")
     return ["chat" if chats or not (words or asks) else "complete", *arguments]
+
+
+def completed_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
+    """Return `arguments`, whose last flag may lack its value, behind the command that is meant."""
+    try:
+        return implied_command(arguments, commands)
+    except (click.UsageError, TinychatError):
+        chat, complete = ({flag for each in commands[name].params for flag in each.opts} for name in _IMPLIED)
+        return ["complete" if (complete - chat) & {*arguments} else "chat", *arguments]
 
 
 def _words_and_flags(arguments: Sequence[str], commands: Sequence[click.Command]) -> tuple[list[str], set[str]]:
