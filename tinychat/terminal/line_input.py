@@ -158,13 +158,24 @@ class DumbTerminalInput(PlainInput):
         self._terminal.write(self._mark)
         self._terminal.flush()
         self._mark = CONTINUATION
-        return super()._line()
+        line = super()._line()
+        if not line:
+            # What comes next begins a line of its own.
+            self._terminal.write("\n")
+            self._terminal.flush()
+        return line
+
+
+class MarkedInput(DumbTerminalInput):
+    """Lines of a terminal whose replies go elsewhere, such as to tee: a mark tells messages from replies."""
+
+    interactive = False
 
 
 def open_input(
     stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str], keeps_history: bool = True
 ) -> PlainInput | TerminalInput:
-    """Return a prompt when stdin and stdout are terminals, else plain lines.
+    """Return a prompt when stdin and stdout are terminals, else plain lines, which a person sees marked.
 
     Enter it before anything that takes time: from then on, keys that are typed while no prompt is
     shown wait for the next one.
@@ -174,7 +185,7 @@ def open_input(
     what is typed is forgotten with the program.
     """
     if not (stdin.isatty() and stdout.isatty()):
-        return PlainInput(stdin)
+        return MarkedInput(stdin, stderr) if stdin.isatty() and stderr.isatty() else PlainInput(stdin)
     terminal = stderr if stderr.isatty() else stdout
     if environment.get("TERM") == "dumb":
         return DumbTerminalInput(stdin, terminal)
