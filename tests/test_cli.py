@@ -140,6 +140,8 @@ def test_wrong_usage_is_one_line_and_2(console, arguments, message):
         (["chat"], b"/set top_k -1\n", "error: top_k must be 0 (all tokens) or more, not -1"),
         (["perplexity", "m", __file__, "--stride", "400"], b"", "error: --stride must be 1 to "),
         (["complete"], b"caf\xe9", "stdin is not valid UTF-8 at byte 3"),
+        (["complete"], b"a\0b", "stdin holds NUL bytes, so it is not text"),
+        (["chat"], b"a\0b\n", "the input holds NUL bytes, so it is not text"),
         (["complete", "-p", "caf\udce9"], b"", "--prompt is not valid UTF-8"),
         (["rm", "nothing"], b"", "the store holds no model 'nothing'"),
         (["pull", "nothing"], b"", "nothing is not a repo id"),

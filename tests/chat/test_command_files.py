@@ -54,7 +54,7 @@ def test_a_withdrawn_message_leaves_its_attachments():
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "is not a file"), (b"\xff\xfe", "is not UTF-8 text"), (b"  \n", "is empty")],
+    [(None, "is not a file"), (b"\xff\xfe", "is not UTF-8 text"), (b"a\0b", "holds NUL bytes"), (b"  \n", "is empty")],
 )
 def test_a_file_that_cannot_be_sent(tmp_path, content, complaint):
     if content is not None:

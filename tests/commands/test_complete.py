@@ -46,7 +46,11 @@ def test_a_file_alone_is_a_prompt(console, write):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"caf\xe9", "is not a text in UTF-8"), (None, "cannot be read: No such file or directory; check the path")],
+    [
+        (b"caf\xe9", "is not a text in UTF-8"),
+        (b"a\0b", "holds NUL bytes, so it is not text: convert it first"),
+        (None, "cannot be read: No such file or directory; check the path"),
+    ],
 )
 def test_a_file_that_is_no_text_is_named(console, write, tmp_path, content, message):
     path = tmp_path / "missing" if content is None else write("1", content)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from tinychat.errors import SettingError
+from tinychat.files import HAS_NUL
 from tinychat.terminal.safe_text import safe_text
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class PlainInput:
         EOFError
             At the end of the stream.
         SettingError
-            If the stream is not UTF-8.
+            If the stream is not UTF-8, or has a NUL byte.
         """
         text = self._line()
         if not text:
@@ -134,6 +135,8 @@ class PlainInput:
             line.encode("utf-8")
         except UnicodeError as error:
             raise SettingError("the input is not valid UTF-8: convert it first") from error
+        if "\0" in line:
+            raise SettingError(f"the input {HAS_NUL}")
         return line
 
 
