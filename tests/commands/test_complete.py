@@ -91,7 +91,7 @@ def test_logprobs_go_with_the_tokens(console):
     for token in report["logprobs"]:
         assert token["text"] == chr(token["id"])
         assert token["logprob"] == pytest.approx(0.0, abs=1e-9)
-        assert token["best"][0] == {name: token[name] for name in ("id", "text", "logprob")}
+        assert token["best"][0] == {name: token[name] for name in ("id", "text", "bytes", "logprob")}
         assert token["best"][1]["logprob"] == pytest.approx(-110.0)
         assert len(token["best"]) == 2
     _, out, _ = console.run("complete", "-p", "Once", "--jsonl", "--logprobs", "0", "--max-tokens", "2")
