@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 LINE_ERRORS = (ContextError, SettingError, TextError)
 # All tasks are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
+# Kept compiled at a time.
+_SCHEMAS = 8
 # Stdin in the place of a file that is read, stdout in that of one that is written.
 _STREAM = Path("-")
 
@@ -89,7 +92,8 @@ def batch(
     """Answer every line of IN.jsonl with MODEL.
 
     A line is a JSON object with a prompt or the messages of a conversation. It may have an id, by
-    default the line's number, and settings that override the flags: SETTINGS.
+    default the line's number, and settings that override the flags: SETTINGS. A response_format of OpenAI's,
+    json_object or json_schema, lets the reply be such JSON.
 
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
@@ -213,6 +217,8 @@ class _Answers:
         self._template = template
         self._thinking = thinking
         self._constraint = constraint
+        # Tasks that follow each other often have one schema.
+        self._compiled = lru_cache(_SCHEMAS)(self._compile)
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
@@ -225,9 +231,16 @@ class _Answers:
         if task.error is not None:
             return SettingError(task.error)
         try:
-            return self._prompt(task), replace(task.request, constraint=self._constraint)
+            constraint = self._constraint if task.schema is None else self._compiled(task.schema)
+            return self._prompt(task), replace(task.request, constraint=constraint)
         except LINE_ERRORS as error:
             return error
+
+    def _compile(self, schema: str) -> Constraint:
+        # Imported here: it takes NumPy along.
+        from tinychat.generate.grammar import Grammar
+
+        return Grammar.from_schema(schema, "response_format").compile(self.model)
 
     def _prompt(self, task: Task) -> Prompt:
         if isinstance(task.prompt, str) and task.url is not None:
