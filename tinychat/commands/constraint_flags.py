@@ -24,7 +24,7 @@ _OPTIONS = (
         "--schema",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Let replies be JSON that is valid under this JSON schema; needs pip install '.[constrain]' in the clone",
+        help="Let replies be JSON that is valid under this JSON schema; needs the package llguidance",
     ),
     click.option(
         "--grammar",
