@@ -53,6 +53,18 @@ def test_the_history_lasts_from_run_to_run_and_can_be_searched(start, tmp_path):
     second.leave()
 
 
+def test_a_search_that_finds_nothing_says_so(start):
+    terminal = start("chat", "chatty", PROMPT_TOOLKIT_NO_CPR="")
+    terminal.say("hello there")
+    terminal.type(CTRL_R + "HELLO")
+    terminal.sees("I-search backward: HELLO", "chatty · context")
+    terminal.send("zzz")
+    terminal.sees("I-search backward: HELLOzzz", "nothing that was typed has 'HELLOzzz' in it")
+    terminal.send(CTRL_G)
+    terminal.sees("chatty · context")
+
+
+
 def test_a_history_that_cannot_be_kept_does_not_disturb(start, tmp_path):
     (tmp_path / "history").mkdir()
     terminal = start("chat", "counting", TINYCHAT_HOME=str(tmp_path))
