@@ -64,7 +64,6 @@ def test_a_search_that_finds_nothing_says_so(start):
     terminal.sees("chatty · context")
 
 
-
 def test_a_history_that_cannot_be_kept_does_not_disturb(start, tmp_path):
     (tmp_path / "history").mkdir()
     terminal = start("chat", "counting", TINYCHAT_HOME=str(tmp_path))
