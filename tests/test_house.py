@@ -113,6 +113,7 @@ ARROWS = {
         "generate",
         "held_signals",
         "machine",
+        "making",
         "models.folder",
         "json_file",
         "models.architectures",

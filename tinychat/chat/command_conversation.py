@@ -144,8 +144,9 @@ def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
     lines = {"model": chat.model.name}
-    values = _settings(loop).items()
-    lines |= {name: _with_origin(chat, name, value) for name, value in values if in_use(name, chat.request)}
+    values = _settings(loop)
+    values = {"system": values.pop("system"), **values}
+    lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
