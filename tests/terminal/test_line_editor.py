@@ -84,7 +84,7 @@ def test_tab_completes_commands(start):
 def test_tab_completes_what_follows_a_command(start, tmp_path):
     (tmp_path / "notes.txt").write_text("Buy milk.")
     terminal = start("chat", "counting")
-    terminal.type("/set th" + TAB + " hi" + TAB + ENTER)
+    terminal.type("/set thi" + TAB + " hi" + TAB + ENTER)
     terminal.expect("think: auto, hidden")
     terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
     terminal.expect("goes with your next message")
