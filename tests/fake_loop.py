@@ -32,6 +32,9 @@ class FakeLoop:
     def notice(self, text):
         self.notices.append(text)
 
+    def progress(self, title):
+        return lambda done, total: self.notice(f"{title} {done}/{total}")
+
     def regenerate(self):
         list(self.chat.regenerate())
 

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tinychat.engine.context import check_context
-from tinychat.errors import FieldError, SettingError
+from tinychat.errors import SettingError
 from tinychat.generate.model import Model
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
@@ -112,6 +112,8 @@ class FakeSequence:
         pairs = zip(ids, self.ids, strict=False)
         return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
+    threads = 2
+
     @property
     def engine(self):
         return FakeEngine(self)
@@ -125,13 +127,13 @@ class FakeSequence:
     kv = "bf16"
     saved_bytes = 1000
 
-    def with_kv(self, kv, progress=None):
-        if kv not in ("bf16", "int8"):
-            raise FieldError("kv", "must be bf16 or int8")
-        progress(0, 2)
-        progress(1, 2)
+    def on_changed_engine(self, *, kv="", threads=0, progress):
+        """Take as long as a type of cache that has to be compiled; there are two cores."""
+        if kv:
+            progress(0, 2)
+            progress(1, 2)
         other = copy(self)
-        other.kv, other.ids = kv, self.ids.copy()
+        other.kv, other.threads, other.ids = kv or self.kv, min(threads or self.threads, 2), self.ids.copy()
         return other
 
     def save(self, path):
@@ -205,7 +207,7 @@ class FakeEngine:
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
-        self.trained_length = first.trained_length
+        self.trained_length, self.threads = first.trained_length, first.threads
         self._first = first
 
     def sequence(self, context_size=None):

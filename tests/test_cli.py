@@ -142,6 +142,8 @@ def test_wrong_usage_is_one_line_and_2(console, arguments, message):
         (["chat"], b"/set top_k -1\n", "error: top_k must be 0 (all tokens) or more, not -1"),
         (["perplexity", "m", __file__, "--stride", "400"], b"", "error: --stride must be 1 to "),
         (["complete"], b"caf\xe9", "stdin is not valid UTF-8 at byte 3"),
+        (["complete"], b"a\0b", "stdin holds NUL bytes, so it is not text"),
+        (["chat"], b"a\0b\n", "the input holds NUL bytes, so it is not text"),
         (["complete", "-p", "caf\udce9"], b"", "--prompt is not valid UTF-8"),
         (["rm", "nothing"], b"", "the store holds no model 'nothing'"),
         (["pull", "nothing"], b"", "nothing is not a repo id"),
@@ -416,6 +418,37 @@ def test_a_converted_folder_is_not_converted_again(console, tmp_path):
         code, _, err = console.run("convert", source, str(tmp_path / "new"))
         assert code == 1
         assert "convert" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ("--temp 1", ": did you mean --temperature? (see 'tinychat --help')"),
+        ("complete --temprature 1 hi", ": did you mean --temperature? (see 'tinychat complete --help')"),
+        ("chat --top 1", ": did you mean --top-k or --top-p or --top-n-sigma? (see 'tinychat chat --help')"),
+        ("--verison", ": did you mean tinychat --version? (see 'tinychat --help')"),
+        ("chat --verison", ": did you mean tinychat --version? (see 'tinychat chat --help')"),
+        ("convert --quan int8 a b", ": did you mean --quant? (see 'tinychat convert --help')"),
+        ("--zzzzzz", " (see 'tinychat --help')"),
+    ],
+)
+def test_the_flag_that_was_meant_is_named(console, arguments, advice):
+    flag = next(word for word in arguments.split() if word.startswith("-"))
+    assert console.run(*arguments.split()) == (2, "", f"error: No such option '{flag}'{advice}\n")
+
+
+def test_a_small_cache_lacks_its_unit(console):
+    code, _, err = console.run("complete", "hi", "--cache-memory", "10")
+    assert (code, err.partition(" (")[0]) == (
+        2,
+        "error: --cache-memory must have a unit: did you mean 10M? 10B would be bytes",
+    )
+
+
+def test_the_list_of_commands_has_whole_sentences(console):
+    commands = " ".join(console.run("--help")[1].partition("Commands:")[2].split())
+    assert "..." not in commands
+    assert "its size, context and advice for sampling." in commands
 
 
 def test_version_and_help(console):

@@ -115,6 +115,7 @@ ARROWS = {
         "generate",
         "held_signals",
         "machine",
+        "making",
         "models.folder",
         "json_file",
         "models.architectures",

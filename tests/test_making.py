@@ -14,7 +14,7 @@ from tinychat.calibration import TEXT_TOKENS, cut_texts, write_texts
 from tinychat.certificate import examine
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.source import Source
-from tinychat.errors import ConversionError, SettingError, TextError
+from tinychat.errors import ConversionError, FieldError, SettingError, TextError
 from tinychat.making import Phases, Recipe, disk_needed, memory_needed, stored, weight_count
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization, tensor_specs
@@ -171,6 +171,26 @@ def test_int8_wants_a_file_that_says_something_and_shows_its_whole_progress(tmp_
 def test_what_is_not_offered_is_refused(field, value):
     with pytest.raises(SettingError, match=value):
         Recipe(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "problem"),
+    [
+        ({"quant": "int8", "bits": "5"}, "bits does nothing beside quant int8"),
+        ({"quant": "f32", "bits": "5"}, "bits does nothing beside quant f32"),
+        ({"quant": "f32", "group_size": 64}, "group_size does nothing beside quant f32"),
+        ({"quant": "kept", "method": "importance"}, "method does nothing beside quant kept"),
+        ({"quant": "kept", "calibration": Path("text")}, "calibration does nothing beside quant kept"),
+        ({"method": "plain", "bits": "5"}, "bits does nothing beside method plain"),
+        (
+            {"quant": "int8", "method": "plain", "calibration": Path("text")},
+            "calibration does nothing beside method plain",
+        ),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(recipe, problem):
+    with pytest.raises(FieldError, match=f"^{problem}: leave one of them out$"):
+        Recipe(**recipe)
 
 
 def test_bits_decide_what_stays_in_int8():

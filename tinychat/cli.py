@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 import tinychat
-from tinychat.commands.completion import VARIABLE
+from tinychat.commands.completion import VARIABLE, answer_shell
 from tinychat.commands.lazy import LazyCommands
 from tinychat.commands.loading import Loader, load_model
 from tinychat.commands.words import implied_command
@@ -30,6 +30,7 @@ EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGI
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # timeout(1) sends its signal twice, and so does a shell whose terminal closes.
 _ECHO_SECONDS = 1.0
+_LONGEST_SENTENCE = 1000
 
 
 def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> int:
@@ -106,10 +107,7 @@ def _ending_signals() -> Iterator[list[int]]:
 
 def _run(arguments: Sequence[str], load: Loader) -> None:
     if instruction := os.environ.get(VARIABLE):
-        # Imported here: only the completion of a shell needs it.
-        from click.shell_completion import shell_complete
-
-        shell_complete(command_line, {}, "tinychat", VARIABLE, instruction)
+        answer_shell(command_line, instruction)
         return
     # Not `tinychat.main(...)`: click would print errors in its own form.
     meant = implied_command(arguments, command_line.commands)
@@ -132,6 +130,11 @@ def _report(error: BaseException) -> int:
     match error:
         case KeyboardInterrupt() | click.Abort():
             return EXIT_INTERRUPTED
+        case click.NoSuchOption():
+            from tinychat.commands.options import unknown_flag
+
+            _write_error(f"{unknown_flag(error, command_line)}{_help_hint(error)}")
+            return EXIT_USAGE
         case click.UsageError():
             _write_error(f"{error.format_message()}{_help_hint(error)}")
             return EXIT_USAGE
@@ -206,8 +209,21 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
+class CommandLine(click.Group):
+    """The commands, each with a whole sentence in the list of them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a row for each command."""
+        rows = [(name, self.commands[name].get_short_help_str(_LONGEST_SENTENCE)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 @click.group(
-    commands=LazyCommands(), invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=CommandLine,
+    commands=LazyCommands(),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--version",
@@ -222,7 +238,7 @@ def command_line(context: click.Context) -> None:
     """Chat with a language model on your CPU.
 
     \b
-    tinychat                             chat with the usual model
+    tinychat                             chat with smollm2-135m, or with demo
     tinychat MODEL                       chat with this one
     tinychat "Why is the sky blue?"      one question, one answer
     tinychat MODEL "Why is ...?"         ask this model

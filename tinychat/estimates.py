@@ -9,11 +9,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 
 from tinychat.engine.context import DEFAULT_CONTEXT
 from tinychat.errors import ConversionError
-from tinychat.machine import usable_cores
+from tinychat.machine import free_cores, usable_cores
 from tinychat.store.catalog import CatalogEntry
 
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -28,6 +28,8 @@ _BYTES_PER_CACHED_NUMBER = 2
 _SHARE_OF_BANDWIDTH, _SECONDS_PER_LAYER = 0.93, 40e-6
 # Far beyond most caches, and soon filled.
 _BUFFER_BYTES, _ROUNDS = 256 << 20, 4
+# How long to wait for free cores, and between two looks at them.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.02
 
 
 def usual_bits(weights: int) -> float:
@@ -79,6 +81,22 @@ def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
             list(pool.map(np.max, parts))
             fastest = min(fastest, perf_counter() - started)
     return sum(part.nbytes for part in parts) / fastest / 1e9
+
+
+def cores_become_free(seconds: float = _PATIENCE_SECONDS) -> bool:
+    """Wait until other programs leave all cores to this one, for some seconds at most; return whether they do.
+
+    Where the system does not say how busy it is, it counts as free.
+    """
+    cores, until = len(usable_cores()) or os.cpu_count() or 1, monotonic() + seconds
+    while True:
+        free = free_cores()
+        # The one that runs this is not free.
+        if free is None or free + 1 >= cores:
+            return True
+        if monotonic() >= until:
+            return False
+        sleep(_PAUSE_SECONDS)
 
 
 def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:

@@ -15,6 +15,8 @@ from tinychat.file_lock import try_lock
 
 # Half a gigabyte of text is more than any context, and a week of perplexity.
 MAX_TEXT_BYTES = 512 << 20
+HAS_NUL = "holds NUL bytes, so it is not text: convert it first"
+"""What is said of bytes that are valid UTF-8, as UTF-16 and many binary files are, but no text."""
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -117,14 +119,17 @@ def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
     Raises
     ------
     TextError
-        It cannot be read, is not text in UTF-8, or holds more than `limit` bytes.
+        It cannot be read, is not text in UTF-8, has a NUL byte, or holds more than `limit` bytes.
     """
     try:
-        return read_stream(path, limit).decode("utf-8")
+        text = read_stream(path, limit).decode("utf-8")
     except OSError as error:
         raise TextError(f"{path} cannot be read: {error.strerror or error}; check the path") from None
     except ValueError:
         raise TextError(f"{path} is not a text in UTF-8: convert it first") from None
+    if "\0" in text:
+        raise TextError(f"{path} {HAS_NUL}")
+    return text
 
 
 def read_up_to(file: BinaryIO, path: Path, limit: int) -> bytes:

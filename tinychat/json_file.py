@@ -12,6 +12,7 @@ from tinychat.files import read_small
 # The largest index of a published checkpoint has nine megabytes; a byte of JSON may become thirty in memory.
 MAX_BYTES = 16 << 20
 
+_LONGEST_PATH = 45
 _read: ContextVar[dict[Path, bytes] | None] = ContextVar("_read", default=None)
 """What was read within `each_file_once`; None outside of it."""
 
@@ -100,6 +101,11 @@ def one_line(text: str, limit: int = 120) -> str:
     """Return `text` with line breaks and control characters escaped, cut to `limit` characters."""
     safe = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])
     return safe if len(safe) <= limit else safe[: limit - 3] + "..."
+
+
+def path_end(path: str) -> str:
+    """Return the end of a long path, which tells files apart and leaves room for what is wrong with them."""
+    return path if len(path) <= _LONGEST_PATH else f"...{path[3 - _LONGEST_PATH :]}"
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinychat.errors import ConversionError, SettingError
+from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.estimates import PROGRAM_BYTES, SMALL, check_space, gigabytes, usual_bits
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
@@ -78,11 +78,41 @@ class Recipe:
             known = False
         if not known:
             raise SettingError(f"bits {self.bits!r} are out of range: give {LEAST_BITS} to {MOST_BITS}, or auto")
+        usual = {one.name: one.default for one in fields(self)}
+        check_together(self.quant, self.method, [name for name, value in usual.items() if getattr(self, name) != value])
 
     @property
     def uses_texts(self) -> bool:
         """Whether the result depends on calibration texts."""
         return self.quant in ("int4", "int8") and self.method != "plain"
+
+
+def check_together(quant: str, method: str, given: Collection[str]) -> None:
+    """Refuse fields of a recipe that contradict others.
+
+    Parameters
+    ----------
+    quant, method : str
+        Those of the recipe.
+    given : collection of str
+        Names of the fields that somebody has set.
+
+    Raises
+    ------
+    FieldError
+        For a field that would do nothing.
+    """
+    has_groups = quant in ("int4", "int8")
+    idle = {
+        "group_size": not has_groups,
+        "method": not has_groups and method != "plain",
+        "bits": quant != "int4" or method == "plain",
+        "calibration": not has_groups or method == "plain",
+    }
+    for name in given:
+        if idle.get(name):
+            other = "method plain" if method == "plain" and has_groups else f"quant {quant}"
+            raise FieldError(name, f"does nothing beside {other}: leave one of them out")
 
 
 def usual_recipe(folder: Path) -> Recipe:
@@ -124,10 +154,12 @@ def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
     if recipe.quant != "kept":
         return stored(read_config(folder / "config.json"), recipe)
     from tinychat.conversion.convert import check_tensors
-    from tinychat.conversion.keep import kept_quantization
+    from tinychat.conversion.keep import kept_quantization, kept_share
 
     checkpoint = open_checkpoint(folder)
     check_tensors(checkpoint)
+    if not kept_share(checkpoint):
+        raise ConversionError(f"{folder.name} has no codes that could be kept: choose int4, int8 or f32")
     return kept_quantization(checkpoint)
 
 

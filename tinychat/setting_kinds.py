@@ -12,6 +12,9 @@ _LONGEST_SHOWN = 80
 _LONGEST_WORD = 20
 _MOST_BITS = 64
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SCALED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([KMG])", re.IGNORECASE)
+# Nobody means so few bytes: a unit was forgotten.
+_FEWEST_BARE_BYTES = 1 << 16
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
@@ -51,6 +54,10 @@ class Kind:
         """Return the value that a person's text stands for, or else the text; ValueError says why it cannot be one."""
         return text
 
+    def meant(self, text: str) -> str:
+        """Return the text that a person probably meant by one that is no value; empty if nobody knows."""
+        return ""
+
     def write(self, value: Any) -> str:
         """Return the text that a person would type for a value."""
         return str(value)
@@ -81,9 +88,12 @@ class Number(Kind):
                 pass
         return text
 
+    def meant(self, text: str) -> str:  # noqa: D102
+        return text.replace(",", ".") if re.fullmatch(r"\d*,\d+", text) else ""
+
 
 class Integer(Number):
-    """A whole number from `low` to `high`, of a unit; `bounds` is that range in other words."""
+    """A whole number from `low` to `high`, of a unit; people type 8k for 8192. `bounds` is the range in other words."""
 
     def __init__(self, low: int, high: int | None = None, unit: str = "", bounds: str = "") -> None:
         super().__init__(low, float("inf") if high is None else high)
@@ -104,6 +114,13 @@ class Integer(Number):
     def plain(self, value: Any) -> Any:  # noqa: D102
         return int(value)
 
+    def parse(self, text: str) -> Any:  # noqa: D102
+        number = super().parse(text)
+        return _scaled(text) if number is text else number
+
+    def meant(self, text: str) -> str:  # noqa: D102
+        return text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", text) else ""
+
 
 class Bytes(Integer):
     """A number of bytes, `low` or more; people type 500M or 2G."""
@@ -113,11 +130,18 @@ class Bytes(Integer):
         self.noun, self.typed, self.metavar, self.note = "a number of bytes", "a size, such as 500M or 2G", "SIZE", ""
 
     def parse(self, text: str) -> Any:  # noqa: D102
-        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-        return text if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
+        number = re.sub(r"i?B$", "", text.strip(), flags=re.IGNORECASE)
+        if not re.fullmatch(r"\d{1,12}", number):
+            return _scaled(number)
+        if number == text.strip() and 0 < int(number) < _FEWEST_BARE_BYTES:
+            raise ValueError(f"must have a unit: did you mean {number}M? {number}B would be bytes")
+        return int(number)
+
+    def meant(self, text: str) -> str:  # noqa: D102
+        return text.replace(",", ".") if re.fullmatch(r"\d+,\d+[KMG]", text, re.IGNORECASE) else ""
 
     def write(self, value: Any) -> str:  # noqa: D102
-        return next(f"{value // size}{unit}" for unit, size in reversed(_UNITS.items()) if value % size == 0)
+        return next(f"{value // size}{unit or 'B'}" for unit, size in reversed(_UNITS.items()) if value % size == 0)
 
 
 class Switch(Kind):
@@ -163,6 +187,9 @@ class WordOrTokens(Kind):
         word = _word(value)
         return word if word in self.words else int(word) or self._zero
 
+    def parse(self, text: str) -> Any:  # noqa: D102
+        return _scaled(text)
+
 
 class Texts(Kind):
     """One text or several, none of them empty, since an empty one `would`."""
@@ -200,6 +227,12 @@ class Texts(Kind):
 
     def write(self, value: Any) -> str:  # noqa: D102
         return " ".join(map(repr, value)) or "none"
+
+
+def _scaled(text: str) -> int | str:
+    """Return the whole number that a text with a unit stands for, such as 8k or 1.5G; any other text as it is."""
+    found = _SCALED.fullmatch(text)
+    return text if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def _word(value: Any) -> str:

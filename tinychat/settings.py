@@ -91,7 +91,7 @@ class Setting:
             parsed = self.kind.parse(value) if isinstance(value, str) else value
         except ValueError as error:
             raise FieldError(self.name, str(error)) from None
-        return self._checked(parsed, self.kind.typed)
+        return self._checked(parsed, self.kind.typed, self.kind.meant(value) if isinstance(value, str) else "")
 
     def write(self, value: Any) -> str:
         """Return the text that a person would type for a value."""
@@ -102,9 +102,10 @@ class Setting:
         # What a model was loaded with is a value: there is no "none" to go back to.
         return self.default is None and self.scope in ("sampling", "reply")
 
-    def _checked(self, value: Any, noun: str) -> Any:
+    def _checked(self, value: Any, noun: str, meant: str = "") -> Any:
         if not self.kind.has_type(value):
-            raise FieldError(self.name, f"must be {noun}{' or none' if self._has_none else ''}, not {shown(value)}")
+            or_none, advice = " or none" * self._has_none, f": did you mean {meant}?" if meant else ""
+            raise FieldError(self.name, f"must be {noun}{or_none}, not {shown(value)}{advice}")
         if refusal := self.kind.refusal(value):
             raise FieldError(self.name, refusal)
         return self.kind.plain(value)
@@ -225,7 +226,7 @@ class LoadSettings(_Checked):
 
     context: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1 << 20, "tokens"), "Size of the context",
         example=("8192", ""))
-    threads: int | None = _load(f"{FLAG} {CONFIG}", None, Integer(1, 1024, "threads"),
+    threads: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1024, "threads"),
         "Most threads to compute with; fewer while other programs hold the cores", "N")
     kv: str | None = _load(f"{FLAG} {CONFIG} {SET}", None, Choice("bf16", "f16", "int8", "f32"),
         "Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32")
@@ -239,7 +240,7 @@ class LoadSettings(_Checked):
 class ChatSettings(_Checked):
     """How a conversation is held."""
 
-    system: str | None = _chat(f"{FLAG} {CONFIG}", None, Kind("a text"), "Standing instruction to the model",
+    system: str | None = _chat(f"{FLAG} {CONFIG} {SET}", None, Kind("a text"), "Standing instruction to the model",
         example=('"You answer in one sentence."', ""))
     think: str | int = _chat(f"{FLAG} {CONFIG} {SET}", "auto", WordOrTokens("on", "off", "auto", zero="off"),
         "Whether a model that can do both thinks before it answers, or for how many tokens at most",

@@ -8,6 +8,7 @@ from tinychat.chat.draft import Draft
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.messages import SUMMARY_REQUEST
 from tinychat.errors import ContextError, SettingError
+from tinychat.generate.precedence import Source, resolve
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
@@ -184,10 +185,38 @@ NO_SWITCH = "the chat template of fake has no switch for thinking; a limit holds
         ("stop User:\\n", "stop: 'User:\\n' (was none)"),
         ("stop 'a b' \"it's\"", "stop: 'a b' \"it's\" (was none)"),
         ("stop none", "stop: none, as before"),
+        ("stop a=b", "stop: 'a=b' (was none)"),
+        ("max_tokens 8k", "max_tokens: 8192 (was none)"),
+        ("think 2k", "think: 2048 (was auto)\n" + NO_SWITCH),
+        ("temperature = none", "temperature: 0.8 (was 0.0)"),
+        ("overflow none", "overflow: drop (was stop)"),
+        ("threads 1", "threads: 1 (was 2)"),
+        ("threads 2", "threads: 2, as before"),
+        ("threads 64", "threads 64: this process may use 2 cores; using 2\nthreads: 2, as before"),
+        ("system Say a=b.", "system: Say a=b. (was none)"),
+        ("system none", "system: none, as before"),
     ],
 )
 def test_set_says_what_has_changed(argument, shown):
     assert FakeLoop().run(f"/set {argument}") == shown
+
+
+def test_none_brings_back_what_was_before():
+    loop = FakeLoop(top_k=7)
+    loop.chat.adopt(resolve(Source("config.toml", {"temperature": 0.3})))
+    loop.run("/set temperature 1.5")
+    assert loop.run("/set temperature none") == "temperature: 0.3 (was 1.5)"
+    assert "temperature     0.3  (config.toml)" in loop.run("/show").splitlines()
+    loop.run("/set top_k 3")
+    assert loop.run("/set top_k none") == "top_k: 40 (was 3)"
+    assert "top_k           40" in loop.run("/show").splitlines()
+
+
+def test_a_system_prompt_that_was_set_is_that_of_the_conversation():
+    loop = FakeLoop("Yes.")
+    loop.run("/set system Be kind.")
+    assert loop.chat.system == "Be kind."
+    assert loop.run("/system") == "system prompt: Be kind."
 
 
 def test_a_stop_text_that_was_set_ends_replies():
@@ -200,8 +229,11 @@ def test_a_stop_text_that_was_set_ends_replies():
     ("argument", "complaint"),
     [
         ("temperature", "temperature to what? Type /set KEY VALUE"),
-        ("colour red", "there is no setting colour: choose one of temperature"),
-        ("colour red", "stop, context, kv, think, overflow, stats"),
+        ("temperature 0,5", "temperature must be a number, not '0,5': did you mean 0.5?"),
+        ("max_tokens 8,192", "max_tokens must be a whole number or none, not '8,192': did you mean 8192?"),
+        ("colour", "there is no setting colour: choose one of temperature"),
+        ("colour red", "stop, context, threads, kv, system, think, overflow, stats"),
+        ("context none", "context must be a whole number of tokens, not 'none'"),
         ("thnk hide", "there is no setting thnk: did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
@@ -290,8 +322,10 @@ def test_a_seed_is_used_as_it_is_given():
 def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
     loop = loop_after(*TWO_TURNS)
     before = loop.chat.model.sequence.ids
+    compiling = "compiling kernels for this, once for this model's shape"
     assert loop.run("/set kv int8").splitlines() == [
-        "compiling kernels for a cache of int8, once for this model's shape: some seconds",
+        f"{compiling} 0/2",
+        f"{compiling} 1/2",
         "kv: int8 (was bf16)",
     ]
     assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)

@@ -54,7 +54,7 @@ def test_a_withdrawn_message_leaves_its_attachments():
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(None, "is not a file"), (b"\xff\xfe", "is not UTF-8 text"), (b"  \n", "is empty")],
+    [(None, "is not a file"), (b"\xff\xfe", "is not UTF-8 text"), (b"a\0b", "holds NUL bytes"), (b"  \n", "is empty")],
 )
 def test_a_file_that_cannot_be_sent(tmp_path, content, complaint):
     if content is not None:
@@ -97,13 +97,36 @@ def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
     loop = loop_after(("Hi", "Hello"))
     path = tmp_path / "talk.md"
     path.write_text("precious")
-    with pytest.raises(SettingError, match="exists already"):
+    with pytest.raises(SettingError, match="exists already: choose another name, or add -f to overwrite it"):
         loop.run(f"/export {path}")
     assert path.read_text() == "precious"
     with pytest.raises(SettingError, match=r"let it end in \.md or \.json"):
         loop.run(f"/export {tmp_path / 'talk.pdf'}")
     with pytest.raises(SettingError, match="cannot be written"):
         loop.run(f"/export {tmp_path / 'no' / 'folder' / 'talk.md'}")
+
+
+@pytest.mark.parametrize("written", ["{} -f", "-f {}"])
+def test_export_overwrites_where_it_is_told_to(written, tmp_path):
+    loop = loop_after(("Hi", "Hello"))
+    path = tmp_path / "my talk.md"
+    path.write_text("worthless")
+    assert loop.run(f"/export {written.format(path)}") == f"written: {path}"
+    assert "## Model\n\nHello\n" in path.read_text()
+    path.unlink()
+    loop.run(f"/export {written.format(path)}")
+    assert [file.name for file in tmp_path.iterdir()] == ["my talk.md"]
+
+
+def test_an_overwriting_export_that_fails_leaves_what_was_there(tmp_path):
+    loop = loop_after(("Hi", "Hello"))
+    loop.chat.messages[0].content = "x" * 100_000
+    (tmp_path / "talk.md").write_text("precious")
+    from full_disk import full_disk
+
+    with full_disk(), pytest.raises(SettingError, match=r"talk\.md cannot be written: File too large"):
+        loop.run(f"/export {tmp_path / 'talk.md'} -f")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"talk.md": "precious"}
 
 
 def test_paths_are_completed(tmp_path):

@@ -92,6 +92,18 @@ def test_a_damaged_beginning_is_not_believed(about):
     assert loop.run("/sessions").endswith(("2 messages  Tell me of ferries  (this one)", "damaged"))
 
 
+def test_a_conversation_that_was_loaded_has_no_last_reply_of_another():
+    loop = loop_after(("one", "1"))
+    loop.run("/save first")
+    assert "last reply" in loop.run("/stats")
+    loop.run("/load first")
+    assert "last reply" not in loop.run("/stats")
+    loop.chat.say("two")
+    assert "last reply" in loop.run("/stats")
+    loop.run("/clear")
+    assert loop.run("/stats") == "context: 0 of 256 tokens in use, 256 left; messages: 0"
+
+
 def test_rename_and_delete():
     loop = saved_loop(("hi", "Hello"), name="first")
     saved_loop(("ho", "Hello"), name="other")

@@ -35,14 +35,26 @@ def test_pipes_on_both_sides_carry_the_text_alone():
 
 def test_a_pipe_behind_the_chat_gets_the_text_alone(shell, tmp_path):
     child = shell(f"{CHAT} > {tmp_path}/out")
+    child.expect_exact("> ")
+    assert "Ctrl-D leaves" not in child.before
     child.sendline("hi")
+    child.expect("first token after")
+    child.expect_exact("> ")
     child.sendeof()
     child.expect(pexpect.EOF)
     assert (tmp_path / "out").read_text().startswith("# Title\n\nSome **bold** text.\n")
-    # What the terminal shows is the echo of the keys and the summary, but neither greeting nor prompt.
-    assert "Ctrl-D leaves" not in child.before
-    assert "> " not in child.before
-    assert "first token after" in child.before
+
+
+def test_behind_tee_messages_are_marked_and_no_reply_is_cut_by_other_lines(shell, tmp_path):
+    child = shell(f"{CHAT} | tee {tmp_path}/out")
+    child.expect_exact("> ")
+    child.sendline("hi")
+    child.expect_exact("> ")
+    lines = [line.strip() for line in child.before.splitlines() if line.strip()]
+    assert (lines[0], lines[1], lines[-2]) == ("hi", "# Title", "| 1 | 2 |")
+    assert "first token after" in lines[-1]
+    child.sendeof()
+    child.expect(pexpect.EOF)
 
 
 def test_a_pipe_before_the_chat_is_answered_without_prompt(shell):

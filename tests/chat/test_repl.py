@@ -234,6 +234,13 @@ def test_an_error_is_shown_to_a_person_and_raised_to_a_pipe():
         converse(lines, "Hello!", interactive=False, context_size=30)
 
 
+@pytest.mark.parametrize("line", ["help", " Help ", "/help"])
+def test_the_word_help_is_no_message(line):
+    out, err, chat = converse([line], "Hello!")
+    assert (out, chat.messages) == ("", [])
+    assert "/regen " in err
+
+
 @pytest.mark.parametrize("line", ["/exit", "/bye", "/quit", "/BYE", "exit", "quit", " Quit "])
 def test_words_that_leave(line):
     out, _, _ = converse([line, "hi"], "Hello!")
@@ -305,6 +312,8 @@ def test_stats_before_and_after_a_reply():
         ("/regenn", "there is no command /regenn: did you mean /regen?"),
         ("/xyzzy", "there is no command /xyzzy: /help lists them; //xyzzy is a message"),
         ("/", "there is no command /: /help lists them"),
+        ("/list", "there is no command /list: /sessions lists saved conversations, /file what is attached, and"),
+        ("/history", "there is no command /history: /context shows this conversation, /sessions lists saved ones"),
         ("/sett temperature 1", "there is no command /sett: did you mean /set?"),
         ("/clear all", "/clear takes no argument: type /clear"),
         ("/undo", "nothing to take back"),

@@ -240,7 +240,8 @@ def test_the_same_session_with_another_model_says_so():
     assert "it was begun with the model big" in loop.workspace.load("talk")
     loop.workspace = Workspace(loop.chat, loop.workspace.store, model="small")
     loop.workspace.store.write("talk", SavedSession(model=None))
-    assert "it was begun with the usual model" in loop.workspace.load("talk")
+    loop.workspace.models = Models(default=lambda: "smollm2-135m")
+    assert "it was begun with the model smollm2-135m" in loop.workspace.load("talk")
 
 
 def test_what_one_context_forgot_another_may_hold():

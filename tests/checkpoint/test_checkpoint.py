@@ -59,11 +59,19 @@ def test_missing_config(folder):
 def test_unknown_architecture_comes_before_the_weights(folder):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["BertModel"]}))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(
-        UnsupportedModelError, match="'BertModel' is not supported; see 'Supported models' in"
-    ) as raised:
+    with pytest.raises(UnsupportedModelError, match="'BertModel' is not supported; see 'Supported models' in"):
         open_checkpoint(folder)
-    assert len(str(raised.value)) < len(str(folder)) + 150
+
+
+def test_an_unknown_architecture_is_told_in_200_characters_wherever_it_lies(tmp_path):
+    folder = tmp_path / ("long" * 50) / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["BertModel" * 50]}))
+    with pytest.raises(UnsupportedModelError) as raised:
+        open_checkpoint(folder)
+    assert str(raised.value).startswith("...onglonglonglonglong/checkpoint/config.json: architecture 'BertModel")
+    assert str(raised.value).endswith("see 'Supported models' in the README, or `tinychat models --available`")
+    assert len(str(raised.value)) < 200
 
 
 def test_a_text_file_that_is_a_link_out_of_the_checkpoint_is_refused(tmp_path):

@@ -237,4 +237,4 @@ def test_examples_in_the_help_keep_their_lines(console, command, example):
     _, out, _ = console.run(command, "--help")
     assert f"\n  {example}" in out
     assert "\\b" not in out
-    assert "pip install '.[constrain]' in the clone" in " ".join(out.split())
+    assert "needs the package llguidance" in " ".join(out.split())

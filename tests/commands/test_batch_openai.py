@@ -65,6 +65,38 @@ def test_what_is_not_supported_is_refused_in_that_form_too(console, batch_files)
         assert problem.startswith(expected)
 
 
+def test_a_response_format_makes_the_reply_json(console, batch_files):
+    pytest.importorskip("llguidance")
+    console.model = fake_model(lambda ids: None)
+    schema = {"enum": ["yes", "no"]}
+    named = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+    lines = [
+        line_of("schema", messages=[MESSAGE], response_format=named),
+        line_of("object", messages=[MESSAGE], response_format={"type": "json_object"}, max_tokens=1),
+        {"id": "ours", "prompt": "hi", "response_format": named},
+        line_of(
+            "bad", messages=[MESSAGE], response_format={"type": "json_schema", "json_schema": {"schema": {"type": 5}}}
+        ),
+        line_of("none", messages=[MESSAGE], response_format={"type": "json_schema"}),
+        line_of("text", messages=[MESSAGE], response_format={"type": "text"}, max_tokens=1),
+    ]
+    source, target = batch_files(lines)
+    assert console.run("batch", source, "fake", "-o", target, "--seed", "1", "--top-k", "0")[0] == 1
+    found, an_object, ours, bad, none, text = results_of(target)
+    assert found["response"]["body"]["choices"][0]["message"]["content"] in ('"yes"', '"no"')
+    assert an_object["response"]["body"]["choices"][0]["message"]["content"] == "{"
+    assert ours["text"] in ('"yes"', '"no"')
+    assert bad["response"]["body"]["error"]["message"].startswith("response_format cannot be used: ")
+    assert none["response"]["body"]["error"]["message"].startswith('response_format must be {"type": "text"}, ')
+    assert text["response"]["status_code"] == 200
+    before = target.read_bytes()
+    console.run("batch", source, "fake", "-o", target, "--seed", "1", "--top-k", "0")
+    assert target.read_bytes() == before
+    source.write_text(source.read_text().replace('"yes"', '"perhaps"'))
+    code, *_ = console.run("batch", source, "fake", "-o", target, "--seed", "1", "--top-k", "0")
+    assert (code, target.read_bytes()) == (1, before), "results of another schema are refused"
+
+
 def test_lines_that_have_a_result_are_not_answered_again(console, batch_files):
     source, target = batch_files([line_of("a", messages=[MESSAGE]), REFUSED[0][0]])
     assert console.run("batch", source, "-o", target)[0] == 1

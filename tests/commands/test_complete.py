@@ -49,7 +49,11 @@ def test_a_file_alone_is_a_prompt(console, write):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"caf\xe9", "is not a text in UTF-8"), (None, "cannot be read: No such file or directory; check the path")],
+    [
+        (b"caf\xe9", "is not a text in UTF-8"),
+        (b"a\0b", "holds NUL bytes, so it is not text: convert it first"),
+        (None, "cannot be read: No such file or directory; check the path"),
+    ],
 )
 def test_a_file_that_is_no_text_is_named(console, write, tmp_path, content, message):
     path = tmp_path / "missing" if content is None else write("1", content)
@@ -90,7 +94,7 @@ def test_logprobs_go_with_the_tokens(console):
     for token in report["logprobs"]:
         assert token["text"] == chr(token["id"])
         assert token["logprob"] == pytest.approx(0.0, abs=1e-9)
-        assert token["best"][0] == {name: token[name] for name in ("id", "text", "logprob")}
+        assert token["best"][0] == {name: token[name] for name in ("id", "text", "bytes", "logprob")}
         assert token["best"][1]["logprob"] == pytest.approx(-110.0)
         assert len(token["best"]) == 2
     _, out, _ = console.run("complete", "-p", "Once", "--jsonl", "--logprobs", "0", "--max-tokens", "2")

@@ -47,6 +47,20 @@ def test_convert_writes_what_the_flags_say(run, checkpoint, tmp_path):
     assert description["source"] == checkpoint.name
 
 
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ("--quant f32 --method gptq", "--method does nothing beside quant f32"),
+        ("--quant kept --group-size 32", "--group-size does nothing beside quant kept"),
+        ("--quant int8 --bits auto", "--bits does nothing beside quant int8"),
+        ("--method plain --calibration text", "--calibration does nothing beside method plain"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(capsys, checkpoint, tmp_path, flags, problem):
+    assert main(["convert", str(checkpoint), str(tmp_path / "model"), *flags.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {problem}: leave one of them out")
+
+
 def test_a_checkpoint_gives_the_same_folder_wherever_it_lies(run, checkpoint, tmp_path):
     moved = shutil.copytree(checkpoint, tmp_path / "elsewhere" / checkpoint.name)
     run("convert", checkpoint, tmp_path / "first")

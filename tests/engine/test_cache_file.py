@@ -213,7 +213,10 @@ def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for
     ids = np.random.default_rng(1).integers(0, 517, 150).tolist()
     expected = run(sequence, ids)
     sequence.rewind(149)
-    other = sequence.with_kv("f32")
+    alone = sequence.on_changed_engine(threads=1)
+    assert (alone.engine.threads, alone.kv, alone.ids) == (1, sequence.kv, ids[:149])
+    assert np.array_equal(alone.step(ids[149:])[-1], expected)
+    other = sequence.on_changed_engine(kv="f32")
     assert (other.kv, other.ids, other.context_size) == ("f32", ids[:149], CONTEXT)
     assert sequence.ids == ids[:149]
     found = other.step(ids[149:])[-1]
@@ -222,4 +225,4 @@ def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for
     other.remember()
     assert other.engine.sequence(CONTEXT).reuse(ids) == 0
     with pytest.raises(FieldError, match="must be one of"):
-        sequence.with_kv("int3")
+        sequence.on_changed_engine(kv="int3")

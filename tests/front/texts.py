@@ -44,5 +44,6 @@ def record_configuration(folder):
     shown = program.succeed("config").out
     program.configuration.write_text(_LAYERS, encoding="utf-8")
     typed = "/show\n/set seed 5\n/set stop end\n/show\n"
-    layered = program.succeed("chat", "demo", "-r", "reviewer", "--seed", "4", "--context", "512", stdin=typed).err
+    flags = "-r reviewer --seed 4 --context 512 --threads 1".split()
+    layered = program.succeed("chat", "demo", *flags, stdin=typed).err
     return {"starter.toml": starter, "shown.txt": shown, "precedence.txt": layered}

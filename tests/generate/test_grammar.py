@@ -202,7 +202,16 @@ def test_everything_is_valid_under_the_schema_true():
     assert text == "[1]"
 
 
-def test_without_the_library_one_line_says_what_to_install(monkeypatch):
+def test_without_the_library_one_line_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(SettingError, match=r"pip install '\.\[constrain\]' in the clone$"):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my venv" / "bin" / "python"))
+    with pytest.raises(SettingError, match=r"needs llguidance: '/.*/my venv/bin/python' -P -m pip install llguidance$"):
+        Grammar.from_schema("{}")
+    pip = tmp_path / "my venv" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    pip.touch()
+    with pytest.raises(SettingError, match=r"needs llguidance: '/.*/my venv/bin/pip' install llguidance$"):
+        Grammar.from_schema("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match=r"needs llguidance: 'my venv/bin/pip' install llguidance$"):
         Grammar.from_schema("{}")

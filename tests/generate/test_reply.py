@@ -111,8 +111,16 @@ def test_as_json_is_what_programs_read():
     assert (report["finish_reason"], report["truncated"], report["seed"]) == ("length", True, 4)
     assert (report["prompt_tokens"], report["reused_tokens"], report["new_tokens"]) == (5, 0, 3)
     assert [token["text"] for token in report["logprobs"]] == [" ", "u", "p"]
-    assert report["logprobs"][0]["best"] == [{name: report["logprobs"][0][name] for name in ("id", "text", "logprob")}]
+    first = report["logprobs"][0]
+    assert first["best"] == [{name: first[name] for name in ("id", "text", "bytes", "logprob")}]
     assert "logprobs" not in fake_model(STORY).stream("Once", max_tokens=1).to_end().as_json()
+
+
+def test_bytes_of_log_probabilities_make_up_characters_of_several_tokens():
+    reply = fake_model(Continuation({"Once": "é!"})).stream("Once", temperature=0.0, logprobs=0).to_end()
+    found = reply.as_json()["logprobs"]
+    assert [token["text"] for token in found] == ["\ufffd", "\ufffd", "!"]
+    assert bytes(number for token in found for number in token["bytes"]).decode() == "é!"
 
 
 def test_a_piece_as_json_is_a_part_of_the_reply():

@@ -116,6 +116,7 @@ def console(monkeypatch, capsys):
 @pytest.fixture
 def bandwidth(monkeypatch):
     monkeypatch.setattr(estimates, "memory_bandwidth", lambda: 10.0)
+    monkeypatch.setattr(estimates, "cores_become_free", lambda: True)
 
 
 @pytest.mark.usefixtures("bandwidth")
@@ -130,7 +131,22 @@ def test_the_table(console, monkeypatch):
     assert "~27 tok/s, stored" in lines["qwen3-0.6b"]
     assert "Apache-2.0" in lines["qwen3-0.6b"]
     assert "needs more memory than is free" in lines["llama3.1-8b"]
-    assert err.startswith("estimates for int4, with 10.0 GB/s")
+    assert err.startswith("estimates for int4, with 10.0 GB/s of memory bandwidth measured just now; ")
+    monkeypatch.setattr(estimates, "cores_become_free", lambda: False)
+    err = console.run("models", "--available")[2]
+    assert "measured while other programs hold cores, too low for free ones; " in err
+
+
+@pytest.mark.parametrize(
+    ("seen", "are_free"), [([1], True), ([0, 0, 2], True), ([None], True), ([0, 0, 0, 0, 0, 1], False), ([0, 1], True)]
+)
+def test_free_cores_are_waited_for(seen, are_free, monkeypatch):
+    now, free = iter(range(100)), iter(seen)
+    monkeypatch.setattr(estimates, "usable_cores", lambda: [0, 1])
+    monkeypatch.setattr(estimates, "free_cores", lambda: next(free))
+    monkeypatch.setattr(estimates, "monotonic", lambda: next(now))
+    monkeypatch.setattr(estimates, "sleep", lambda seconds: None)
+    assert estimates.cores_become_free(3) is are_free
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,17 @@ def test_the_history_lasts_from_run_to_run_and_can_be_searched(start, tmp_path):
     second.leave()
 
 
+def test_a_search_that_finds_nothing_says_so(start):
+    terminal = start("chat", "chatty", PROMPT_TOOLKIT_NO_CPR="")
+    terminal.say("hello there")
+    terminal.type(CTRL_R + "HELLO")
+    terminal.sees("I-search backward: HELLO", "chatty · context")
+    terminal.send("zzz")
+    terminal.sees("I-search backward: HELLOzzz", "nothing that was typed has 'HELLOzzz' in it")
+    terminal.send(CTRL_G)
+    terminal.sees("chatty · context")
+
+
 def test_a_history_that_cannot_be_kept_does_not_disturb(start, tmp_path):
     (tmp_path / "history").mkdir()
     terminal = start("chat", "counting", TINYCHAT_HOME=str(tmp_path))
@@ -73,7 +84,7 @@ def test_tab_completes_commands(start):
 def test_tab_completes_what_follows_a_command(start, tmp_path):
     (tmp_path / "notes.txt").write_text("Buy milk.")
     terminal = start("chat", "counting")
-    terminal.type("/set th" + TAB + " hi" + TAB + ENTER)
+    terminal.type("/set thi" + TAB + " hi" + TAB + ENTER)
     terminal.expect("think: auto, hidden")
     terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
     terminal.expect("goes with your next message")

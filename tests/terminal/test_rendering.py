@@ -75,6 +75,24 @@ def test_no_status_where_it_would_disturb(err, total, environment):
     assert err.getvalue() == ""
 
 
+def test_a_bar_follows_work_in_one_line_and_goes_with_the_notice(monkeypatch):
+    monkeypatch.setattr("tinychat.terminal.rendering.terminal_size", lambda stream: (30, 24))
+    err = Terminal()
+    drawn = renderer(io.StringIO(), err, NO_COLOR="1")
+    show = drawn.progress("compiling what takes a while")
+    show(0, 4)
+    show(1, 4)
+    drawn.notice("done")
+    begun, quarter, erased = err.getvalue().split("\r\x1b[K")[1:]
+    assert (begun, quarter) == ("▱▱▱▱▱▱▱▱▱▱ 0% compiling what ", "▰▰▱▱▱▱▱▱▱▱ 25% compiling what")
+    assert erased == "done\n"
+    plain = io.StringIO()
+    show = renderer(io.StringIO(), plain).progress("compiling")
+    show(0, 4)
+    show(1, 4)
+    assert plain.getvalue() == "compiling\n"
+
+
 def test_no_color_means_no_styles_but_the_status_still_works():
     err = Terminal()
     drawn = renderer(io.StringIO(), err, NO_COLOR="1")

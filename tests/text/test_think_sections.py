@@ -23,6 +23,12 @@ def split(pieces, begun=False):
         ("<thin air", ("", "<thin air")),
         ("<thi", ("", "<thi")),
         ("The tag <think>x</think> is text", ("", "The tag <think>x</think> is text")),
+        ("An end </think> alone", ("", "An end </think> alone")),
+        ("<think>a</think>b\n\n</think>\n\nc", ("a", "b\n\nc")),
+        ("<think>a</think></think>\nc</think>", ("a", "c")),
+        ("<think>a</think>\n\nHm.</think>\n\nc </thi", ("a", "Hm.\n\nc </thi")),
+        ("<think>a</think>It is `</think>`.", ("a", "It is `</think>`.")),
+        ("<think>a</think>As <think>x</think></think>", ("a", "As <think>x</think></think>")),
     ],
 )
 def test_thinking_and_answer_are_told_apart_however_the_reply_is_cut(reply, expected):
@@ -43,6 +49,7 @@ def test_text_is_handed_on_as_soon_as_it_is_certain():
     [
         ("\nhm\n</think>\n\nyes", ("hm\n", "yes")),
         ("</think>yes", ("", "yes")),
+        ("so</think>yes\n</think>\nno", ("so", "yes\nno")),
         ("never ends <think>", ("never ends <think>", "")),
     ],
 )

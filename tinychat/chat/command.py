@@ -33,6 +33,10 @@ class ChatLoop(Protocol):
         """Show a notice to the user."""
         ...
 
+    def progress(self, title: str) -> Callable[[int, int], None]:
+        """Return a callback of (done, total) that shows how far some work is, until the next notice."""
+        ...
+
     def regenerate(self) -> None:
         """Write the last reply again."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from textwrap import shorten
@@ -18,6 +19,7 @@ from tinychat.settings import SETTINGS, in_use
 from tinychat.terminal.line_input import Candidate
 
 _THINKING = {"show": True, "hide": False}
+_COMPILING = "compiling kernels for this, once for this model's shape"
 
 
 def clear(loop: ChatLoop, _argument: str) -> None:
@@ -115,18 +117,18 @@ def system(loop: ChatLoop, argument: str) -> None:
 
 def set_value(loop: ChatLoop, argument: str) -> None:
     """Change a setting."""
-    name, _, value = argument.replace("=", " ", 1).partition(" ")
-    if not value.strip():
+    name, value = re.split(r"\s*=\s*|\s+|$", argument, maxsplit=1)
+    name = known_name(name)
+    if not value:
         raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
     before = _settings(loop)
-    if name == "think" and value.strip() in _THINKING:
-        loop.show_thinking = _THINKING[value.strip()]
+    if name == "think" and value in _THINKING:
+        loop.show_thinking = _THINKING[value]
     elif name == "stats":
-        loop.show_stats = SETTINGS[name].read(value.strip())
+        loop.show_stats = SETTINGS[name].read(value)
         loop.chat.origins[name] = SET_HERE
     else:
-        name = known_name(name)
-        change_setting(loop.chat, name, value.strip())
+        change_setting(loop.chat, name, value, on_progress=loop.progress(_COMPILING))
         loop.chat.on_change()
     now = _settings(loop)[name]
     loop.notice(f"{name}: {now}" + (f" (was {before[name]})" if before[name] != now else ", as before"))
@@ -147,14 +149,15 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     if space and named in SETTABLE:
         return [f"{named} {word}" for word in (*SETTINGS[named].kind.words, *(_THINKING if named == "think" else ()))]
     values = _settings(loop)
-    return [Candidate(name, f"now {values[name]}") for name in SETTABLE]
+    return [Candidate(name, f"now {_short(values[name])}") for name in SETTABLE]
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
     """Show the model, the system prompt, all settings and what goes with the next message."""
     chat = loop.chat
-    values = {"system": chat.system or "none"} | _settings(loop)
     lines = {"model": chat.model.name}
+    values = _settings(loop)
+    values = {"system": values.pop("system"), **values}
     lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
     lines["session"] = loop.workspace.name or "not saved yet"
@@ -165,8 +168,9 @@ def show(loop: ChatLoop, _argument: str) -> None:
 def _settings(loop: ChatLoop) -> dict[str, str]:
     """Return all settings by name, as they are shown."""
     chat = loop.chat
-    found = settings_of(chat) | {"kv": chat.model.sequence.kv, "stop": chat.request.stop}
-    found["stats"] = loop.show_stats is not False
+    sequence = chat.model.sequence
+    found = settings_of(chat) | {"kv": sequence.kv, "threads": sequence.engine.threads}
+    found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.show_stats is not False}
     values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE}
     values["think"] += "" if loop.show_thinking else ", hidden"
     return values

@@ -14,6 +14,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
+from tinychat.files import replacing
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
 
@@ -100,9 +101,10 @@ def copy(loop: ChatLoop, _argument: str) -> None:
 
 
 def export(loop: ChatLoop, argument: str) -> None:
-    """Write the conversation to a file."""
-    path = typed_path(argument)
-    export_conversation(loop.chat, path)
+    """Write the conversation to a file; with -f before or after its name in the place of what is there."""
+    name = argument.removesuffix(" -f").removeprefix("-f ").strip()
+    path = typed_path(name)
+    export_conversation(loop.chat, path, overwrites=name != argument)
     loop.notice(f"written: {path}")
 
 
@@ -165,13 +167,13 @@ def _tokens(loop: ChatLoop, attachment: Attachment) -> int:
     return len(loop.chat.model.encode(attachment.text, add_bos=False))
 
 
-def export_conversation(chat: Chat, path: Path) -> None:
-    """Write `chat` to a new file, in the format that its ending names.
+def export_conversation(chat: Chat, path: Path, overwrites: bool = False) -> None:
+    """Write `chat` to a file, in the format that its ending names.
 
     Raises
     ------
     SettingError
-        If the ending is neither .md nor .json, the file exists, or it cannot be written.
+        If the ending is neither .md nor .json, the file exists and must not be overwritten, or it cannot be written.
     """
     formats = {".md": as_markdown, ".json": as_json}
     write = formats.get(path.suffix.lower())
@@ -179,9 +181,13 @@ def export_conversation(chat: Chat, path: Path) -> None:
         raise SettingError(f"{path} names no format: let it end in .md or .json")
     text = well_formed(write(chat))
     try:
-        _write_new(path, text)
+        if overwrites and path.is_file():
+            with replacing(path) as file:
+                file.write(text.encode("utf-8"))
+        else:
+            _write_new(path, text)
     except FileExistsError:
-        raise SettingError(f"{path} exists already: choose another name") from None
+        raise SettingError(f"{path} exists already: choose another name, or add -f to overwrite it") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
 

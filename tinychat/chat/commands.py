@@ -48,10 +48,10 @@ def is_command(line: str) -> bool:
     """Return whether `line` is meant for the chat program.
 
     That is a command's name behind a slash, or what may be a misspelt one; anything else is a message, such as one
-    that begins with a path. The words that leave other programs are commands without a slash. A second slash, or a
-    space before the first, makes any line a message.
+    that begins with a path. The words that leave or explain other programs are commands without a slash. A second
+    slash, or a space before the first, makes any line a message.
     """
-    if line.strip().lower() in _LEAVING_WORDS:
+    if line.strip().lower() in _BARE_WORDS:
         return True
     if not line.startswith("/"):
         return False
@@ -114,7 +114,7 @@ def _near(name: str) -> list[str]:
 
 def _unknown(name: str) -> str:
     nearest = _near(name)
-    advice = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
+    advice = _ELSEWHERE.get(name.lower()) or (f"did you mean /{nearest[0]}?" if nearest else "/help lists them")
     return f"there is no command /{name}: {advice}; //{name} is a message"
 
 
@@ -133,7 +133,7 @@ def _exit(loop: ChatLoop, _argument: str) -> None:
 
 
 _TABLE = (
-    Command("help", "", "List the commands; so does /?", _help),
+    Command("help", "", "List the commands; so do help and /?", _help),
     Command("exit", "", "Leave; so do /bye, /quit, exit, quit and Ctrl-D", _exit),
     Command("regen", "", "Write the last reply again", regenerate),
     Command("retry", "[KEY=VALUE]", "Write it again with other sampling, or just more freely", retry, complete_retry),
@@ -154,7 +154,7 @@ _TABLE = (
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Take back one attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),
-    Command("export", "FILE", "Write the conversation to a new file, .md or .json", export, complete_path),
+    Command("export", "FILE [-f]", "Write the conversation as .md or .json; -f overwrites", export, complete_path),
     Command("save", "[NAME]", "Save now, from now on as NAME; it is saved anyway", save),
     Command("load", "NAME", "Go on with a saved conversation", load, complete_session),
     Command("sessions", "[WORD]", "List the saved conversations, or those with WORD in them", sessions),
@@ -171,4 +171,9 @@ _TABLE = (
 COMMANDS = {command.name: command for command in _TABLE}
 # What other programs call them.
 OTHER_NAMES = {"?": "help", "bye": "exit", "quit": "exit", "new": "clear"}
-_LEAVING_WORDS = ("exit", "quit")
+_BARE_WORDS = ("exit", "quit", "help")
+# Commands of other programs that would be several of ours.
+_ELSEWHERE = {
+    "list": "/sessions lists saved conversations, /file what is attached, and `tinychat models` the models",
+    "history": "/context shows this conversation, /sessions lists saved ones, and Ctrl-R searches what was typed",
+}

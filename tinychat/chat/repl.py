@@ -77,6 +77,10 @@ class Repl:
         """Show a notice to the user."""
         self._renderer.notice(text)
 
+    def progress(self, title: str) -> Callable[[int, int], None]:
+        """Return a callback of (done, total) that shows how far some work is, until the next notice."""
+        return self._renderer.progress(title)
+
     def regenerate(self) -> None:
         """Write the last reply again."""
         self._write(self.chat.regenerate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -10,15 +10,15 @@ from typing import Any
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_settings import SET_HERE
-from tinychat.engine.context import beyond_training
+from tinychat.engine.context import beyond_training, fewer_threads
 from tinychat.errors import SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.generate.thinking import as_thinking
 from tinychat.settings import SET, SETTINGS, names
 
 SETTABLE = names(entry=SET)
-# The cache belongs to the model, stop texts are saved apart, and what the screen shows is the loop's.
-NAMES = tuple(name for name in SETTABLE if name not in ("kv", "stop", "stats"))
+# Cache and threads belong to the model, texts are saved apart, and what the screen shows is the loop's.
+NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "stop", "system", "stats"))
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
@@ -27,8 +27,17 @@ def settings_of(chat: Chat) -> dict[str, object]:
     return {name: others[name] if name in others else getattr(chat.request, name) for name in NAMES}
 
 
-def change_setting(chat: Chat, name: str, value: Any, origin: str = SET_HERE) -> None:
+def change_setting(
+    chat: Chat,
+    name: str,
+    value: Any,
+    origin: str | None = SET_HERE,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> None:
     """Set what `name` names to a value, or to what a person's text says, and note that it is from `origin`.
+
+    The text "none" brings back what held before, where it is no value. `on_progress` is called with (done, total) while
+    kernels are compiled for the change.
 
     Raises
     ------
@@ -36,20 +45,30 @@ def change_setting(chat: Chat, name: str, value: Any, origin: str = SET_HERE) ->
         If there is no such setting, or the value is out of range.
     """
     name = known_name(name)
-    value = SETTINGS[name].read(value)
+    setting = SETTINGS[name]
+    if value == "none" and setting.default not in (None, ()):
+        value, origin = chat.standing.values.get(name, setting.default), chat.standing.origins.get(name)
+    value = setting.read(value)
     if name == "overflow":
         chat.overflow = as_policy(str(value))
     elif name == "context":
         _resize(chat, value)
     elif name == "kv":
-        _change_kv(chat, value)
+        if value != chat.model.sequence.kv:
+            chat.model.sequence = chat.model.sequence.on_changed_engine(kv=value, progress=on_progress)
+    elif name == "threads":
+        _change_threads(chat, value, on_progress)
+    elif name == "system":
+        chat.system = None if value == "none" else value
     elif name == "think":
         chat.thinking = as_thinking(value)
     else:
         chat.request = replace(chat.request, **{name: value})
         if name == "seed":
             chat.seed()
-    chat.origins[name] = origin
+    chat.origins.pop(name, None)
+    if origin is not None:
+        chat.origins[name] = origin
 
 
 def _resize(chat: Chat, size: int) -> None:
@@ -68,18 +87,12 @@ def _resize(chat: Chat, size: int) -> None:
             chat.on_notice(beyond_training(size, trained))
 
 
-def _change_kv(chat: Chat, value: str) -> None:
-    """Give the cache another type; the conversation goes on in it."""
-    said = False
-
-    def say_once(_done: int, _steps: int) -> None:
-        nonlocal said
-        if not said:
-            chat.on_notice(f"compiling kernels for a cache of {value}, once for this model's shape: some seconds")
-        said = True
-
-    if value != chat.model.sequence.kv:
-        chat.model.sequence = chat.model.sequence.with_kv(value, say_once)
+def _change_threads(chat: Chat, count: int, on_progress: Callable[[int, int], None] | None) -> None:
+    """Compute with another number of threads; the conversation goes on."""
+    if count != chat.model.sequence.engine.threads:
+        chat.model.sequence = chat.model.sequence.on_changed_engine(threads=count, progress=on_progress)
+    if (used := chat.model.sequence.engine.threads) < count:
+        chat.on_notice(fewer_threads(count, used))
 
 
 def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.errors import SettingError
+from tinychat.files import HAS_NUL
 
 # Far beyond what a context holds, and read in an instant.
 MAX_BYTES = 16 << 20
@@ -87,6 +88,8 @@ def read_text(path: Path) -> str:
         raise SettingError(f"{path} is not UTF-8 text: convert it first") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if "\0" in text:
+        raise SettingError(f"{path} {HAS_NUL}")
     return text
 
 

@@ -42,6 +42,8 @@ class Models:
         Lists names that `open` takes, for completion.
     advised : callable, optional
         Says how a model's replies are written, by the name that it was opened by, in the role that was entered.
+    default : callable
+        Names the model that answers where none is named.
     ready : callable
         Lists names of models that are on this machine.
     roles : callable
@@ -53,6 +55,7 @@ class Models:
     open: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
     advised: Callable[[str | None, Model], Resolved] | None = None
+    default: Callable[[], str] = lambda: "of no name"
     ready: Callable[[], list[str]] = list
     roles: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     enter_role: Callable[[str | None], None] = lambda name: None
@@ -77,7 +80,7 @@ class Workspace:
     store : SessionStore, optional
         Where conversations are saved; by default below the user's state folder.
     model : str, optional
-        The MODEL that the conversation was begun with, None for the usual model.
+        The MODEL that the conversation was begun with, None for the default model.
     models : Models
         Those that `change_model` knows.
     clock : callable, optional
@@ -335,7 +338,7 @@ class Workspace:
         self.chat.request = replace(self.chat.request, stop=saved.stop)
         self.chat.system = saved.system
         self.chat.origins |= {"stop": SAVED, "system": SAVED}
-        self.chat.attachments = []
+        self.chat.attachments, self.chat.summary, self.chat.miss = [], None, None
         autosave, self.chat.on_change = self.chat.on_change, lambda: None
         self.chat.replace_messages(messages, history)
         self.chat.on_change = autosave
@@ -349,7 +352,7 @@ class Workspace:
         if self._pending.text:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:
-            lines.append(f"it was begun with {f'the model {saved.model}' if saved.model else 'the usual model'}")
+            lines.append(f"it was begun with the model {saved.model or self.models.default()}")
         return lines
 
 

@@ -26,9 +26,9 @@ from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.joined import JoinedTensor
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
-from tinychat.models.architectures import FAMILIES, WHERE_SUPPORTED, linears, norms, parse_config, tables
+from tinychat.models.architectures import FAMILIES, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form
 from tinychat.models.tensors import Linear
@@ -149,12 +149,10 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     """
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
-        raise UnsupportedModelError(
-            f"{source}: architecture {one_line(str(name), 40)!r} is not supported; {WHERE_SUPPORTED}"
-        )
+        raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
     experts = GgufValues(metadata, name, frozenset(), str(source)).get("expert_count")
     if experts and not GGUF_FAMILIES[name].experts:
-        raise UnsupportedModelError(f"{source}: a mixture of experts of {name} is not supported; {WHERE_SUPPORTED}")
+        raise unsupported(str(source), f"a mixture of experts of {name}")
     return name
 
 

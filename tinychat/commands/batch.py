@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 LINE_ERRORS = (ContextError, SettingError, TextError)
 # All tasks are kept in memory.
 _MAX_BATCH_BYTES = 512 << 20
+# Kept compiled at a time.
+_SCHEMAS = 8
 # Stdin in the place of a file that is read, stdout in that of one that is written.
 _STREAM = Path("-")
 
@@ -92,7 +95,8 @@ def batch(
     """Answer every line of IN.jsonl with MODEL.
 
     A line is a JSON object with a prompt or the messages of a conversation. It may have an id, by
-    default the line's number, and settings that override the flags: SETTINGS.
+    default the line's number, and settings that override the flags: SETTINGS. A response_format of OpenAI's,
+    json_object or json_schema, lets the reply be such JSON.
 
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
@@ -206,15 +210,22 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
             progress(results.done, len(tasks))
 
 
-@dataclass(frozen=True)
 class _Answers:
     """Turns tasks into requests."""
 
-    model: Model
-    system: str | None
-    as_chat: bool | None
-    thinking: bool | None
-    constraint: Constraint | None
+    def __init__(
+        self,
+        model: Model,
+        system: str | None,
+        as_chat: bool | None,
+        thinking: bool | None,
+        constraint: Constraint | None,
+    ) -> None:
+        self.model = model
+        self.system, self.as_chat, self.thinking = system, as_chat, thinking
+        self._constraint = constraint
+        # Tasks that follow each other often have one schema.
+        self._compiled = lru_cache(_SCHEMAS)(self._compile)
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the line is put to the model through the chat template."""
@@ -227,9 +238,16 @@ class _Answers:
         if task.error is not None:
             return SettingError(task.error)
         try:
-            return self._prompt(task), replace(task.request, constraint=self.constraint)
+            constraint = self._constraint if task.schema is None else self._compiled(task.schema)
+            return self._prompt(task), replace(task.request, constraint=constraint)
         except LINE_ERRORS as error:
             return error
+
+    def _compile(self, schema: str) -> Constraint:
+        # Imported here: it takes NumPy along.
+        from tinychat.generate.grammar import Grammar
+
+        return Grammar.from_schema(schema, "response_format").compile(self.model)
 
     def _prompt(self, task: Task) -> Prompt:
         if not isinstance(task.prompt, str):

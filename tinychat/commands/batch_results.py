@@ -83,8 +83,9 @@ class Results:
 
     def _asked(self, task: Task) -> str:
         """Return a digest of everything that a task's result follows from."""
-        url = [] if task.url is None else [task.url]
-        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *url], sort_keys=True)
+        # What few tasks have is left out of the others: their results of before stay theirs.
+        rest = [field for field in (task.url, task.schema) if field is not None]
+        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
         return hashlib.sha256(what.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:

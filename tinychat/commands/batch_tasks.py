@@ -20,7 +20,7 @@ from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
 
 _SETTINGS = names(entry=LINE)
-_KEYS = ("id", "prompt", "messages", *_SETTINGS)
+_KEYS = ("id", "prompt", "messages", "response_format", *_SETTINGS)
 _OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 
@@ -38,6 +38,8 @@ class Task:
         The command line's, and what this line says otherwise.
     url : str, optional
         Of a line in OpenAI's form, what it asks for; its result has that form too.
+    schema : str, optional
+        The JSON schema that the reply must follow, as JSON, instead of the command line's.
     error : str, optional
         Why the line cannot be answered; the other fields then mean nothing.
     """
@@ -46,6 +48,7 @@ class Task:
     prompt: str | list[dict[str, object]]
     request: Request
     url: str | None = None
+    schema: str | None = None
     error: str | None = None
 
 
@@ -71,13 +74,14 @@ def _task(number: int, line: bytes, request: Request) -> Task:
         if "custom_id" in fields and "prompt" not in fields and "messages" not in fields:
             name, url = _id(fields["custom_id"], number), openai.CHAT
             url, body = _addressed_body(fields)
-            prompt, settings = openai.read_body(url, body)
-            return Task(name, prompt, replace(request, **settings), url)
+            asked = openai.read_body(url, body)
+            return Task(name, asked.prompt, replace(request, **asked.settings), url, asked.schema)
         name = _id(fields.get("id"), number)
         settings = {key: fields[key] for key in _SETTINGS if key in fields}
-        return Task(name, _prompt(fields), replace(request, **settings))
+        schema = openai.schema_of(fields.get("response_format"))
+        return Task(name, _prompt(fields), replace(request, **settings), schema=schema)
     except SettingError as error:
-        return Task(name, "", request, url, str(error))
+        return Task(name, "", request, url, error=str(error))
 
 
 def _object(line: bytes) -> dict[str, Any]:

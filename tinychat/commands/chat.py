@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,22 @@ from tinychat.commands.options import (
 )
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.usual import DEMO, advice, usual_model
+from tinychat.user_folders import state_folder
 
 if TYPE_CHECKING:
     from tinychat.chat.workspace import Models, Workspace
     from tinychat.generate.model import Model
     from tinychat.terminal.rendering import Renderer
+
+
+def _complete_saved(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    # Imported here: only a shell's completion needs it so early.
+    from tinychat.conversation.store import SessionStore
+
+    with suppress(OSError):
+        names = SessionStore(state_folder(os.environ) / "sessions").names()
+        return [name for name in names if name.startswith(incomplete)]
+    return []
 
 
 @click.command()
@@ -37,7 +49,7 @@ if TYPE_CHECKING:
 @setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
 @continue_flag("conversation")
-@click.option("--resume", metavar="NAME", help="Go on with this saved conversation")
+@click.option("--resume", metavar="NAME", shell_complete=_complete_saved, help="Go on with this saved conversation")
 @setting_flags("overflow", "stats")
 @request_flags
 @load_flags
@@ -155,6 +167,7 @@ def _models(load: Loader, preferences: Preferences) -> Models:
         open=lambda name: load(now.model(name), now.resolve(name, now.model(name)).loading),
         names=known_names,
         advised=lambda name, loaded: now.resolve(name, now.model(name), loaded.name, advice=loaded.own_defaults),
+        default=lambda: now.model(None) or usual_model(),
         ready=lambda: [model.name for model in ready_models()],
         roles=roles,
         enter_role=enter_role,

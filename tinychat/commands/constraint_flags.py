@@ -21,7 +21,7 @@ _schema_flag = click.option(
     "--schema",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Let replies be JSON that is valid under this JSON schema; needs pip install '.[constrain]' in the clone",
+    help="Let replies be JSON that is valid under this JSON schema; needs the package llguidance",
 )
 _grammar_flag = click.option(
     "--grammar",

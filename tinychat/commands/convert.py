@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from tinychat.commands.options import flag_problem
 from tinychat.commands.progress import progress_bar
+from tinychat.errors import FieldError
 from tinychat.store.local import certificate_lines, code_lines, summary_line
 
 
@@ -51,7 +54,9 @@ from tinychat.store.local import certificate_lines, code_lines, summary_line
     help="Text to look at the model with; it writes its own when omitted",
 )
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the checkpoint")
+@click.pass_context
 def convert(
+    context: click.Context,
     source: str,
     target: Path,
     quant: str | None,
@@ -67,7 +72,13 @@ def convert(
     """
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint
+    from tinychat.making import check_together
 
+    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    try:
+        check_together(quant or "int4", method, given)
+    except FieldError as error:
+        raise click.UsageError(flag_problem(error, [context.command])) from None
     with progress_bar(f"converting to {quant}" if quant else "converting") as progress:
         folder = convert_checkpoint(
             source,

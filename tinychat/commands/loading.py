@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
-from tinychat.engine.context import beyond_training
+from tinychat.engine.context import beyond_training, fewer_threads
 from tinychat.errors import (
     CheckpointError,
     ConversionError,
@@ -65,8 +65,7 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
         loaded = _opened(DEMO, options)
     threads = loaded.sequence.engine.threads
     if options.threads is not None and options.threads > threads:
-        cores = f"{threads} core{'s' if threads > 1 else ''}"
-        print(f"threads {options.threads}: this process may use {cores}; using {threads}", file=sys.stderr)
+        print(fewer_threads(options.threads, threads), file=sys.stderr)
     if loaded.context_size > loaded.trained_length:
         print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
     return loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,14 +20,19 @@ from tinychat.settings import names as setting_names
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_MOST_ADVICE = 3
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def complete_model(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of models that begin with what is typed; a shell asks for them."""
+def complete_model(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem] | list[str]:
+    """Return the names of models that begin with what is typed, or let the shell complete a path."""
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.store.names import known_names
 
+    if incomplete.startswith(("/", ".", "~")):
+        return [CompletionItem(incomplete, type="file")]
     return [name for name in (*read_configuration().aliases, *known_names()) if name.startswith(incomplete)]
 
 
@@ -150,6 +156,17 @@ def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
     names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
+
+
+def unknown_flag(error: click.NoSuchOption, program: click.Command) -> str:
+    """Return the message of an error about a flag that a command lacks, with those that may be meant."""
+    command = error.ctx.command if error.ctx is not None else program
+    known = [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)]
+    longer = [flag for flag in known if flag.startswith(error.option_name) and len(error.option_name) > len("--")]
+    near = longer or get_close_matches(error.option_name, [*known, "--help", "--version"], n=1)
+    near = [f"tinychat {flag}" if flag == "--version" else flag for flag in near]
+    advice = f": did you mean {' or '.join(near[:_MOST_ADVICE])}?" if near else ""
+    return f"No such option '{error.option_name}'{advice}"
 
 
 def check_raw(preferences: Preferences, as_chat: bool | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinychat.errors import SettingError
-from tinychat.files import read_text
+from tinychat.files import HAS_NUL, read_text
 from tinychat.generate.prompt import NO_TEMPLATE
 
 if TYPE_CHECKING:
@@ -52,9 +52,12 @@ def check_not_blank(prompt: str) -> None:
 
 def _decoded(data: bytes) -> str:
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SettingError(f"stdin is not valid UTF-8 at byte {error.start}: convert it first") from error
+    if "\0" in text:
+        raise SettingError(f"stdin {HAS_NUL}")
+    return text
 
 
 def _check_argument(prompt: str) -> None:

@@ -43,10 +43,10 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     from tinychat.generate.own_defaults import own_defaults
     from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
+    from tinychat.store.local import number_format
 
     manifest = read_json_object(folder / "tinychat.json")
     config = read_config(folder / "config.json")
-    quantization = manifest.get("quantization")
     has_template = (folder / "chat_template.jinja").is_file() or any(
         read_settings(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json")
     )
@@ -56,7 +56,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
         "source": manifest.get("source") or "unknown",
         "architecture": architectures[0] if isinstance(architectures, list) and architectures else "unknown",
         "weights": weight_count(config),
-        "quantization": quantization.get("method") if isinstance(quantization, dict) else None,
+        "quantization": number_format(manifest) or None,
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "context": config.max_position_embeddings,
         "vocabulary": config.vocab_size,

@@ -103,11 +103,18 @@ def _size(count: int) -> str:
 
 def _list_available() -> None:
     """Print the catalog; all but the names is estimated, and a line on stderr says from what."""
-    from tinychat.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
+    from tinychat.estimates import (
+        cores_become_free,
+        disk_bytes,
+        memory_bandwidth,
+        memory_bytes_needed,
+        tokens_per_second,
+    )
     from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.catalog import CATALOG, CatalogEntry
     from tinychat.store.names import catalogued
 
+    measured = "just now" if cores_become_free() else "while other programs hold cores, too low for free ones"
     bandwidth = memory_bandwidth()
     free = available_memory_bytes() or memory_bytes()
 
@@ -131,7 +138,7 @@ def _list_available() -> None:
     ]
     _print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
     print(
-        f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured just now; "
+        f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured {measured}; "
         "get one with `tinychat pull NAME`",
         file=sys.stderr,
     )

@@ -9,12 +9,13 @@ import click
 
 from tinychat.commands.misspellings import near_command, near_name
 from tinychat.configuration import read_configuration
-from tinychat.errors import StoreError
+from tinychat.errors import StoreError, TinychatError
 
 # What people type who come from other programs.
 _HABITS = {"list": "models", "ls": "models"}
 # A question without quotes has more words.
 _MOST_ARGUMENTS = 2
+_IMPLIED = ("chat", "complete")
 
 
 def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
@@ -48,6 +49,15 @@ def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Comma
     if len(words) == 1 and not asks and not chats and words[0] != "-":
         chats = is_model(words[0])
     return ["chat" if chats or not (words or asks) else "complete", *arguments]
+
+
+def completed_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
+    """Return `arguments`, whose last flag may lack its value, behind the command that is meant."""
+    try:
+        return implied_command(arguments, commands)
+    except (click.UsageError, TinychatError):
+        chat, complete = ({flag for each in commands[name].params for flag in each.opts} for name in _IMPLIED)
+        return ["complete" if (complete - chat) & {*arguments} else "chat", *arguments]
 
 
 def _refuse_misspelt_command(first: str, rest: Sequence[str], commands: Mapping[str, click.Command]) -> None:

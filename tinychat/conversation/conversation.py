@@ -310,7 +310,7 @@ class Chat(Transcript, ReplySettings):
 
         The model's cache stays as it is: the next prompt rewinds it to what both begin with.
         """
-        self.attachments = []
+        self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:

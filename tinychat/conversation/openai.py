@@ -5,9 +5,10 @@ A body of ``/v1/chat/completions`` has messages, one of ``/v1/completions`` a pr
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError
@@ -25,15 +26,26 @@ _ONLY_VALUES = {"n": 1, "stream": False, "frequency_penalty": 0, "presence_penal
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length"}
 
 
-def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, object]], dict[str, Any]]:
-    """Return the prompt and settings of a body sent to `CHAT` or `COMPLETION`.
+class Body(NamedTuple):
+    """The parts of a request.
 
-    Returns
-    -------
+    Attributes
+    ----------
     prompt : str or list of dict
         A text to continue, or messages.
     settings : dict
         Fields of `Request`.
+    schema : str, optional
+        The JSON schema that the reply must follow: see `schema_of`.
+    """
+
+    prompt: str | list[dict[str, object]]
+    settings: dict[str, Any]
+    schema: str | None
+
+
+def read_body(url: str, body: Mapping[str, Any]) -> Body:
+    """Return the parts of a body sent to `CHAT` or `COMPLETION`.
 
     Raises
     ------
@@ -42,7 +54,27 @@ def read_body(url: str, body: Mapping[str, Any]) -> tuple[str | list[dict[str, o
     """
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
     prompt = _messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
-    return prompt, _settings(given)
+    schema = schema_of(given.pop("response_format", None))
+    return Body(prompt, _settings(given), schema)
+
+
+def schema_of(response_format: object) -> str | None:
+    """Return the JSON schema that a `response_format` stands for, as JSON; None where the reply may be any text.
+
+    Raises
+    ------
+    FieldError
+        If it is none of the three that there are.
+    """
+    match response_format:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return '{"type": "object"}'
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
+            return json.dumps(schema)
+    forms = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}'
+    raise FieldError("response_format", f"must be {forms}")
 
 
 def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:

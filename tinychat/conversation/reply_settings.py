@@ -26,12 +26,15 @@ class ReplySettings:
         Where the values of `request` and other settings are from, by name, in words; those of ours are left out.
     thinking : Thinking
         Whether the model is to think before it answers, and how long.
+    standing : Resolved
+        What holds where nothing was set in this conversation.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.origins: dict[str, str] = {}
         self.thinking = Thinking()
+        self.standing = Resolved({}, {})
         self._written = self._seeded_since = 0
 
     def seed(self) -> None:
@@ -52,6 +55,7 @@ class ReplySettings:
 
     def adopt(self, found: Resolved) -> None:
         """Write replies as `found` says, but keep what was set in this conversation."""
+        self.standing = found
         kept = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
         values = {name: getattr(self.request, name) for name in kept if hasattr(self.request, name)}
         self.request = replace(found.request, **values)

@@ -37,7 +37,7 @@ class SavedSession:
     Attributes
     ----------
     model : str or None
-        The MODEL that it was begun with, None for the usual model.
+        The MODEL that it was begun with, None for the default model.
     system : str or None
         The system prompt.
     messages : list of Message

@@ -1,4 +1,4 @@
-"""What a cache may be: of which type, and of how many positions."""
+"""Limits of what a model is loaded with: types and positions of a cache, threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +29,11 @@ def beyond_training(context_size: int, trained_length: int) -> str:
         f"the model was trained on {trained_length} tokens at most: "
         f"in a context of {context_size} its replies may lose their sense"
     )
+
+
+def fewer_threads(wanted: int, used: int) -> str:
+    """Return the line that tells of a number of threads beyond the cores."""
+    return f"threads {wanted}: this process may use {used} core{'s' if used > 1 else ''}; using {used}"
 
 
 @contextmanager

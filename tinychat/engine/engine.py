@@ -105,15 +105,17 @@ class Engine:
         """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
         return f"{sources_digest()} {model_stamp(self._folder.path)}"
 
-    def with_kv(self, kv: str) -> "Engine":
-        """Return an engine of the same weights with caches of another type; its kernels may not be compiled yet.
+    def changed(self, kv: str, threads: int) -> "Engine":
+        """Return an engine of the same weights with another type of caches or number of threads.
+
+        Its kernels may not be compiled yet.
 
         Raises
         ------
         FieldError
             If there is no such type.
         """
-        return Engine(self._folder, self.threads, kv, self._fewest_threads, self._cache_memory)
+        return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
 
     def sequence(self, context_size: int | None = None) -> Sequence:
         """Return a new sequence without tokens.

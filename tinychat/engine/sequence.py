@@ -193,14 +193,19 @@ class Sequence:
             self.engine.pool.reserve(context_size)
         self.cache.resize(context_size)
 
-    def with_kv(self, kv: str, progress: Callable[[int, int], None] | None = None) -> Sequence:
-        """Return a sequence of the same ids and capacity on an engine whose caches have another type.
+    def on_changed_engine(
+        self, *, kv: str = "", threads: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> Sequence:
+        """Return a sequence of the same ids and capacity on an engine that differs in what is given.
 
         Keys and values are taken over: what was rounded to the old type is not what a fresh run computes.
 
         Parameters
         ----------
         kv : {"bf16", "f16", "int8", "f32"}
+            Type of the caches.
+        threads : int
+            Most threads, and no more than cores that this process may use.
         progress : callable, optional
             Called with (steps done, steps in all) if kernels have to be compiled.
 
@@ -211,7 +216,10 @@ class Sequence:
         SettingError
             If the cache needs more than this machine's memory.
         """
-        engine = self.engine.with_kv(kv)
+        # Imported here: it takes what asks for the cores along.
+        from tinychat.kernels.setup import available_cores
+
+        engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         engine.compile(progress)
         other = engine.sequence(self.context_size)
         if self.cache.is_whole:

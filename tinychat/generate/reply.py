@@ -308,8 +308,9 @@ class Reply:
         return self._candidate_fields(token.chosen) | {"best": best}
 
     def _candidate_fields(self, candidate: Candidate) -> dict[str, object]:
-        text = self._tokenizer.token_bytes(candidate.id).decode("utf-8", "replace")
-        return {"id": candidate.id, "text": text, "logprob": candidate.logprob}
+        data = self._tokenizer.token_bytes(candidate.id)
+        text = data.decode("utf-8", "replace")
+        return {"id": candidate.id, "text": text, "bytes": [*data], "logprob": candidate.logprob}
 
 
 def _joined(pieces: list[Piece]) -> Piece:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.json_file import one_line, read_json_object
+from tinychat.json_file import one_line, path_end, read_json_object
 from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
@@ -50,7 +50,12 @@ class _Families(MutableMapping[str, Family]):
 
 
 FAMILIES = _Families(file.name for file in pkgutil.iter_modules(families.__path__))
-WHERE_SUPPORTED = "see 'Supported models' in the README, or `tinychat models --available`"
+
+
+def unsupported(source: str, what: str) -> UnsupportedModelError:
+    """Return the error about a model that is not implemented, which leads to the list of those that are."""
+    where = "see 'Supported models' in the README, or `tinychat models --available`"
+    return UnsupportedModelError(f"{path_end(source)}: {what} is not supported; {where}")
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -111,9 +116,7 @@ def _read_architecture(values: ConfigValues) -> str:
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     name = names[0]
     if name not in FAMILIES:
-        raise UnsupportedModelError(
-            f"{values.source}: architecture {one_line(name, 40)!r} is not supported; {WHERE_SUPPORTED}"
-        )
+        raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
     if model_type not in (None, FAMILIES[name].model_type):
         raise UnsupportedModelError(
             f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {name!r} is not"

@@ -129,10 +129,19 @@ def describe(path: Path) -> StoredModel:
         manifest = read_json_object(path / MANIFEST)
     except CheckpointError:
         manifest = {}
+    quality = _short(certificate_texts(manifest))
+    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), number_format(manifest), quality)
+
+
+def number_format(manifest: Mapping[str, object]) -> str:
+    """Return the number format that a manifest gives most weights; of kept codes, that of most tensors, as Q4_1."""
     quantization = manifest.get("quantization")
     method = quantization.get("method") if isinstance(quantization, dict) else None
-    quality = _short(certificate_texts(manifest))
-    return StoredModel(path.name, path, size, _as_text(manifest.get("source")), _as_text(method), quality)
+    kept = codes.get("kept") if isinstance(codes := manifest.get("codes"), dict) else None
+    counts = {kind: count for kind, count in kept.items() if type(count) is int} if isinstance(kept, dict) else {}
+    if method == "kept" and counts:
+        return one_line(max(counts, key=lambda kind: counts[kind]), 20)
+    return _as_text(method)
 
 
 def certificate_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tinychat.checkpoint.gguf import ENDING, first_parts, parts_of
 from tinychat.errors import CheckpointError, TinychatError
 from tinychat.files import read_small
-from tinychat.json_file import one_line, read_json_object
+from tinychat.json_file import one_line, path_end, read_json_object
 from tinychat.models.architectures import FAMILIES, read_config
 from tinychat.models.multimodal import wrapper_of
 
@@ -75,7 +75,9 @@ class FoundModel:
 
                 check_architecture(read_beginning(self.path), self.path)
         except TinychatError as error:
-            text = str(error).removeprefix(str(self.path)).removeprefix("/config.json").lstrip(": ")
+            text = str(error)
+            for path in (f"{self.path}/config.json", str(self.path)):
+                text = text.removeprefix(path).removeprefix(path_end(path)).lstrip(": ")
             return one_line(text.partition(";")[0])
         except Exception:
             # One file of another program must not hide the others.

@@ -19,6 +19,7 @@ from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.search import SearchState
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
@@ -31,6 +32,7 @@ from tinychat.terminal.line_input import (
     is_open,
 )
 from tinychat.terminal.pasted_text import PastedTexts, UnfoldedHistory
+from tinychat.terminal.resizing import follow_size
 from tinychat.terminal.safe_text import safe_text
 from tinychat.user_folders import make_folder, trusted_state_folder
 
@@ -98,6 +100,7 @@ class TerminalInput:
             enable_suspend=True,
             tempfile_suffix=".md",
         )
+        follow_size(self._session.app, environment)
 
     def __enter__(self) -> TerminalInput:
         if self._keyboard is not None:
@@ -124,7 +127,18 @@ class TerminalInput:
         return self._prompt.complete(line)
 
     def _bar(self) -> str:
-        return safe_text(self._prompt.bar(self._output.get_size().columns))
+        columns = self._output.get_size().columns
+        return safe_text(self._search_problem()[: columns - 1] or self._prompt.bar(columns))
+
+    def _search_problem(self) -> str:
+        """Return what a search that finds nothing says; empty where there is none, or it finds something."""
+        target = self._session.app.layout.search_target_buffer_control
+        sought = self._session.search_buffer.text
+        if target is None or not sought:
+            return ""
+        state = SearchState(sought, target.search_state.direction, ignore_case=True)
+        found = target.buffer.document_for_search(state).text
+        return "" if sought.casefold() in found.casefold() else f"nothing that was typed has {sought!r} in it"
 
 
 def _open_terminal(stdin: TextIO, terminal: TextIO) -> tuple[Keyboard | None, Input, Output]:

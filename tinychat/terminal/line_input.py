@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from tinychat.errors import SettingError
+from tinychat.files import HAS_NUL
 from tinychat.terminal.safe_text import safe_text
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class PlainInput:
         EOFError
             At the end of the stream.
         SettingError
-            If the stream is not UTF-8.
+            If the stream is not UTF-8, or has a NUL byte.
         """
         text = self._line()
         if not text:
@@ -142,6 +143,8 @@ class PlainInput:
             line.encode("utf-8")
         except UnicodeError as error:
             raise SettingError("the input is not valid UTF-8: convert it first") from error
+        if "\0" in line:
+            raise SettingError(f"the input {HAS_NUL}")
         return line
 
 
@@ -166,13 +169,24 @@ class DumbTerminalInput(PlainInput):
         self._terminal.write(self._mark)
         self._terminal.flush()
         self._mark = CONTINUATION
-        return super()._line()
+        line = super()._line()
+        if not line:
+            # What comes next begins a line of its own.
+            self._terminal.write("\n")
+            self._terminal.flush()
+        return line
+
+
+class MarkedInput(DumbTerminalInput):
+    """Lines of a terminal whose replies go elsewhere, such as to tee: a mark tells messages from replies."""
+
+    interactive = False
 
 
 def open_input(
     stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str], keeps_history: bool = True
 ) -> PlainInput | TerminalInput:
-    """Return a prompt when stdin and stdout are terminals, else plain lines.
+    """Return a prompt when stdin and stdout are terminals, else plain lines, which a person sees marked.
 
     Enter it before anything that takes time: from then on, keys that are typed while no prompt is
     shown wait for the next one. On a real terminal the mark of the prompt stands there at once; whatever
@@ -183,7 +197,7 @@ def open_input(
     what is typed is forgotten with the program.
     """
     if not (stdin.isatty() and stdout.isatty()):
-        return PlainInput(stdin)
+        return MarkedInput(stdin, stderr) if stdin.isatty() and stderr.isatty() else PlainInput(stdin)
     terminal = stderr if stderr.isatty() else stdout
     if environment.get("TERM") == "dumb":
         return DumbTerminalInput(stdin, terminal)

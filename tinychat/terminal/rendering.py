@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import monotonic, sleep
 from typing import Protocol, TextIO
 
 from tinychat.generate.reply import FinishReason, Summary
@@ -22,6 +24,8 @@ _METER_CELLS = 10
 _LEAST_FOR_RATE = 16
 # Shorter prompts are read before the eye has found the line.
 _STATUS_FROM_TOKENS = 64
+# For the program behind a pipe to read a reply, and to show it.
+_READING_SECONDS, _SHOWING_SECONDS = 0.2, 0.01
 
 _ENDINGS: Mapping[FinishReason, str] = {
     "stop": "",
@@ -146,6 +150,21 @@ class Renderer:
         """Show how much of a summary of old turns has been written."""
         self._draw_status(f"summarising, {characters} characters")
 
+    def progress(self, title: str) -> Callable[[int, int], None]:
+        """Return a callback of (done, total) that shows a bar until the next notice, or the title as one."""
+        is_said = False
+
+        def show(done: int, total: int) -> None:
+            nonlocal is_said
+            share = done / max(total, 1)
+            if self._can_erase:
+                self._draw_status(f"{_meter(share)} {share:.0%} {title}")
+            elif not is_said:
+                self.notice(title)
+            is_said = True
+
+        return show
+
     def text(self, text: str) -> None:
         """Draw a piece of the reply."""
         if not text:
@@ -161,6 +180,9 @@ class Renderer:
         if self._reply is not None:
             self._reply.finish()
             self._reply = None
+            if self._err_is_terminal:
+                # Behind tee the reply would else be shown among the lines that follow it here.
+                _wait_until_read(self._out)
 
     def summary(self, summary: Summary) -> None:
         """Say in a dim line what the reply took; where that is not shown, only that it was cut."""
@@ -246,6 +268,8 @@ class Renderer:
 
     def _draw_status(self, text: str) -> None:
         if self._can_erase:
+            # A line that the terminal breaks could not be erased.
+            text = text[: terminal_size(self._err)[0] - 1]
             self._write_err(_ERASE_LINE + self._styled(_DIM, text))
             self._status_shown = True
 
@@ -298,6 +322,26 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
     except (OSError, ValueError):
         return _USUAL_SIZE
     return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]
+
+
+def _wait_until_read(out: TextIO) -> None:
+    """Wait until another program has read what was written to a pipe, a fifth of a second at most, and shown it."""
+    try:
+        # Imported here: Windows has neither.
+        import fcntl
+        import termios
+
+        descriptor = out.fileno()
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return
+        until, unread = monotonic() + _READING_SECONDS, bytearray(4)
+        while monotonic() < until:
+            fcntl.ioctl(descriptor, termios.FIONREAD, unread)
+            sleep(_SHOWING_SECONDS)
+            if not any(unread):
+                return
+    except (ImportError, OSError, ValueError):
+        return
 
 
 def status_bar(name: str, used: int, size: int, attached: Sequence[str], last: Summary | None, width: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _OPEN, _CLOSE = "<think>", "</think>"
+_TAG = re.compile(f"{_OPEN}|{_CLOSE}")
 # As the chat templates write it that close the section themselves.
 CLOSING_TEXT = f"\n{_CLOSE}\n\n"
 
@@ -21,7 +23,8 @@ class Part:
 class ThinkSections:
     """Splits a reply that may begin with ``<think> ... </think>``.
 
-    Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags.
+    Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags. But
+    behind a section an end without a beginning is none: a model whose thinking was ended for it ends it once more.
 
     Parameters
     ----------
@@ -33,6 +36,8 @@ class ThinkSections:
         self._pending = ""
         self._state = "thinking" if begun else "start"
         self._after_tag = begun
+        self._drops_ends = False
+        self._last = "\n"
 
     @property
     def is_thinking(self) -> bool:
@@ -48,8 +53,8 @@ class ThinkSections:
         if self._state == "thinking":
             yield from self._think()
             self._skip_newlines()
-        if self._state == "answer" and self._pending:
-            yield Part(self._take(len(self._pending)), thinking=False)
+        if self._state == "answer":
+            yield from self._answer()
 
     def finish(self) -> Iterator[Part]:
         """Yield what was held back."""
@@ -72,6 +77,24 @@ class ThinkSections:
         if end >= 0:
             self._pending = self._pending.removeprefix(_CLOSE)
             self._enter("answer")
+            self._drops_ends, self._last = True, "\n"
+
+    def _answer(self) -> Iterator[Part]:
+        """Yield the answer without ends of sections that do not begin in it."""
+        while self._drops_ends and (tag := _TAG.search(self._pending)):
+            begin = tag.start()
+            before = self._pending[begin - 1] if begin else self._last
+            if tag[0] == _OPEN or before == "`":
+                self._drops_ends = False
+                break
+            if begin:
+                yield Part(self._take(begin), thinking=False)
+            self._pending = self._pending.removeprefix(_CLOSE)
+            self._after_tag = before == "\n"
+            self._skip_newlines()
+        unsure = max(_beginning_of(_OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
+        if sure := len(self._pending) - unsure * self._drops_ends:
+            yield Part(self._take(sure), thinking=False)
 
     def _enter(self, state: str) -> None:
         self._state, self._after_tag = state, True
@@ -83,6 +106,7 @@ class ThinkSections:
 
     def _take(self, length: int) -> str:
         taken, self._pending = self._pending[:length], self._pending[length:]
+        self._last = taken[-1]
         return taken
 
 
