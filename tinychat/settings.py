@@ -190,6 +190,12 @@ class ReplySettings(_Checked):
         huggingface="repeat_last_n",
         gguf="penalty_last_n",
     )
+    repeat_in_code: bool = _sampling(
+        True,
+        Switch(),
+        "Whether --repeat-penalty holds in blocks of code and tables, too",
+        part_of="repeat_penalty",
+    )
     dry_multiplier: float = _sampling(
         0.0,
         Number(0, 100),
@@ -253,7 +259,16 @@ class ReplySettings(_Checked):
         Texts("end every reply at once"),
         "End a reply at this text; repeatable",
     )
-    ignore_eos: bool = _reply("", False, Switch(), "Treat the model's own stop tokens as ordinary tokens")
+    loop_stop: bool = _reply(
+        f"{FLAG} {CONFIG} {SET} {LINE}",
+        True,
+        Switch(),
+        "Whether a reply ends that says the same over and over",
+        part_of="loop_stop",
+    )
+    ignore_eos: bool = _reply(
+        "", False, Switch(), "Treat the model's own stop tokens as ordinary tokens, and let it repeat itself"
+    )
     logprobs: int | None = _reply(
         FLAG,
         None,
@@ -280,6 +295,7 @@ class ReplyKeywords(TypedDict, total=False):
     min_p: float
     repeat_penalty: float
     repeat_last_n: int
+    repeat_in_code: bool
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int
@@ -291,6 +307,7 @@ class ReplyKeywords(TypedDict, total=False):
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]
+    loop_stop: bool
     ignore_eos: bool
     logprobs: int | None
     think_budget: int | None

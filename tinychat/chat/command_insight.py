@@ -69,7 +69,7 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, s
 def _beginning(chat: Chat, first: str) -> str:
     """Return what the template writes before the `first` text, often a system prompt of its own."""
     standing = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [message.as_dict() for message in chat.messages[chat.forgotten :]]
+    seen = [message.as_seen() for message in chat.messages[chat.forgotten :]]
     try:
         before, found, _ = chat.model.render([*standing, *seen]).partition(first.strip())
     except TextError:

@@ -123,7 +123,7 @@ def batch(
         loaded = load(model, loading)
         folder = loaded.path
     own = own_defaults(folder) if loaded is None else loaded.own_defaults
-    found = preferences.resolve(named, model, folder.name, advice=own)
+    found = preferences.resolve(named, model, folder.name, advice=own, is_text=rules is None)
     thinking = found.thinking
     if template.as_chat is not False:
         template = replace(template, system=found.chat.system)

@@ -96,7 +96,8 @@ def complete(load: Loader, /, words: tuple[str, ...], named_model: str | None, *
     text = prompt_text(texts, from_stdin)
     model = preferences.model(named)
     loaded = load(model, preferences.resolve(named, model).loading)
-    found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
+    is_text = rules is None and not output.code_only
+    found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
     if template.as_chat is not False:
         template = replace(template, system=found.chat.system)
     if is_message(loaded, template.system, template.as_chat):

@@ -23,7 +23,7 @@ from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
-_UNFINISHED = ("interrupted", "length", "context")
+_UNFINISHED = ("interrupted", "length", "context", "loop")
 _FOR_PROGRAMS = (
     *(
         "astream",
@@ -296,7 +296,7 @@ class Chat(Transcript, ReplySettings):
             If the chat template refuses them.
         """
         thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [message.as_dict() for message in messages]
+        asked = self.model, self.system, thinking, [message.as_seen() for message in messages]
         if self._rendered is None or self._rendered[0] != asked:
             self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
         return self._rendered[1]
@@ -316,7 +316,7 @@ class Chat(Transcript, ReplySettings):
             return len(self.prompt(seen).ids)
         except TextError:
             # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.text for message in seen)]
+            texts = [self.system or "", *(message.shortened or message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(

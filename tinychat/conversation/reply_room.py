@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tinychat.conversation.messages import Message
-from tinychat.conversation.overflow import begins_full, forget_oldest, forgetting_notice
+from tinychat.conversation.overflow import (
+    begins_full,
+    end_of,
+    fills,
+    forget_oldest,
+    forgetting_notice,
+    long_replies,
+    shortening_notice,
+    without_middle,
+)
 from tinychat.errors import PromptTooLongError
 from tinychat.generate.run import Room
 
@@ -40,18 +49,23 @@ class ReplyRoom:
         PromptTooLongError
             If the last exchange alone is too long.
         """
-        if self._chat.overflow != "stop" and begins_full(len(ids), self._chat.model.context_size):
-            return self._without_oldest(ids, self._begun)
-        return Room(list(ids))
+        chat, size = self._chat, self._chat.model.context_size
+        if chat.overflow == "stop" or not begins_full(len(ids), size):
+            return Room(list(ids))
+        if chat.overflow == "drop":
+            self._begun = end_of(self._begun, size)
+            ids = self._prompt(chat.forgotten, self._begun)
+        return self._made_shorter(ids, self._begun)
 
     def make(self, reply_ids: Ids) -> Room | None:
         """Make room in the middle of a reply: see `tinychat.generate.run.MakeRoom`."""
-        chat = self._chat
-        if chat.overflow == "stop":
+        chat, length = self._chat, len(self._begun) + len(reply_ids)
+        if chat.overflow == "stop" or (chat.overflow == "drop" and fills(length, chat.model.context_size)):
             return None
-        written, forgotten = [*self._begun, *reply_ids[:-1]], chat.forgotten
-        ids, removed = self._without_oldest(self._prompt(forgotten, written), written)
-        if chat.forgotten == forgotten:
+        written = [*self._begun, *reply_ids[:-1]]
+        before = self._prompt(chat.forgotten, written)
+        ids, removed = self._made_shorter(before, written)
+        if len(ids) >= len(before):
             return None
         # The driver puts the reply behind what stands before it.
         return Room(ids[: len(ids) - len(reply_ids[:-1])], removed)
@@ -59,6 +73,26 @@ class ReplyRoom:
     def _prompt(self, first: int, written: Ids) -> list[int]:
         """Return the ids of the messages from `first` on and of what is `written` of the reply."""
         return [*self._chat.prompt(self._messages[first:]).ids, *written]
+
+    def _made_shorter(self, ids: Ids, written: Ids) -> Room:
+        """Return a shorter past for `ids`, which end with the `written` part of a reply, and say what went of it."""
+        if self._chat.overflow == "drop":
+            ids = self._with_short_replies(ids, written)
+            if not begins_full(len(ids), self._chat.model.context_size):
+                return Room(list(ids))
+        return self._without_oldest(ids, written)
+
+    def _with_short_replies(self, ids: Ids, written: Ids) -> Ids:
+        """Shorten long replies, the longest first, until there is room: what the user said is not said again."""
+        chat, size, count = self._chat, self._chat.model.context_size, 0
+        for message in long_replies(chat.model, self._messages[chat.forgotten :]):
+            if not begins_full(len(ids), size):
+                break
+            message.shortened = without_middle(chat.model, message.content)
+            ids, count = self._prompt(chat.forgotten, written), count + 1
+        if count:
+            chat.on_notice(shortening_notice(count, len(ids), size))
+        return ids
 
     def _without_oldest(self, ids: Ids, written: Ids) -> Room:
         """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
