@@ -45,7 +45,7 @@ def context(loop: ChatLoop, _argument: str) -> None:
     if chat.miss is not None:
         lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
-    texts += [(message.role, message.text) for message in seen]
+    texts += [(message.role, message.shortened or message.text) for message in seen]
     if texts:
         rows = _rows(chat, texts)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]

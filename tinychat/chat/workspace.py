@@ -305,7 +305,10 @@ class Workspace:
         if saved.model != self._model:
             lines.append(f"it was begun with {f'the model {saved.model}' if saved.model else 'the usual model'}")
         if had != context:
-            lines.append(f"it had a context of {had} tokens; now it has {self.chat.model.context_size}")
+            now = self.chat.model.context_size
+            lines.append(
+                f"it had a context of {had} tokens" + (f", now there are {now}" if now != had else ", as again now")
+            )
         return lines
 
 

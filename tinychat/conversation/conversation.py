@@ -326,6 +326,7 @@ class Chat(Transcript, ReplySettings):
         if self._is_closed:
             raise SettingError("the conversation is closed: begin another one")
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        seen_before = [message.shortened for message in messages]
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
             room = ReplyRoom(self, messages, begun.ids)
@@ -351,7 +352,8 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not removed
+            whole = [message.shortened for message in messages] == seen_before and self.forgotten == forgotten_before
+            goes_on = messages[: len(before)] == before and whole and not removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun.text and not ending:

@@ -20,8 +20,8 @@ shift: the oldest exchanges are cut out of the cache."""
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
 _LEAST_ROOM = 64
-# A reply is long that takes more of the context than one in so many parts, and is then shortened to one in so many.
-_LONG, _SHORT = 4, 16
+# A reply is long that takes more than one in so many parts of the context. One in so many of each of its ends stays.
+_LONG, _SHORT = 4, 32
 _LEFT_OUT = "\n[...]\n"
 # Sizes of contexts that are advised.
 _ROUND_SIZE = 1024
@@ -45,7 +45,7 @@ def begins_full(length: int, context_size: int) -> bool:
 
 def fills(reply_length: int, context_size: int) -> bool:
     """Return whether it is the reply itself that leaves no room in a context."""
-    return 2 * reply_length > context_size
+    return reply_length > context_size - reply_length
 
 
 def end_of(reply: abc.Sequence[int], context_size: int) -> abc.Sequence[int]:
@@ -64,8 +64,8 @@ def long_replies(model: Model, messages: abc.Sequence[Message]) -> Iterator[Mess
 
 def without_middle(model: Model, text: str) -> str:
     """Return the beginning and the end of a text."""
-    ids, half = model.encode(text, add_bos=False), max(model.context_size // _SHORT // 2, 1)
-    return f"{model.decode(ids[:half])}{_LEFT_OUT}{model.decode(ids[-half:])}"
+    ids, count = model.encode(text, add_bos=False), max(model.context_size // _SHORT, 1)
+    return f"{model.decode(ids[:count])}{_LEFT_OUT}{model.decode(ids[-count:])}"
 
 
 def forget_oldest(
