@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tinychat.errors import FieldError
+from tinychat.errors import FieldError, TextError
 from tinychat.generate.model_cards import card_of
 from tinychat.json_file import read_settings
 from tinychat.settings import SETTINGS
@@ -41,11 +41,19 @@ def own_defaults(folder: Path) -> Advice:
     advice = Advice() if found.get("do_sample") is False else Advice(usable(found))
     if advice or "do_sample" in found:
         return advice
-    card = card_of([folder.name, str(read_settings(folder / MANIFEST).get("source", ""))])
+    card = card_of([folder.name, _source_of(folder)])
     if card is not None:
         advice |= card.values
         advice.origin = f"the card of {card.repository}"
     return advice
+
+
+def _source_of(folder: Path) -> str:
+    try:
+        return str(read_settings(folder / MANIFEST).get("source", ""))
+    except TextError:
+        # Whoever loads the model says that its manifest is damaged.
+        return ""
 
 
 def usable(found: Mapping[str, object]) -> dict[str, Any]:
