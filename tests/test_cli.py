@@ -380,7 +380,7 @@ def test_models_as_json_and_show(console):
     assert (code, err) == (0, "")
     shown = dict(line.split(maxsplit=1) for line in out.splitlines()[:14])
     assert (shown["architecture"], shown["quantization"], shown["chat_template"]) == ("LlamaForCausalLM", "int4", "yes")
-    assert shown["sampling"] == "temperature 0.8"
+    assert shown["sampling"] == "temperature 0.8, repeat_penalty 1"
     as_json = json.loads(console.run("show", "demo", "--json")[1])
     assert as_json["weights"] == int(shown["weights"].replace(",", ""))
     assert console.run("show", "nothing-like-it")[0] == 1

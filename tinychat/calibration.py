@@ -139,4 +139,4 @@ def _begin_freely(model: Model, seed: int) -> list[int]:
 
 
 def _request(tokens: int, seed: int, ignore_eos: bool = False) -> Request:
-    return Request(max_tokens=tokens, temperature=1.0, seed=seed, ignore_eos=ignore_eos)
+    return Request(max_tokens=tokens, temperature=1.0, seed=seed, ignore_eos=ignore_eos, loop_stop=False)

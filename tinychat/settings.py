@@ -160,6 +160,8 @@ class ReplySettings(_Checked):
         huggingface="repetition_penalty", gguf="penalty_repeat")
     repeat_last_n: int = _sampling(64, Integer(0, bounds="0 (no tokens) or more"),
         "How many tokens are recent for --repeat-penalty", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
+    repeat_in_code: bool = _sampling(True, Switch(), "Whether --repeat-penalty holds in blocks of code and tables, too",
+        part_of="repeat_penalty")
     dry_multiplier: float = _sampling(0.0, Number(0, 100),
         "Make tokens less likely that go on a repetition (DRY): by this times a power of --dry-base; 0 is off",
         part_of="dry_multiplier")
@@ -185,7 +187,10 @@ class ReplySettings(_Checked):
         "TOKENS", openai=("max_completion_tokens",), example=("1000", ""))
     stop: str | Sequence[str] = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", (), Texts("end every reply at once"),
         "End a reply at this text; repeatable")
-    ignore_eos: bool = _reply("", False, Switch(), "Treat the model's own stop tokens as ordinary tokens")
+    loop_stop: bool = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", True, Switch(),
+        "Whether a reply ends that says the same over and over", part_of="loop_stop")
+    ignore_eos: bool = _reply("", False, Switch(),
+        "Treat the model's own stop tokens as ordinary tokens, and let it repeat itself")
     logprobs: int | None = _reply(FLAG, None, Integer(0, 1000),
         "In JSON, each token's natural log-probability and the N most likely tokens in its place, from the "
         "model's own logits: before penalty, temperature and every filter",
@@ -204,6 +209,7 @@ class ReplyKeywords(TypedDict, total=False):
     min_p: float
     repeat_penalty: float
     repeat_last_n: int
+    repeat_in_code: bool
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int
@@ -215,6 +221,7 @@ class ReplyKeywords(TypedDict, total=False):
     seed: int | None
     max_tokens: int | None
     stop: str | Sequence[str]
+    loop_stop: bool
     ignore_eos: bool
     logprobs: int | None
     think_budget: int | None

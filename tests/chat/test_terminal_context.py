@@ -57,7 +57,8 @@ def test_a_reply_that_fills_the_context_leaves_nothing(start):
 
 @pytest.mark.parametrize("plain", [[], ["--plain"]], ids=["drawn", "plain"])
 def test_the_notice_that_turns_are_gone_waits_for_the_end_of_the_sentence(start, plain):
-    terminal = start("chat", "essay", "--context", "256", *plain, columns=200)
+    flags = ["--context", "256", "--overflow", "shift", "--loop-stop", "off", *plain]
+    terminal = start("chat", "essay", *flags, columns=200)
     terminal.say("hi")
     terminal.say("and?")
     terminal.sees(

@@ -244,6 +244,20 @@ def test_the_same_session_with_another_model_says_so():
     assert "it was begun with the model smollm2-135m" in loop.workspace.load("talk")
 
 
+@pytest.mark.parametrize(
+    ("had", "line"),
+    [
+        (64, "it had a context of 64 tokens, now there are 96"),
+        (128, "it had a context of 128 tokens, as again now"),
+        (96, None),
+    ],
+)
+def test_the_context_that_a_conversation_had_is_told(had, line):
+    loop, _ = saved_loop("Hello", context_size=96)
+    loop.workspace.store.write("talk", SavedSession(settings={"context": had}))
+    assert [one for one in loop.workspace.load("talk") if "context" in one] == ([line] if line else [])
+
+
 def test_what_one_context_forgot_another_may_hold():
     loop, _ = saved_loop(*"abcdef", context_size=32, overflow="drop")
     for message in ("one two", "three four", "five six"):

@@ -17,7 +17,7 @@ from tinychat.configuration import (
     resolve_alias,
 )
 from tinychat.errors import ConfigurationError
-from tinychat.generate.precedence import Preferences
+from tinychat.generate.precedence import LOOP_DEFAULTS, Preferences
 from tinychat.generate.thinking import Thinking
 from tinychat.settings import LoadSettings
 
@@ -114,7 +114,7 @@ def test_who_comes_before_whom():
     found = Preferences(file, "reviewer", {"top_k": 9}).resolve("fake", advice=advice)
     request = found.request
     assert (request.top_k, request.temperature, request.stop) == (9, 0.3, ("END",))
-    assert (request.max_tokens, request.min_p, request.repeat_penalty) == (7, 0.4, 1.0)
+    assert (request.max_tokens, request.min_p, request.repeat_penalty) == (7, 0.4, LOOP_DEFAULTS["repeat_penalty"])
     assert found.origins == {
         "top_k": "the command line",
         "temperature": "config.toml, of this model",
@@ -126,6 +126,7 @@ def test_who_comes_before_whom():
         "think": "config.toml",
         "min_p": "the model's own",
         "top_p": "the model's own",
+        **dict.fromkeys(LOOP_DEFAULTS, "against loops"),
     }
     plain = Preferences(file).resolve("other").request
     assert (plain.top_k, plain.temperature) == (1, 0.1)
@@ -173,7 +174,7 @@ def test_a_chat_shows_where_its_settings_are_from(console, write):
     assert "top_k           7  (config.toml)\n" in err
     assert "top_p           0.5  (config.toml, of this model)\n" in err
     assert "min_p           0.2  (the command line)\n" in err
-    assert "repeat_penalty  1.0\n" in err
+    assert "repeat_penalty  1.1  (against loops)\n" in err
 
 
 def test_a_flag_of_none_comes_before_the_file(console, write):

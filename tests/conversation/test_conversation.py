@@ -222,14 +222,18 @@ def test_a_reply_that_is_stopped_at_once_again_stays_as_it_was():
     assert chat.messages is before
 
 
-def test_a_long_reply_goes_on_after_the_oldest_turns_are_gone():
+def test_a_long_reply_goes_on_and_the_oldest_turn_stays():
     replies = ["One " * 20, "Two " * 30]
     chat = Chat(fake_model(Replies(*replies), context_size=200), temperature=0.0, overflow="drop", max_tokens=80)
     chat.say("a")
     chat.say("b")
-    said = []
-    chat.on_notice = said.append
     chat.request = Request(temperature=0.0)
     list(chat.go_on())
-    assert chat.messages[-1].content == "Two " * 30
-    assert chat.forgotten == 2 and said
+    # A reply that fills the context ends there, and goes on behind its own end.
+    assert chat.summary.finish_reason == "context"
+    begun = chat.messages[-1].content
+    assert begun == ("Two " * 30)[: len(begun)] and 100 < len(begun) < 120
+    list(chat.go_on())
+    assert chat.messages[-1].content.startswith(begun)
+    assert len(chat.messages[-1].content) > len(begun) + 20
+    assert chat.forgotten == 0

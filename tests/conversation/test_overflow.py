@@ -167,3 +167,43 @@ def test_the_notice_names_a_few_turns_and_counts_the_rest():
         '"question 1 with a second line that is...", "question 2 with a second line that is..." and 2 more); '
         "30 of 100 tokens in use, 70 left"
     )
+
+
+def test_long_replies_are_shortened_before_a_turn_is_dropped():
+    long = "It was a dark and stormy night, and it went on and on."
+    chat, notices = full_chat("drop", "Hello.", long, "Fine.", context_size=128, system="Be kind.")
+    for message in ("my name is Ada", "a story please"):
+        chat.say(message)
+    assert chat.say("and what is my name now, tell") == "Fine."
+    assert (chat.forgotten, [message.shortened is not None for message in chat.messages[1::2]]) == (
+        0,
+        [False, True, False],
+    )
+    seen = text_of(chat.model.sequence)
+    assert "my name is Ada" in seen and "It w\n[...]\n on." in seen and long not in seen
+    (notice,) = notices
+    assert notice.startswith("the context is full: the model sees only the beginning and the end of a long reply; ")
+    # The conversation itself has all of it, and a larger context lets the model see it again.
+    assert chat.messages[3].content == long
+    chat.see_all()
+    assert [message.shortened for message in chat.messages] == [None] * 6
+
+
+def test_shifting_shortens_no_reply():
+    chat, _ = full_chat("shift", "Hello.", "x" * 60, "Fine.", context_size=128)
+    for message in ("my name is Ada", "a story please", "and what is my name now, tell me that"):
+        chat.say(message)
+    assert chat.forgotten > 0
+    assert [message.shortened for message in chat.messages] == [None] * 6
+
+
+def test_a_reply_that_fills_the_context_costs_no_turn():
+    chat, notices = full_chat("drop", "Hello.", "abcdefghijklmnopqrstuvwxyz" * 5, context_size=128)
+    chat.say("my name is Ada")
+    chat.say("a story please")
+    assert (chat.summary.finish_reason, chat.forgotten, notices) == ("context", 0, [])
+    begun = chat.messages[-1].content
+    list(chat.go_on())
+    assert chat.forgotten == 0
+    assert chat.messages[-1].content.startswith(begun) and len(chat.messages[-1].content) > len(begun)
+    assert "my name is Ada" in text_of(chat.model.sequence)

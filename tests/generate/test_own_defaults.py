@@ -6,6 +6,7 @@ import pytest
 
 from tinychat.checkpoint.gguf_tokenizer import sampling_of
 from tinychat.errors import FieldError, TextError
+from tinychat.generate.model_cards import _CARDS
 from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.precedence import Source, resolve
 from tinychat.generate.request import Request
@@ -67,3 +68,45 @@ def test_later_sources_lie_on_top():
     }
     with pytest.raises(FieldError):
         _ = resolve(Source("file", {"top_k": -1})).request
+
+
+@pytest.mark.parametrize(
+    ("source", "repository", "advised"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "HuggingFaceTB/SmolLM2-135M-Instruct", {"temperature": 0.2, "top_p": 0.9}),
+        (
+            "bartowski/Llama-3.2-1B-Instruct-GGUF",
+            "meta-llama/Llama-3.2-1B-Instruct",
+            {"temperature": 0.6, "top_p": 0.9},
+        ),
+        ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B-Instruct", {"repeat_penalty": 1.05, "top_k": 20}),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", {"temperature": 0.6, "min_p": 0.0}),
+        ("unsloth/Qwen3-4B-Instruct-2507-GGUF", "Qwen/Qwen3-4B-Instruct-2507", {"temperature": 0.7}),
+        ("google/gemma-3-270m-it", "google/gemma-3-1b-it", {"temperature": 1.0, "top_k": 64}),
+        ("LiquidAI/LFM2-700M", "LiquidAI/LFM2-350M", {"min_p": 0.15, "repeat_penalty": 1.05}),
+    ],
+)
+def test_a_card_speaks_where_the_files_say_nothing(source, repository, advised, tmp_path):
+    (tmp_path / "tinychat.json").write_text(json.dumps({"source": source}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2}))
+    advice = own_defaults(tmp_path)
+    assert advice.items() >= advised.items()
+    assert advice.origin == f"the card of {repository}"
+
+
+@pytest.mark.parametrize("name", ["SmolLM2-135M", "gemma-3-1b-pt", "LFM2.5-350M", "Qwen3-1.7B-Base", "story"])
+def test_other_models_have_no_card(name, tmp_path):
+    (tmp_path / "tinychat.json").write_text(json.dumps({"source": name}))
+    assert own_defaults(tmp_path) == {}
+
+
+@pytest.mark.parametrize("found", [{"do_sample": False}, {"top_p": 0.5}])
+def test_a_file_that_says_something_comes_before_the_card(found, tmp_path):
+    (tmp_path / "tinychat.json").write_text(json.dumps({"source": "SmolLM2-135M-Instruct"}))
+    (tmp_path / "generation_config.json").write_text(json.dumps(found))
+    assert own_defaults(tmp_path) == {key: value for key, value in found.items() if key == "top_p"}
+
+
+def test_what_cards_advise_are_settings():
+    for card in _CARDS:
+        Request(**card.values)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,14 @@ def test_repeat_penalty_divides_positive_and_multiplies_negative_logits():
     assert Sampler(settings).sample(logits, [0, 0, 1, 2]) == 0
     assert Sampler(settings).sample(-np.abs(logits), [2]) == 3
     assert list(logits) == pytest.approx([2.0, 1.5, -1.0, -1.2])
+
+
+def test_repeat_penalty_may_leave_code_alone():
+    logits = np.array([1.0, 2.0, 0.0], dtype=np.float32)
+    settings = Request(temperature=0.0, repeat_penalty=3.0, repeat_in_code=False)
+    assert Sampler(settings).sample(logits, [1]) == 0
+    assert Sampler(settings).sample(logits, [1], is_structured=True) == 1
+    assert Sampler(replace(settings, repeat_in_code=True)).sample(logits, [1], is_structured=True) == 0
 
 
 def test_repeat_penalty_looks_only_at_the_last_tokens():

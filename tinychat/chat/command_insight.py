@@ -45,7 +45,7 @@ def context(loop: ChatLoop, _argument: str) -> None:
     if chat.miss is not None:
         lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
-    texts += [(message.role, message.text) for message in seen]
+    texts += [(message.role, message.shortened or message.text) for message in seen]
     if texts:
         rows = _rows(chat, texts)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
@@ -69,7 +69,7 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, s
 def _beginning(chat: Chat, first: str) -> str:
     """Return what the template writes before the `first` text, often a system prompt of its own."""
     standing = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [message.as_dict() for message in chat.messages[chat.forgotten :]]
+    seen = [message.as_seen() for message in chat.messages[chat.forgotten :]]
     try:
         before, found, _ = chat.model.render([*standing, *seen]).partition(first.strip())
     except TextError:

@@ -15,7 +15,6 @@ from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, SettingError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
-from tinychat.generate.repetition import NOTICE, Repetition
 from tinychat.generate.reply import Piece
 from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, LineInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
@@ -233,12 +232,8 @@ class Repl:
         self._renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
         with InterruptFlag() as interrupted:
             try:
-                repetition = Repetition()
                 for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
                     self._renderer.text(piece.text)
-                    if repetition.add(piece.ids):
-                        remedy = "Ctrl-C stops it, /retry writes another" if self._lines.interactive else ""
-                        self._renderer.warn(NOTICE, remedy, self.chat.stopped_in_thought)
             finally:
                 self._renderer.end_reply()
         if interrupted() and not self._lines.interactive:
@@ -253,6 +248,8 @@ class Repl:
                 self._renderer.gap()
             if self._lines.interactive and self.chat.summary.finish_reason == "context":
                 self._say_that_it_is_full()
+            if self._lines.interactive and self.chat.summary.finish_reason == "loop":
+                self.notice("the reply repeats itself: /retry writes another, /continue goes on with it")
 
     def _say_that_it_is_full(self) -> None:
         """Say what can be done where the context has ended a reply."""

@@ -82,7 +82,7 @@ def _resize(chat: Chat, size: int) -> None:
         chat.model.resize(size)
         if size > before:
             # What was forgotten for lack of room may have some now.
-            chat.forgotten = 0
+            chat.see_all()
         if size > trained >= before:
             chat.on_notice(beyond_training(size, trained))
 

@@ -233,12 +233,12 @@ class Workspace:
         SettingError
             If one of its settings is out of range; likewise.
         """
-        saved = self.store.read(name)
+        saved, context = self.store.read(name), self.chat.model.context_size
         self.keep_cache()
         self._restore(saved)
         self._enter(name)
         self._caches.recall(name, self.chat.model)
-        return self._standing(saved)
+        return self._standing(saved, context)
 
     def take_pending(self) -> Draft:
         """Return, once, the message that had no reply yet when the conversation was saved."""
@@ -266,7 +266,7 @@ class Workspace:
         self.chat.model = self.models.open(name)
         self.chat.reply_ids, self.chat.summary = [], None
         # What the smaller context of one model forgot, that of another may hold.
-        self.chat.forgotten = 0
+        self.chat.see_all()
         self._model = lasting_name(name)
         if self.models.advised is not None:
             self.chat.adopt(self.models.advised(name, self.chat.model))
@@ -344,8 +344,9 @@ class Workspace:
         self.chat.on_change = autosave
         self._pending = pending
 
-    def _standing(self, saved: SavedSession) -> list[str]:
-        messages = self.chat.messages
+    def _standing(self, saved: SavedSession, context: int) -> list[str]:
+        """Describe the conversation; `context` is the size that there was before it was loaded."""
+        messages, had = self.chat.messages, saved.settings.get("context", context)
         lines = [f"{self.name}: {len(messages)} messages"]
         if messages and messages[-1].partial:
             lines.append("the last reply was stopped in the middle: /continue goes on with it")
@@ -353,6 +354,11 @@ class Workspace:
             lines.append("your last message had no reply yet: send it again")
         if saved.model != self._model:
             lines.append(f"it was begun with the model {saved.model or self.models.default()}")
+        if had != context:
+            now = self.chat.model.context_size
+            lines.append(
+                f"it had a context of {had} tokens" + (f", now there are {now}" if now != had else ", as again now")
+            )
         return lines
 
 

@@ -130,7 +130,7 @@ def batch(
         loaded = load(model, loading)
         folder = loaded.path
     own = own_defaults(folder) if loaded is None else loaded.own_defaults
-    found = preferences.resolve(named, model, folder.name, advice=own)
+    found = preferences.resolve(named, model, folder.name, advice=own, is_text=rules is None)
     thinking = found.thinking
     system = None if as_chat is False else found.chat.system
     request = replace(found.request, think_budget=thinking.budget)

@@ -120,7 +120,8 @@ def complete(
     named = earlier.model if asked.model is None else asked.model
     model = preferences.model(named)
     loaded = load(model, preferences.resolve(named, model).loading)
-    found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
+    is_text = rules is None and not output.code_only
+    found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
     system = None if as_chat is False else found.chat.system
     as_message = continues or is_message(loaded, system, as_chat)
     if as_message:

@@ -136,12 +136,9 @@ class Question:
                 print(f"not kept for `tinychat log`: {error}", file=sys.stderr)
 
     def _asked_for(self) -> dict[str, Any]:
-        """Return the settings that are no model's advice and not the user's usual ones."""
+        """Return the settings that came with the question; the usual ones may be others when it goes on."""
         from tinychat.chat.settings import NAMES
-        from tinychat.generate.precedence import ADVICE, GENERAL, MODEL_SECTION
+        from tinychat.generate.precedence import is_asked_for
 
-        usual = (ADVICE, GENERAL, MODEL_SECTION)
         origins = self.found.origins
-        return {
-            name: self.found.values[name] for name in (*NAMES, "stop") if name in origins and origins[name] not in usual
-        }
+        return {name: self.found.values[name] for name in (*NAMES, "stop") if is_asked_for(origins.get(name, ""))}

@@ -140,7 +140,7 @@ _role_flag = click.option(
     shell_complete=_complete_role,
     help="Settings and system prompt of this role of the configuration file: see `tinychat config`",
 )
-_reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop")
+_reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop", "loop_stop")
 load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if name != "draft"))
 draft_flag = setting_flags("draft")
 """For commands that write one reply at a time."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.generate.repetition import NOTICE, Repetition
 from tinychat.settings import SEEDS
 from tinychat.text.code_block import CodeBlock, first_code_block
 
@@ -124,11 +123,8 @@ def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> 
 
 
 def _write_all(renderer: Renderer, run: Stream) -> Summary:
-    repetition = Repetition()
     for piece in run:
         renderer.text(piece.text)
-        if repetition.add(piece.ids):
-            renderer.warn(NOTICE, "Ctrl-C stops it, --max-tokens ends it sooner")
     return run.reply.summary
 
 

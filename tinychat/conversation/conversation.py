@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypedDict, Unpack
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.compaction import Compaction, with_summary
 from tinychat.conversation.history import History, Transcript
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
-from tinychat.conversation.overflow import as_policy, begins_full, forget_oldest, forgetting_notice
+from tinychat.conversation.overflow import as_policy
+from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.reply_settings import ReplySettings
 from tinychat.conversation.seen import Seen
-from tinychat.errors import FieldError, PromptTooLongError, SettingError, TextError
+from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt, chat_prompt
 from tinychat.generate.reply import Piece, Summary
 from tinychat.generate.request import Request, RequestFields, as_request
-from tinychat.generate.run import Room
 from tinychat.generate.sequence import Ids
 from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
-_UNFINISHED = ("interrupted", "length", "context")
+_UNFINISHED = ("interrupted", "length", "context", "loop")
 _FOR_PROGRAMS = (
     "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
     "stream summary system thinking tokens_in_use undo"
@@ -324,7 +323,7 @@ class Chat(Transcript, ReplySettings):
             If the chat template refuses them.
         """
         thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [message.as_dict() for message in messages]
+        asked = self.model, self.system, thinking, [message.as_seen() for message in messages]
         if self._rendered is None or self._rendered[0] != asked:
             self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
         return self._rendered[1]
@@ -344,7 +343,7 @@ class Chat(Transcript, ReplySettings):
             return len(self.prompt(seen).ids)
         except TextError:
             # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.text for message in seen)]
+            texts = [self.system or "", *(message.shortened or message.text for message in seen)]
             return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
@@ -353,6 +352,7 @@ class Chat(Transcript, ReplySettings):
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         self._refuse_if_closed()
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        seen_before = [message.shortened for message in messages]
         self.forgotten = min(self.forgotten, exchanges(messages)[-1])
         try:
             if self.overflow == "summarise":
@@ -362,9 +362,9 @@ class Chat(Transcript, ReplySettings):
                     return
                 self.forgotten = self.forgotten if found[0] is messages else 0
                 messages, history = found
-            prompt = self._fitting_prompt(messages, begun_ids)
-            make_room = partial(self._make_room, messages, begun_ids)
-            run = self.model.reply(prompt, self.next_request(), make_room=make_room, **hooks)
+            room = ReplyRoom(self, messages, begun_ids)
+            prompt = self._fitting_prompt(messages, begun_ids, room)
+            run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
         except BaseException:
             self.forgotten = forgotten_before
             raise
@@ -383,7 +383,8 @@ class Chat(Transcript, ReplySettings):
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            goes_on = messages[: len(before)] == before and self.forgotten == forgotten_before and not prompt.removed
+            whole = [message.shortened for message in messages] == seen_before and self.forgotten == forgotten_before
+            goes_on = messages[: len(before)] == before and whole and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun and not ending:
@@ -397,49 +398,13 @@ class Chat(Transcript, ReplySettings):
                 self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
             self.on_change()
 
-    def _fitting_prompt(self, messages: list[Message], begun: Ids) -> Prompt:
-        """Return the prompt of a reply that has `begun`, without the oldest exchanges if it leaves it too little room.
-
-        Raises
-        ------
-        PromptTooLongError
-            If the last exchange alone is too long.
-        """
+    def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
+        """Return the prompt of a reply that has `begun`, shorter if it leaves the reply too little room."""
         prompt = self.prompt(messages[self.forgotten :])
-        room = Room([*prompt.ids, *begun])
         if begun:
             prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
-        if self.overflow != "stop" and begins_full(len(room.ids), self.model.context_size):
-            room = self._without_oldest(messages, room.ids, begun)
-        return replace(prompt, ids=room.ids, previous=self._seen_ids, removed=room.removed)
-
-    def _make_room(self, messages: list[Message], begun: Ids, reply_ids: Ids) -> Room | None:
-        """Make room in the middle of a reply: see `tinychat.generate.run.MakeRoom`."""
-        if self.overflow == "stop":
-            return None
-        # The last token has no place yet. The driver puts the reply behind what stands before it.
-        count, forgotten = len(reply_ids) - 1, self.forgotten
-        written = [*begun, *reply_ids[:count]]
-        ids, removed = self._without_oldest(messages, self._ids_from(messages, forgotten, written), written)
-        return None if self.forgotten == forgotten else Room(ids[: len(ids) - count], removed)
-
-    def _ids_from(self, messages: list[Message], first: int, written: Ids) -> list[int]:
-        """Return the ids of the messages from `first` on, and of what is `written` of the reply."""
-        return [*self.prompt(messages[first:]).ids, *written]
-
-    def _without_oldest(self, messages: list[Message], ids: list[int], written: Ids) -> Room:
-        """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
-        size, first = self.model.context_size, self.forgotten
-        self.forgotten, shorter = forget_oldest(
-            lambda oldest: self._ids_from(messages, oldest, written), first, messages, size
-        )
-        if len(shorter) > size:
-            # The last exchange alone is too long: nothing that could be forgotten makes room for it.
-            raise PromptTooLongError(len(shorter), size, self.model.trained_length)
-        if self.forgotten == first:
-            return Room(shorter)
-        self.on_notice(forgetting_notice(messages[first : self.forgotten], len(shorter), size))
-        return Room(shorter, len(ids) - len(shorter) if self.overflow == "shift" else 0)
+        ids, removed = room.fit([*prompt.ids, *begun])
+        return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinychat.conversation.messages import Message, check_conversation, exchanges
 from tinychat.errors import SettingError
@@ -102,6 +102,11 @@ class Transcript:
         self.forgotten = 0
         self.reply_ids: list[int] = []
         self.on_change: Callable[[], None] = lambda: None
+
+    def see_all(self) -> None:
+        """Let the model see all messages whole again: there may be room for them now."""
+        self.forgotten = 0
+        self.messages = [replace(message, shortened=None) for message in self.messages]
 
     def message_of(self, turns: int) -> str:
         """Return the message that the last `turns` exchanges begin with.

@@ -66,6 +66,8 @@ class Message:
         The tool of a tool message.
     reasoning : str, optional
         Thoughts before the content, where they are known apart from it.
+    shortened : str, optional
+        The content that the model sees while the context is too small for the whole one.
     """
 
     role: str
@@ -75,6 +77,7 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str | None = None
+    shortened: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the message in OpenAI's form, without fields that have no value."""
@@ -83,6 +86,10 @@ class Message:
             fields["tool_calls"] = [call.as_dict() for call in self.tool_calls]
         others = {"tool_call_id": self.tool_call_id, "name": self.name, "reasoning": self.reasoning}
         return fields | {key: value for key, value in others.items() if value is not None}
+
+    def as_seen(self) -> dict[str, object]:
+        """Return the message as the model sees it."""
+        return self.as_dict() | ({} if self.shortened is None else {"content": self.shortened})
 
     @property
     def text(self) -> str:

@@ -1,22 +1,29 @@
-"""What happens when a conversation no longer fits into the context: the oldest turns are dropped, with a notice."""
+"""What happens when a conversation no longer fits: long replies are shortened, then the oldest turns dropped."""
 
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from textwrap import shorten
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from tinychat.conversation.messages import Message, exchanges
 from tinychat.settings import SETTINGS
 
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
 OverflowPolicy = Literal["stop", "drop", "shift", "summarise"]
-"""stop: the reply ends; drop: the oldest exchanges go, the rest is read again; shift: they are cut out of the cache;
-summarise: the model's own summary replaces them before a message is answered, in mid-reply they are dropped."""
+"""stop: the reply ends; drop: long replies are shortened, then the oldest exchanges go, and the rest is read again;
+shift: the oldest exchanges are cut out of the cache; summarise: the model's own summary replaces them before a message
+is answered, in mid-reply they are dropped."""
 
 _NAMED_TURNS = 3
 # A reply that begins with less room would be cut in its first sentence.
 _LEAST_ROOM = 64
+# A reply is long that takes more than one in so many parts of the context. One in so many of each of its ends stays.
+_LONG, _SHORT = 4, 32
+_LEFT_OUT = "\n[...]\n"
 # Sizes of contexts that are advised.
 _ROUND_SIZE = 1024
 
@@ -35,6 +42,31 @@ def as_policy(name: str) -> OverflowPolicy:
 def begins_full(length: int, context_size: int) -> bool:
     """Return whether a prompt of `length` tokens leaves too little room for a reply."""
     return length + min(_LEAST_ROOM, context_size // 8) > context_size
+
+
+def fills(reply_length: int, context_size: int) -> bool:
+    """Return whether it is the reply itself that leaves no room in a context."""
+    return reply_length > context_size - reply_length
+
+
+def end_of(reply: abc.Sequence[int], context_size: int) -> abc.Sequence[int]:
+    """Return the ids at the end of a reply that is so long that the model cannot go on behind all of it."""
+    return reply[-(context_size // _LONG) :] if fills(len(reply), context_size) else reply
+
+
+def long_replies(model: Model, messages: abc.Sequence[Message]) -> Iterator[Message]:
+    """Yield the replies that the model sees whole and that are long for its context, the longest first."""
+    whole = [message for message in messages if message.role == "assistant" and message.shortened is None]
+    lengths = [(len(model.encode(message.content, add_bos=False)), message) for message in whole]
+    for length, message in sorted(lengths, key=lambda one: -one[0]):
+        if _LONG * length > model.context_size:
+            yield message
+
+
+def without_middle(model: Model, text: str) -> str:
+    """Return the beginning and the end of a text."""
+    ids, count = model.encode(text, add_bos=False), max(model.context_size // _SHORT, 1)
+    return f"{model.decode(ids[:count])}{_LEFT_OUT}{model.decode(ids[-count:])}"
 
 
 def forget_oldest(
@@ -92,6 +124,15 @@ def how_full(used: int, context_size: int) -> str:
     if used > context_size:
         return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
+
+
+def shortening_notice(count: int, used: int, context_size: int) -> str:
+    """Say that the model sees parts of long replies only, and how much room there is now."""
+    replies = "a long reply" if count == 1 else f"{count} long replies"
+    return (
+        f"the context is full: the model sees only the beginning and the end of {replies}; "
+        f"{how_full(used, context_size)}"
+    )
 
 
 def forgetting_notice(

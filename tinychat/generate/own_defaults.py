@@ -1,4 +1,4 @@
-"""What a model's makers advise for sampling: ``generation_config.json`` of its folder."""
+"""The makers' advice for sampling: ``generation_config.json`` of a model's folder, else the model's card."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tinychat.errors import FieldError
+from tinychat.errors import FieldError, TextError
+from tinychat.generate.model_cards import card_of
 from tinychat.json_file import read_settings
 from tinychat.settings import SETTINGS
 
-FILE = "generation_config.json"
+FILE, MANIFEST = "generation_config.json", "tinychat.json"
 
 
-def own_defaults(folder: Path) -> dict[str, Any]:
-    """Return the settings that a model folder or checkpoint has advice for, by name.
+class Advice(dict[str, Any]):
+    """Settings by name.
+
+    Attributes
+    ----------
+    origin : str
+        Where they are from, in words.
+    """
+
+    origin = "the model's own"
+
+
+def own_defaults(folder: Path) -> Advice:
+    """Return the settings that a model folder or checkpoint has advice for, else those of the model's card.
 
     Values that no sampler could use are left out, and all of them where the file says that its model does not sample:
     transformers then ignores them. A limit of new tokens is an example's there, not advice.
@@ -25,7 +38,22 @@ def own_defaults(folder: Path) -> dict[str, Any]:
         The file is there, but is not a JSON object.
     """
     found = read_settings(folder / FILE)
-    return {} if found.get("do_sample") is False else usable(found)
+    advice = Advice() if found.get("do_sample") is False else Advice(usable(found))
+    if advice or "do_sample" in found:
+        return advice
+    card = card_of([folder.name, _source_of(folder)])
+    if card is not None:
+        advice |= card.values
+        advice.origin = f"the card of {card.repository}"
+    return advice
+
+
+def _source_of(folder: Path) -> str:
+    try:
+        return str(read_settings(folder / MANIFEST).get("source", ""))
+    except TextError:
+        # Whoever loads the model says that its manifest is damaged.
+        return ""
 
 
 def usable(found: Mapping[str, object]) -> dict[str, Any]:

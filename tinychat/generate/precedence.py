@@ -1,7 +1,8 @@
 """Settings of several sources, one over the other.
 
 A flag comes before the model's section of the configuration file, then the prompt template, the role, the file's
-general settings, the advice of the model's makers, and our defaults.
+general settings, the advice of the model's makers, what keeps replies out of loops where they say nothing of that, and
+our defaults.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tinychat.configuration import Configuration
+from tinychat.generate.own_defaults import Advice
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import Thinking, as_thinking
 from tinychat.settings import ChatSettings, LoadSettings, ScreenSettings
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FLAGS, MODEL_SECTION, GENERAL = "the command line", "config.toml, of this model", "config.toml"
-ADVICE = "the model's own"
+AGAINST_LOOPS = "against loops"
 
+LOOP_DEFAULTS: Mapping[str, Any] = {"repeat_penalty": 1.1, "repeat_in_code": False}
+"""What keeps replies out of loops, as `scripts/measure_loops.py` found."""
+
+_ROLE, _TEMPLATE = "role", "template"
 _Group = TypeVar("_Group", bound="DataclassInstance")
 
 
@@ -30,6 +36,11 @@ class Source(NamedTuple):
 
     origin: str
     values: Mapping[str, Any]
+
+
+def is_asked_for(origin: str) -> bool:
+    """Return whether a setting came with the question: by a flag, a role or a prompt template."""
+    return origin == FLAGS or origin.startswith((_ROLE, _TEMPLATE))
 
 
 @dataclass(frozen=True)
@@ -126,17 +137,22 @@ class Preferences:
             named = self.configuration.model
         return None if named is None else self.configuration.aliases.get(named, named)
 
-    def resolve(self, *names: str | None, advice: Mapping[str, Any] | None = None) -> Resolved:
-        """Return the settings for a model by the names that it goes by and, once it is known, its makers' advice."""
-        file = self.configuration
-        return resolve(
-            Source(ADVICE, advice or {}),
+    def resolve(self, *names: str | None, advice: Mapping[str, Any] | None = None, is_text: bool = True) -> Resolved:
+        """Return the settings for a model by the names that it goes by and, once it is known, its makers' advice.
+
+        `is_text` says whether replies are text: code, and what a grammar describes, may well repeat itself.
+        """
+        file, own = self.configuration, Advice() if advice is None else advice
+        given = (
+            Source(own.origin if isinstance(own, Advice) else Advice.origin, own),
             Source(GENERAL, file.general),
-            Source(f"role {self.role}", self._role_section),
-            Source(f"template {self.template}", self._template_section),
+            Source(f"{_ROLE} {self.role}", self._role_section),
+            Source(f"{_TEMPLATE} {self.template}", self._template_section),
             Source(MODEL_SECTION, file.of_model(*names)),
             Source(FLAGS, self.flags),
         )
+        is_open = is_text and not any("repeat_penalty" in source.values for source in given)
+        return resolve(Source(AGAINST_LOOPS, LOOP_DEFAULTS if is_open else {}), *given)
 
     @property
     def _role_section(self) -> Mapping[str, Any]:

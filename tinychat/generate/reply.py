@@ -11,6 +11,7 @@ import numpy as np
 
 from tinychat.engine.ids import common_length
 from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
+from tinychat.generate.loops import LoopDetector
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
@@ -22,8 +23,8 @@ from tinychat.text.detokenizer import Detokenizer
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
 
-FinishReason = Literal["stop", "stop_string", "length", "context", "interrupted"]
-"""Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, or it was stopped."""
+FinishReason = Literal["stop", "stop_string", "length", "context", "loop", "interrupted"]
+"""Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, a loop, or it was stopped."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class Summary:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply ended because there was no room for more."""
-        return self.finish_reason in ("length", "context")
+        """Whether the reply ended before the model ended it: no room for more, or it repeated itself."""
+        return self.finish_reason in ("length", "context", "loop")
 
     def as_json(self) -> dict[str, object]:
         """Return end, counts, rates and seed for programs."""
@@ -151,6 +152,8 @@ class Reply:
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
         self._constraint = None if request.constraint is None else request.constraint.start()
+        self._loops = LoopDetector(tokenizer.token_bytes, self._constraint is not None)
+        self._ends_loops = request.loop_stop and not request.ignore_eos
         self._budget = None
         if request.think_budget is not None and self._constraint is None:
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
@@ -251,7 +254,7 @@ class Reply:
         token_id = self._next_id(logits)
         if token_id in self._stop_ids:
             return Piece(self._held_back("stop"))
-        self._take(token_id)
+        in_loop = self._take(token_id)
         text = self._detokenizer.add(token_id)
         if self._budget is not None:
             self._budget.add(text)
@@ -262,12 +265,16 @@ class Reply:
             text += self._held_back("stop")
         elif len(self.token_ids) == self.request.max_tokens:
             text += self._held_back("length")
+        elif in_loop and self._ends_loops:
+            text += self._held_back("loop")
         return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
 
     def _next_id(self, logits: Logits) -> int:
         """Return the token that must come, else the sampler's choice."""
         forced = None if self._budget is None else self._budget.forced()
-        return self._sampler.sample(self._masked(logits), self._all_ids) if forced is None else forced
+        if forced is not None:
+            return forced
+        return self._sampler.sample(self._masked(logits), self._all_ids, self._loops.is_structured)
 
     def _masked(self, logits: Logits) -> Logits:
         """Return the logits with those of the tokens that the grammar forbids at minus infinity."""
@@ -275,11 +282,13 @@ class Reply:
             return logits
         return np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
 
-    def _take(self, token_id: int) -> None:
+    def _take(self, token_id: int) -> bool:
+        """Note the next token; return whether the reply is in a loop."""
         self.token_ids.append(token_id)
         self._all_ids.append(token_id)
         if self._constraint is not None:
             self._constraint.accept(token_id)
+        return self._loops.add(token_id)
 
     def _logprobs_of(self, token_id: int, logits: Logits) -> tuple[TokenLogprobs, ...]:
         count = self.request.logprobs

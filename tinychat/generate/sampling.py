@@ -55,7 +55,7 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
-    def sample(self, logits: Logits, previous_ids: Sequence[int]) -> int:
+    def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
         """Choose the next token.
 
         Parameters
@@ -64,13 +64,17 @@ class Sampler:
             Not changed.
         previous_ids : sequence of int
             Prompt and reply so far; penalties look at its end.
+        is_structured : bool
+            Whether it stands in a block of code or a table.
 
         Raises
         ------
         ModelFolderError
             If the logits hold no finite maximum, which only damaged weights produce.
         """
-        logits = self._dried(self._penalized(logits, previous_ids), previous_ids)
+        if self.request.repeat_in_code or not is_structured:
+            logits = self._penalized(logits, previous_ids)
+        logits = self._dried(logits, previous_ids)
         if self.request.temperature == 0.0:
             return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
         return self._draw(*self._candidates(logits))

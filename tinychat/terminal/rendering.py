@@ -32,12 +32,14 @@ _ENDINGS: Mapping[FinishReason, str] = {
     "stop_string": "stop text met",
     "length": "cut at the token limit",
     "context": "the context is full",
+    "loop": "ended: it repeats itself",
     "interrupted": "stopped",
 }
 
 _CUTS: Mapping[FinishReason, str] = {
     "length": "the reply is cut at the token limit: --max-tokens sets another",
     "context": "the reply is cut: the context is full, and --context asks for a larger one",
+    "loop": "the reply is cut: it repeats itself, and --loop-stop off lets it",
 }
 
 
@@ -199,16 +201,6 @@ class Renderer:
             self._reply.interject(partial(self._write_notice, text))
         else:
             self._write_notice(text)
-
-    def warn(self, text: str, remedy: str, in_thought: bool = False) -> None:
-        """Write a notice that cannot wait, with what helps; on a terminal it ends the block that is being written.
-
-        `in_thought` says whether the reply goes on inside its think section.
-        """
-        if self._reply is not None and self._out.isatty():
-            self.end_reply()
-            self.starts_thinking = in_thought
-        self.notice(f"{text}: {remedy}" if remedy else text)
 
     def gap(self) -> None:
         """Leave a line free before the next turn."""

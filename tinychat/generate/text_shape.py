@@ -1,0 +1,41 @@
+"""Whether a text is in a block of code or a table, while it is written."""
+
+from __future__ import annotations
+
+# So much of a line tells what it is.
+_LINE_BYTES = 64
+
+
+class TextShape:
+    """Follows a text token by token.
+
+    Parameters
+    ----------
+    is_structured : bool
+        Whether all of it is what a grammar describes.
+    """
+
+    def __init__(self, is_structured: bool = False) -> None:
+        self._always = is_structured
+        self._is_code = self._is_table = False
+        self._line = b""
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether the text is neither prose nor verse here."""
+        return self._always or self._is_code or self._is_table
+
+    @property
+    def is_at_beginning(self) -> bool:
+        """Whether there are only digits, spaces and marks of headings and emphasis before, in this line."""
+        return not self._line.strip(b" *#0123456789")
+
+    def add(self, text: bytes) -> bool:
+        """Go on with the text; return whether it is structured now."""
+        *ended, rest = (self._line + text).split(b"\n")
+        for line in ended:
+            self._is_code ^= line.lstrip().startswith(b"```")
+            self._is_table = line.lstrip().startswith(b"|")
+        self._line = rest[:_LINE_BYTES]
+        self._is_table |= self._line.lstrip().startswith(b"|")
+        return self.is_structured
