@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from tinychat.errors import UnsupportedModelError
@@ -19,7 +19,8 @@ class _Families(MutableMapping[str, Family]):
     """Families by architecture, each file imported when one of it is asked for; a list of all imports all."""
 
     def __init__(self, files: Iterable[str]) -> None:
-        self._unread, self._found = list(files), dict[str, Family]()
+        self._files = [*files]
+        self._unread, self._found = [*self._files], dict[str, Family]()
 
     def __getitem__(self, name: str) -> Family:
         if name not in self._found:
@@ -36,17 +37,21 @@ class _Families(MutableMapping[str, Family]):
         del self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._read([*self._unread])
-        return iter(self._found)
+        return (family.architecture for file in self._files for family in _families_of(file))
 
     def __len__(self) -> int:
         return len([*self])
 
     def _read(self, files: list[str]) -> None:
         for file in files:
-            found = importlib.import_module(f"{families.__name__}.{file}").FAMILIES
-            self._found.update({family.architecture: family for family in found})
-            self._unread.remove(file)
+            self._found.update({family.architecture: family for family in _families_of(file)})
+        # Replaced as a whole: another thread may read meanwhile.
+        self._unread = [file for file in self._unread if file not in files]
+
+
+def _families_of(file: str) -> Sequence[Family]:
+    found: Sequence[Family] = importlib.import_module(f"{families.__name__}.{file}").FAMILIES
+    return found
 
 
 FAMILIES = _Families(file.name for file in pkgutil.iter_modules(families.__path__))
