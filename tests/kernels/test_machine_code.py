@@ -153,6 +153,15 @@ def test_code_that_would_call_python_or_numba_is_refused(folder):
         object_code(shout, types_of(MIXED))
 
 
+@pytest.mark.parametrize("changed", ["key_of_process", "llvm.get_host_cpu_name"])
+def test_other_sources_and_processors_have_other_code(changed, monkeypatch):
+    """In whatever folder: NUMBA_CACHE_DIR may name one that outlives an update."""
+    before = code_name("scale", "types")
+    assert before == code_name("scale", "types")
+    monkeypatch.setattr(f"tinychat.kernels.machine_code.{changed}", lambda: "another")
+    assert code_name("scale", "types") != before
+
+
 def test_each_type_has_a_name_of_its_own():
     constant = np.zeros(2)
     constant.flags.writeable = False

@@ -2,8 +2,8 @@
 
 An entry point is a compiled function that Python calls by its address. Its object code needs nothing of Numba's, so a
 process that finds it on disk starts without Numba. A file holds a digest of all that follows and of its own name, then
-the function's symbol and the object code; the name is a digest of whatever the code depends on, beside what the
-folder's name stands for (`setup.cache_key`). A file that is cut, altered or renamed counts as missing.
+the function's symbol and the object code; the name is a digest of whatever the code depends on, in a folder that the
+user has chosen, too. A file that is cut, altered or renamed counts as missing.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tinychat.files import open_regular, replacing, unfinished_bytes
-from tinychat.kernels.setup import complain_once
+from tinychat.kernels.setup import complain_once, key_of_process
 
 SUFFIX = ".code"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -53,7 +53,8 @@ class EntryPoint:
 def code_name(function: str, types: str) -> str:
     """Return the name of the file for a function that is compiled for such types on this processor."""
     features = llvm.get_host_cpu_features().flatten()
-    what = "|".join([function, types, llvm.get_host_cpu_name(), features, llvm.get_default_triple()])
+    processor = [llvm.get_host_cpu_name(), features, llvm.get_default_triple()]
+    what = "|".join([key_of_process(), function, types, *processor])
     return f"{function}-{hashlib.sha256(what.encode()).hexdigest()[:32]}{SUFFIX}"
 
 

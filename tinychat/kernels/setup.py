@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -85,6 +86,12 @@ def cache_key() -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
+@cache
+def key_of_process() -> str:
+    """Return the `cache_key` of the code that this process runs."""
+    return cache_key()
+
+
 def installed_version(package: str) -> str:
     """Return the text of the file in which a package has its version, without importing the package."""
     spec = importlib.util.find_spec(package)
@@ -101,7 +108,7 @@ def writable_cache_folder() -> Path | None:
     # Named in the message where even this cannot be found out.
     folder = Path("the user's cache folder")
     try:
-        folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{cache_key()}"
+        folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{key_of_process()}"
         is_new = not folder.exists()
         folder = private_folder(folder)
         if is_new:
