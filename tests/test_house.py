@@ -127,7 +127,7 @@ ARROWS = {
     ],
 }
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "tinychat"} | sys.stdlib_module_names
-HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub"}
+HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub", "safetensors"}
 MAY_PRINT = ("cli.py", "commands/", "terminal/rendering.py")
 
 
