@@ -178,6 +178,13 @@ def test_more_dimensions_than_any_tensor_has_are_refused(open_bytes):
         open_bytes(build({"a": entry("F32", [1] * 9, 0, 4)}, bytes(4)))
 
 
+@pytest.mark.parametrize("shape", [[0, 1 << 62], [0, 1 << 63], [0, 1 << 40, 1 << 40]], ids=str)
+def test_an_empty_tensor_of_a_size_that_no_array_has(open_bytes, shape):
+    file = open_bytes(build({"a": entry("F32", shape, 0, 0)}, b""))
+    with pytest.raises(CheckpointError, match="cannot be mapped"):
+        file.read("a", 0, 0)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
     os.mkfifo(tmp_path / "model.safetensors")
