@@ -130,7 +130,7 @@ ARROWS = {
     ],
 }
 KERNEL_IMPORTS = {"numpy", "numba", "llvmlite", "tinychat"} | sys.stdlib_module_names
-HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub"}
+HEAVY = {"numba", "llvmlite", "torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub", "safetensors"}
 # What draws, and what serves programs with a loop of their own.
 FRONT = {"rich", "jinja2", "prompt_toolkit", "asyncio"}
 MAY_PRINT = ("cli.py", "commands/", "terminal/rendering.py")

@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 
 import ml_dtypes
@@ -101,51 +102,94 @@ def test_file_that_shrinks_after_opening(open_bytes):
         file.read("single", 0, 4)
 
 
+# Every type of the format, and the bits of each.
+DTYPES = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    "F4": 4,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_behind_one_of_any_type_are_found(open_bytes, dtype):
+    size = 4 * DTYPES[dtype] // 8
+    header = {"b": entry("F32", [4, 3], size, size + VALUES.nbytes), "a": entry(dtype, [4], 0, size)}
+    file = open_bytes(build(header, bytes(size) + VALUES.tobytes()))
+    np.testing.assert_array_equal(file.read("b", 1, 4), VALUES[1:])
+
+
 F32_PAIR = {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 8, 16)}
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "truncated or not safetensors.*; download it again"),
-        (b"\x10\0\0\0\0\0\0", "truncated or not safetensors.*; download it again"),
-        (b"version https://example", "truncated or not safetensors.*; download it again"),
-        (struct.pack("<Q", 1 << 63) + b"{}", "truncated or not safetensors.*; download it again"),
-        (struct.pack("<Q", 3) + b"{}", "truncated or not safetensors.*; download it again"),
-        (struct.pack("<Q", 0), "not valid JSON"),
-        (build(b"{}" + b" " * (17 << 20), b""), "header of more than 16 MiB; refused"),
-        (build(b"[1, 2]", b""), "must hold a JSON object"),
-        (build(b"{" * 9000, b""), "not valid JSON|too deeply"),
-        (build(b"[" * 100_000, b""), "too deeply"),
-        (build(b'{"a": 1, "a": 2}', b""), "twice"),
-        (build({"a": 1}, b""), "'a' is described by int"),
-        (build({"a": {"shape": [1], "data_offsets": [0, 4]}}, bytes(4)), "'a' has no dtype"),
-        (build({"a": entry("F32", [-1], 0, 4)}, bytes(4)), "shape"),
-        (build({"a": entry("F32", [True], 0, 4)}, bytes(4)), "shape"),
-        (build({"a": entry("F32", [1.0], 0, 4)}, bytes(4)), "shape"),
-        (build({"a": entry("F32", "1", 0, 4)}, bytes(4)), "shape"),
-        (build({"a": entry("F32", [1] * 9, 0, 4)}, bytes(4)), "shape"),
-        (build({"a": entry("F32", [1 << 62, 4], 0, 0)}, b""), "shape"),
-        (build({"a": entry("F32", [1 << 61, 1 << 61], 0, 0)}, b""), "needs"),
-        (build({"a": entry("F32", [3], 0, 8)}, bytes(8)), "'a' needs 12 bytes for its shape, but holds 8"),
-        (build({"a": entry("F32", [2], 8, 0)}, bytes(8)), "data_offsets"),
-        (build({"a": entry("F32", [2], -8, 0)}, bytes(8)), "data_offsets"),
-        (build({"a": {**entry("F32", [2], 0, 8), "data_offsets": [8]}}, bytes(8)), "data_offsets"),
-        (build(F32_PAIR, bytes(15)), "truncated"),
-        (build(F32_PAIR, bytes(17)), "longer than its header says"),
-        (build({**F32_PAIR, "b": entry("F32", [2], 4, 12)}, bytes(12)), "'b' overlaps"),
-        (build({**F32_PAIR, "b": entry("F32", [2], 0, 8)}, bytes(8)), "overlaps"),
-        (build({**F32_PAIR, "b": entry("F32", [2], 12, 20)}, bytes(20)), "'b' leaves a gap"),
-        (build({"a": entry("F32", [2], 1 << 60, (1 << 60) + 8)}, bytes(8)), "gap"),
-        (build({"\ud800\n": 1}, b""), "described by int"),
+        (b"", "header too small"),
+        (b"\x10\0\0\0\0\0\0", "header too small"),
+        (b"version https://example", "header too large"),
+        (struct.pack("<Q", 1 << 63) + b"{}", "header too large"),
+        (struct.pack("<Q", 3) + b"{}", "invalid header length"),
+        (struct.pack("<Q", 0), "invalid JSON"),
+        (build(b"[1, 2]", b""), "invalid JSON"),
+        (build(b"{" * 9000, b""), "invalid JSON"),
+        (build(b"[" * 100_000, b""), "invalid JSON"),
+        (build(b'{"a":' * 100_000, b""), "recursion limit"),
+        (build(b'{"a": 1, "a": 2}', b""), "invalid JSON"),
+        (build({"a": 1}, b""), "integer `1`"),
+        (build({"a": {"shape": [1], "data_offsets": [0, 4]}}, bytes(4)), "missing field `dtype`"),
+        (build({"a": entry("F31", [1], 0, 4)}, bytes(4)), "unknown variant `F31`"),
+        (build({"a": entry("F32", [-1], 0, 4)}, bytes(4)), "integer `-1`"),
+        (build({"a": entry("F32", [True], 0, 4)}, bytes(4)), "boolean `true`"),
+        (build({"a": entry("F32", [1.0], 0, 4)}, bytes(4)), "floating point"),
+        (build({"a": entry("F32", "1", 0, 4)}, bytes(4)), 'string "1"'),
+        (build({"a": entry("F32", [1 << 62, 4], 0, 0)}, b""), "overflow"),
+        (build({"a": entry("F32", [1 << 61, 1 << 61], 0, 0)}, b""), "overflow"),
+        (build({"a": entry("F32", [3], 0, 8)}, bytes(8)), "invalid shape"),
+        (build({"a": entry("F32", [2], 8, 0)}, bytes(8)), "invalid offset for tensor `a`"),
+        (build({"a": entry("F32", [2], -8, 0)}, bytes(8)), "integer `-8`"),
+        (build({"a": {**entry("F32", [2], 0, 8), "data_offsets": [8]}}, bytes(8)), "invalid length 1"),
+        (build(F32_PAIR, bytes(15)), "not fully covered"),
+        (build(F32_PAIR, bytes(17)), "not fully covered"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 4, 12)}, bytes(12)), "invalid offset for tensor `b`"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 0, 8)}, bytes(8)), "invalid offset"),
+        (build({**F32_PAIR, "b": entry("F32", [2], 12, 20)}, bytes(20)), "invalid offset for tensor `b`"),
+        (build({"a": entry("F32", [2], 1 << 60, (1 << 60) + 8)}, bytes(8)), "invalid offset for tensor `a`"),
+        (build({"\ud800\n": 1}, b""), "invalid JSON"),
+        (build({"\x1b\n": entry("F32", [2], 8, 16)}, bytes(8)), r"invalid offset for tensor `\\x1b\\x0a`"),
     ],
 )
 def test_damaged_and_lying_files(open_bytes, content, reason):
-    with pytest.raises(CheckpointError, match=reason) as caught:
+    with pytest.raises(CheckpointError, match=f"or not safetensors: .*{reason}.*; download it again") as caught:
         open_bytes(content)
     assert "model.safetensors" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+def test_headers_larger_than_any_published_are_refused(open_bytes):
+    with pytest.raises(CheckpointError, match="header of more than 16 MiB; refused"):
+        open_bytes(build(b"{}" + b" " * (17 << 20), b""))
+
+
+def test_more_dimensions_than_any_tensor_has_are_refused(open_bytes):
+    with pytest.raises(CheckpointError, match="'a' has more than 8 dimensions"):
+        open_bytes(build({"a": entry("F32", [1] * 9, 0, 4)}, bytes(4)))
+
+
+@pytest.mark.parametrize("shape", [[0, 1 << 62], [0, 1 << 63], [0, 1 << 40, 1 << 40]], ids=str)
+def test_an_empty_tensor_of_a_size_that_no_array_has(open_bytes, shape):
+    file = open_bytes(build({"a": entry("F32", shape, 0, 0)}, b""))
+    with pytest.raises(CheckpointError, match="cannot be mapped"):
+        file.read("a", 0, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        SafetensorsFile(tmp_path / "model.safetensors")
 
 
 def test_missing_file(tmp_path):

@@ -52,13 +52,13 @@ def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start:
     Raises
     ------
     CheckpointError
-        If the file has become shorter, or can no longer be read.
+        If the file has become shorter, or can no longer be read, or an empty tensor claims a size that no array has.
     """
     part = (stop - start, *shape[1:]) if shape else ()
-    if math.prod(part) == 0:
-        return np.empty(part, DTYPES[dtype])
     row_bytes = math.prod(shape[1:]) * DTYPES[dtype].itemsize
     try:
+        if math.prod(part) == 0:
+            return np.empty(part, DTYPES[dtype])
         # mode "c", since a read-only array is another type to Numba and compiles everything twice
         rows = np.memmap(path, DTYPES[dtype], mode="c", offset=offset + start * row_bytes, shape=part)
     except (OSError, ValueError) as error:
