@@ -183,7 +183,7 @@ def _model_and_prompt(
             raise click.UsageError("the prompt is given twice, as words and by -p: leave one out")
         return named_model, asked or given
     model, prompt = model_and_prompt(words, has_prompt=given is not None or from_stdin)
-    if prompt is not None and len(words) == 1 and not any(map(str.isspace, prompt)):
+    if prompt and len(words) == 1 and not any(map(str.isspace, prompt)):
         print(f"{prompt!r} names no model: it is the prompt", file=sys.stderr)
     return model, given if prompt is None else prompt
 
