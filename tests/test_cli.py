@@ -423,7 +423,7 @@ def test_a_converted_folder_is_not_converted_again(console, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        ("--temp 1", ": did you mean --temperature? (see 'tinychat --help')"),
+        ("--temp 1", ": did you mean --temperature or --template? (see 'tinychat --help')"),
         ("complete --temprature 1 hi", ": did you mean --temperature? (see 'tinychat complete --help')"),
         ("chat --top 1", ": did you mean --top-k or --top-p or --top-n-sigma? (see 'tinychat chat --help')"),
         ("--verison", ": did you mean tinychat --version? (see 'tinychat --help')"),

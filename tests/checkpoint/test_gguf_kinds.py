@@ -176,7 +176,8 @@ def test_the_error_names_file_and_key(kind, key, value, error, reason, tmp_path)
     header.set(key, value)
     found = read(write(tmp_path / "x.gguf", header))
     assert type(found) is error
-    assert re.search(rf"^{re.escape(str(tmp_path / 'x.gguf'))}\W.*{reason}", str(found)), found
+    # Of a long path an error about the architecture shows the end.
+    assert re.search(rf"^\S*{re.escape(tmp_path.name)}/x\.gguf\W.*{reason}", str(found)), found
 
 
 def test_nonsense_as_map_of_characters_is_not_looked_at(tmp_path):

@@ -36,7 +36,7 @@ def chat_after(count, *more, overflow="stop", context_size=4000, **settings):
         Replies(*(reply for _, reply in TURNS[:count]), *more), context_size=context_size, chunk_size=4096
     )
     model.template = StrictTemplate()
-    chat = Chat(model, "Be kind.", temperature=0.0, overflow=overflow, **settings)
+    chat = Chat(model, "Be kind.", temperature=0.0, overflow=overflow, loop_stop=False, **settings)
     notices = []
     chat.on_notice = notices.append
     for message, _ in TURNS[:count]:

@@ -29,6 +29,8 @@ def complete_model(
 ) -> list[CompletionItem] | list[str]:
     """Return the names of models that begin with what is typed, or let the shell complete a path."""
     # Imported here: it keeps `tinychat --help` fast.
+    from click.shell_completion import CompletionItem
+
     from tinychat.store.names import known_names
 
     if incomplete.startswith(("/", ".", "~")):

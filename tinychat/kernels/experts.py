@@ -30,14 +30,14 @@ UNITS_PER_THREAD = 8
 
 
 @inlined
-def likeliest(logits, start, count, before, after):
-    """Return the expert that comes next after `after`, whose logit is `before`; -1: the first.
+def likeliest(logits, t, count, before, after):
+    """Return the expert of token `t` that comes next after `after`, whose logit is `before`; -1: the first.
 
     In descending order of logits, then by number. Without any, as among NaN, it is the first.
     """
     best, found = np.float32(-np.inf), -1
     for e in range(count):
-        z = logits[start + e]
+        z = logits[t, e]
         follows = after < 0 or z < before or (z == before and e > after)
         if follows and (found < 0 or z > best):
             best, found = z, e
@@ -62,17 +62,17 @@ def choose_experts(team, T, norm_topk, shared, e):
 
     norm_topk : whether the probabilities of the chosen ones sum up to 1; shared : whether there is a shared expert.
     """
-    logits, count, used = e.logits.reshape(-1), e.counts.shape[0], e.chosen.shape[1]
+    logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
     first, last = share_of(team, T)
     for t in range(first, last):
-        start, before, after = t * e.logits.shape[1], np.float32(0), -1
+        start, before, after = t * logits.shape[1], np.float32(0), -1
         for j in range(used):
-            after = likeliest(logits, start, count, before, after)
-            before = logits[start + after]
+            after = likeliest(logits, t, count, before, after)
+            before = logits[t, after]
             e.chosen[t, j] = after
-        largest, total = logits[start + e.chosen[t, 0]], np.float32(0)
+        largest, total = logits[t, e.chosen[t, 0]], np.float32(0)
         for j in range(used):
-            e.weights[t, j] = exponential(logits[start + e.chosen[t, j]], largest)
+            e.weights[t, j] = exponential(logits[t, e.chosen[t, j]], largest)
         if norm_topk:
             for j in range(used):
                 total += e.weights[t, j]
@@ -82,7 +82,7 @@ def choose_experts(team, T, norm_topk, shared, e):
         for j in range(used):
             e.weights[t, j] /= total
         if shared:
-            e.weights[t, used] = np.float32(1) / (np.float32(1) + exponential(-logits[start + count], np.float32(0)))
+            e.weights[t, used] = np.float32(1) / (np.float32(1) + exponential(-logits[t, count], np.float32(0)))
 
 
 @stage
