@@ -65,11 +65,6 @@ class LoopDetector:
         self._literal = self._score = self._wordless = 0
         self._awaits_mark = False
 
-    @property
-    def is_structured(self) -> bool:
-        """Whether the reply is in a block of code or a table now."""
-        return self._shape.is_structured
-
     def add(self, token_id: int) -> bool:
         """Take the next token; return whether the reply is in a loop."""
         is_new = token_id not in self._spelled

@@ -17,11 +17,15 @@ from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
 from tinychat.generate.sequence import Logits
 from tinychat.generate.stopping import StopStringFilter
+from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
 
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
+
+# Tokens that are looked at together for loops.
+_AT_ONCE = 4
 
 FinishReason = Literal["stop", "stop_string", "length", "context", "loop", "interrupted"]
 """Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, a loop, or it was stopped."""
@@ -152,8 +156,10 @@ class Reply:
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
         self._constraint = None if request.constraint is None else request.constraint.start()
-        self._loops = LoopDetector(tokenizer.token_bytes, self._constraint is not None)
-        self._ends_loops = request.loop_stop and not request.ignore_eos
+        ends_loops = request.loop_stop and not request.ignore_eos
+        self._loops = LoopDetector(tokenizer.token_bytes, self._constraint is not None) if ends_loops else None
+        # The sampler alone asks for it.
+        self._shape = None if request.repeat_in_code else TextShape(self._constraint is not None)
         self._budget = None
         if request.think_budget is not None and self._constraint is None:
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
@@ -254,8 +260,10 @@ class Reply:
         token_id = self._next_id(logits)
         if token_id in self._stop_ids:
             return Piece(self._held_back("stop"))
-        in_loop = self._take(token_id)
+        self._take(token_id)
         text = self._detokenizer.add(token_id)
+        if self._shape is not None:
+            self._shape.add(text.encode())
         if self._budget is not None:
             self._budget.add(text)
         text = self._stop_strings.add(text)
@@ -265,7 +273,7 @@ class Reply:
             text += self._held_back("stop")
         elif len(self.token_ids) == self.request.max_tokens:
             text += self._held_back("length")
-        elif in_loop and self._ends_loops:
+        elif self._goes_round():
             text += self._held_back("loop")
         return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
 
@@ -274,7 +282,8 @@ class Reply:
         forced = None if self._budget is None else self._budget.forced()
         if forced is not None:
             return forced
-        return self._sampler.sample(self._masked(logits), self._all_ids, self._loops.is_structured)
+        is_structured = self._shape is not None and self._shape.is_structured
+        return self._sampler.sample(self._masked(logits), self._all_ids, is_structured)
 
     def _masked(self, logits: Logits) -> Logits:
         """Return the logits with those of the tokens that the grammar forbids at minus infinity."""
@@ -282,13 +291,18 @@ class Reply:
             return logits
         return np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
 
-    def _take(self, token_id: int) -> bool:
-        """Note the next token; return whether the reply is in a loop."""
+    def _goes_round(self) -> bool:
+        """Return whether the reply is in a loop; several tokens at once cost little more than one."""
+        if self._loops is None or len(self.token_ids) % _AT_ONCE:
+            return False
+        return any(self._loops.add(token_id) for token_id in self.token_ids[-_AT_ONCE:])
+
+    def _take(self, token_id: int) -> None:
+        """Note the next token."""
         self.token_ids.append(token_id)
         self._all_ids.append(token_id)
         if self._constraint is not None:
             self._constraint.accept(token_id)
-        return self._loops.add(token_id)
 
     def _logprobs_of(self, token_id: int, logits: Logits) -> tuple[TokenLogprobs, ...]:
         count = self.request.logprobs
