@@ -73,6 +73,7 @@ print(locate(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_two_first_uses_at_once_convert_once(tmp_path):
     """Both get the model folder; the second takes what the first has made."""
     folder = families.write_checkpoint(families.BY_NAME["smollm2"], tmp_path / "checkpoint")

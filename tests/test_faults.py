@@ -25,6 +25,8 @@ from tinychat.generate.request import Request
 from tinychat.store.local import list_models, store_folder
 from tinychat.terminal.line_editor import open_history
 
+pytestmark = pytest.mark.slow
+
 
 def tinychat(*arguments, **environment):
     command = [sys.executable, "-m", "tinychat", *map(str, arguments)]

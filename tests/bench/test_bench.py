@@ -23,6 +23,8 @@ from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization
 from tinychat.models.shapes import config_of
 
+pytestmark = pytest.mark.slow
+
 TINY = config_of("smollm2-135m") | {
     "hidden_size": 96,
     "intermediate_size": 160,

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+pytestmark = pytest.mark.slow
+
 HIDDEN, INNER, LAYERS, VOCABULARY = 1024, 4096, 8, 16000
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -12,6 +12,8 @@ from tinychat.errors import SettingError
 from tinychat.generate.grammar import Grammar
 from tinychat.limited_process import SECONDS
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("llguidance")
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import tinychat
 from tinychat.errors import FieldError, SettingError
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ("Once upon a time", "The sea is", "A list of three colours: red,", "Once upon a hill", "def main():")
 FIELDS = {"max_tokens": 24, "seed": 7}
 

@@ -12,6 +12,8 @@ from fuzz_readers import CASES, run_case
 from fuzzing.mutation import mutated
 from fuzzing.readers import Reader, readers
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {reader.name: reader for reader in readers()}
 KEPT = sorted(path for path in CASES.glob("*/*") if path.is_file())
 

@@ -15,6 +15,8 @@ import termios
 import pexpect
 import signals
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def compiled():

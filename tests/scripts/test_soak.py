@@ -10,6 +10,8 @@ import soak
 from tinychat.conversion.convert import convert
 from tinychat.generate.model import load_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path):
@@ -36,7 +38,6 @@ def test_the_same_seed_gives_the_same_conversation(model, tmp_path):
     assert said[0] == said[1]
 
 
-@pytest.mark.slow
 def test_a_cache_that_is_not_what_a_fresh_run_computes_is_seen(model):
     model.generate(model.encode("Once upon a time"), max_tokens=8)
     soak.check_logits("model", model)

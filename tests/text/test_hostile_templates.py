@@ -10,6 +10,8 @@ from tinychat.limited_process import SECONDS
 from tinychat.text.template import ChatTemplate
 from tinychat.text.tokenizer import load_tokenizer
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}]
 
 ENDLESS = {
