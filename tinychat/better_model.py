@@ -39,7 +39,7 @@ class Better:
     download: int
 
     def lines(self, usual: str) -> list[str]:
-        """Return what it takes, beside the model that answers without it."""
+        """Return its costs, beside those of the model that answers without it."""
         name, memory = self.entry.name, memory_bytes_needed(self.entry)
         return [
             f"{name} ({self.entry.licence}) would answer better than {usual}, at some {self.rate:.0f} tokens a second.",

@@ -22,7 +22,7 @@ _GRACE_SECONDS = 0.5
 
 
 class Output(NamedTuple):
-    """What a command wrote, and in a few words how it ended; empty where it ended well."""
+    """The output of a command, and in a few words how it ended; these are empty where it ended well."""
 
     text: str
     ending: str

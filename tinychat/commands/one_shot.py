@@ -108,7 +108,7 @@ class Question:
     found: Resolved
 
     def prompt(self, loaded: Model, as_chat: bool | None) -> Prompt:
-        """Return what the model reads; `as_chat` is that of `text_prompt`, for a question that begins anew."""
+        """Return the prompt; `as_chat` is that of `text_prompt`, for a question that begins anew."""
         thinking = self.found.thinking.wanted
         if not self.earlier.messages:
             return text_prompt(loaded, self.text, self.system, as_chat, thinking)

@@ -1,4 +1,4 @@
-"""What happens when a conversation no longer fits: long replies are shortened, then the oldest turns dropped."""
+"""Policies for a full context: long replies are shortened, then the oldest turns dropped."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def forget_oldest(
 
 
 def way_out(needed: int, trained_length: int, remedy: str) -> str:
-    """Say what a person can do in the chat where `needed` tokens do not fit.
+    """Return the advice for a chat in which `needed` tokens do not fit.
 
     Parameters
     ----------
@@ -120,14 +120,14 @@ def way_out(needed: int, trained_length: int, remedy: str) -> str:
 
 
 def how_full(used: int, context_size: int) -> str:
-    """Say what of a context is in use, and what is left; a conversation may have more than a smaller context holds."""
+    """Return the use of a context in words; a conversation may have more than a smaller context holds."""
     if used > context_size:
         return f"the conversation takes {used} tokens, {used - context_size} more than the context of {context_size}"
     return f"{used} of {context_size} tokens in use, {context_size - used} left"
 
 
 def shortening_notice(count: int, used: int, context_size: int) -> str:
-    """Say that the model sees parts of long replies only, and how much room there is now."""
+    """Return the notice that the model sees parts of long replies only, with the room that there is now."""
     replies = "a long reply" if count == 1 else f"{count} long replies"
     return (
         f"the context is full: the model sees only the beginning and the end of {replies}; "
@@ -138,7 +138,7 @@ def shortening_notice(count: int, used: int, context_size: int) -> str:
 def forgetting_notice(
     forgotten: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
 ) -> str:
-    """Say which turns went, or what else `verb` says of them, and how much room there is now."""
+    """Return the notice that turns went, or of what else `verb` says of them, with the room that there is now."""
     questions = [message.content for message in forgotten if message.role == "user"]
     named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])
     more = f" and {len(questions) - _NAMED_TURNS} more" if len(questions) > _NAMED_TURNS else ""

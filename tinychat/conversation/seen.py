@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Seen:
-    """What a model saw of a conversation; every change of the messages makes another list, which tells them apart."""
+    """The view that a model had of a conversation; every change of the messages makes another list."""
 
     def __init__(self, chat: Chat) -> None:
         self._messages, self._rest = chat.messages, _rest(chat)

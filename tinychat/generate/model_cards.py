@@ -1,4 +1,4 @@
-"""What makers advise for sampling on their models' cards, for files that say nothing of it, as most GGUF files do."""
+"""Advice for sampling from models' cards, for files that say nothing of it, as most GGUF files do."""
 
 from __future__ import annotations
 

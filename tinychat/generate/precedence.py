@@ -25,7 +25,7 @@ FLAGS, MODEL_SECTION, GENERAL = "the command line", "config.toml, of this model"
 AGAINST_LOOPS = "against loops"
 
 LOOP_DEFAULTS: Mapping[str, Any] = {"repeat_penalty": 1.1, "repeat_in_code": False}
-"""What keeps replies out of loops, as `scripts/measure_loops.py` found."""
+"""Settings against loops, chosen by `scripts/measure_loops.py`."""
 
 _ROLE, _TEMPLATE = "role", "template"
 _Group = TypeVar("_Group", bound="DataclassInstance")
