@@ -14,6 +14,7 @@ from typing import NamedTuple
 from loops.right_answers import right_answers
 
 import tinychat
+from tinychat.errors import TinychatError
 from tinychat.generate.loops import LoopDetector
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import LOOP_DEFAULTS
@@ -45,11 +46,11 @@ def write(model: Model, asked: Sequence[str], request: Request, temperature: flo
     prompts = (chat_prompt(model, [{"role": "user", "content": text}]) for text in asked)
     requests = (replaced(request, temperature=temperature, max_tokens=limit, seed=n) for n in range(len(asked)))
     replies: dict[int, Reply] = {}
-    for one in model.write_many(zip(prompts, requests), 16):
-        if one.error is not None:
-            raise one.error
-        if one.reply is not None:
-            replies[one.number] = one.reply
+    for number, got in model.write_many(zip(prompts, requests), 16):
+        if isinstance(got, TinychatError):
+            raise got
+        if isinstance(got, Reply):
+            replies[number] = got
     return [replies[number] for number in range(len(asked))]
 
 
