@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
-from operator import index
+from operator import index, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,11 +86,14 @@ class Engine:
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, places_of(attention))
         self._job = allocate_job(config, self.chunk_size)
+        self._job.query_factors[:] = self._query_scale
+        self._has_temperatures = bool(config.log_temperature_length or config.temperature_beta)
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
         self._lasting = (self.parameters, sizes_of(config), scratch, self._job)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = places_of(arguments)
         self._replaced = len(places_of(self._lasting))  # where the places of the others begin
+        self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
         function = "take_part_in_hybrid" if config.conv_layers else "take_part"
         self.forward_pass = ForwardPass(function, arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
@@ -207,11 +210,15 @@ class Engine:
         T, outputs = len(ids), len(wanted)
         job.ids[:T], job.sequences[:T], job.positions[:T] = ids, sequences, positions
         job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
-        job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
+        if self._has_temperatures:
+            job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
         job.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
-        self._places[self._replaced :] = np.concatenate((self.pool.places, attention.places, place))
+        memory = self.pool.places, attention.places
+        if not all(map(is_, memory, self._memory)):
+            self._places[self._replaced : -len(place)], self._memory = np.concatenate(memory), memory
+        self._places[-len(place) :] = place
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
