@@ -68,7 +68,7 @@ os.execv(python, [python, "-P", "-c", program, given, str(time.clock_gettime(tim
 
 
 def start_commands(arguments: argparse.Namespace, gguf: Path) -> dict[str, list[str]]:
-    """Return what goes from nothing to one token: tinychat's own command, of llama.cpp the least that does."""
+    """Return commands that write one token: tinychat's own, and of llama.cpp the least that does."""
     ours = [sys.executable, "-P", "-m", "tinychat", "complete", USUAL, "-p", "Hi", "--quiet"]
     ours += ["--max-tokens", "1", "--temperature", "0", "--threads", str(arguments.threads)]
     if arguments.llama_python is None:

@@ -1,4 +1,4 @@
-"""What a shell is told may stand for a word, by the variables that its code from `tinychat completion` sets."""
+"""Completions of a word in a shell, by the variables that its code from `tinychat completion` sets."""
 
 import os
 import shutil

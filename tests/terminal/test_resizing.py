@@ -36,7 +36,7 @@ def test_rows_that_a_narrower_terminal_adds_above_the_cursor(lines, row, column,
 
 
 class Prompt:
-    """What a prompt has of an application: its drawing, and what was done with the terminal."""
+    """The parts of an application that a prompt uses: its drawing, and what was done with the terminal."""
 
     def __init__(self, columns=80):
         self.done = []

@@ -1,4 +1,4 @@
-"""What the forward pass works with: parameters, sizes, scratch and jobs."""
+"""Arguments of the forward pass: parameters, sizes, scratch and jobs."""
 
 from typing import Any, NamedTuple
 

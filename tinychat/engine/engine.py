@@ -27,7 +27,7 @@ from tinychat.kernels.setup import sources_digest
 from tinychat.kernels.sizes import LANES
 from tinychat.models.folder import ModelFolder, model_stamp
 from tinychat.models.layout import padded
-from tinychat.models.rope import RopeTable, angle_set, rope_tables, sliding_rope, temperatures
+from tinychat.models.rope import RopeTable, angle_set, has_temperatures, rope_tables, sliding_rope, temperatures
 
 CHUNK_SIZE = 256
 FLOAT32 = np.dtype(np.float32)
@@ -87,7 +87,7 @@ class Engine:
         self._attention = AttentionMemory(0, attention, places_of(attention))
         self._job = allocate_job(config, self.chunk_size)
         self._job.query_factors[:] = self._query_scale
-        self._has_temperatures = bool(config.log_temperature_length or config.temperature_beta)
+        self._has_temperatures = has_temperatures(config)
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
         self._lasting = (self.parameters, sizes_of(config), scratch, self._job)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))

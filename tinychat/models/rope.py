@@ -76,6 +76,11 @@ class RopeTable:
         return self._table[positions]
 
 
+def has_temperatures(config: ModelConfig) -> bool:
+    """Return whether `temperatures` depend on the position."""
+    return bool(config.log_temperature_length or config.temperature_beta)
+
+
 def temperatures(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
     """Return what queries at these positions are multiplied by, beside the attention's scale."""
     if config.log_temperature_length:
