@@ -8,12 +8,10 @@ import shlex
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
+from import_graph import PACKAGE, REPO, import_graph, imported_modules, is_within, room_of
 
-REPO = Path(__file__).resolve().parents[1]
-PACKAGE = REPO / "tinychat"
 README = (REPO / "README.md").read_text(encoding="utf-8")
 
 sources = pytest.mark.parametrize(
@@ -136,67 +134,15 @@ FRONT = {"rich", "jinja2", "prompt_toolkit", "asyncio"}
 MAY_PRINT = ("cli.py", "commands/", "terminal/rendering.py")
 
 
-def imported_modules(path):
-    """Return every module that a file imports, at its top or inside a function, by full name."""
-    return names_of(path, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def modules_imported_with(path):
-    """Return every module that is imported together with a file: not inside functions, nor for type checkers alone."""
-    return names_of(path, run_at_import(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def run_at_import(node):
-    """Yield the nodes below `node` whose code runs when the file is imported."""
-    for child in ast.iter_child_nodes(node):
-        is_lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if not is_lazy and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
-            yield child
-            yield from run_at_import(child)
-
-
-def names_of(path, nodes):
-    """Return the full names that the imports among `nodes` of a file name."""
-    modules = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            parents = path.relative_to(REPO).parent.parts
-            base = list(parents[: len(parents) + 1 - node.level]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            modules |= {".".join([*base, alias.name]) for alias in node.names}
-    return modules
-
-
-def is_within(module, part):
-    return module == part or module.startswith(part + ".")
-
-
 @sources
 def test_imports_follow_the_arrows(path):
-    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    part = room_of(path)
     if part not in ARROWS:
         return
     allowed = [f"tinychat.{name}" for name in [part, "errors", "files", *ARROWS[part]]]
     ours = [module for module in imported_modules(path) if is_within(module, "tinychat")]
     wrong = [module for module in ours if not any(is_within(module, name) for name in allowed)]
     assert not wrong, f"{path.name} belongs to {part}, which may not import {wrong}"
-
-
-def import_graph(folder):
-    """Return for each module of a package, by full name, the modules of it that are imported together with it."""
-    files = {module_name(path): path for path in folder.rglob("*.py")}
-    graph = {}
-    for module, path in files.items():
-        # A name that is not a module itself stands in the one before it.
-        named = {name if name in files else name.rpartition(".")[0] for name in modules_imported_with(path)}
-        graph[module] = named & files.keys() - {module}
-    return graph
-
-
-def module_name(path):
-    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_imports_have_no_cycles():
@@ -206,7 +152,7 @@ def test_imports_have_no_cycles():
 
 
 def test_a_cycle_of_imports_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    monkeypatch.setattr("import_graph.REPO", tmp_path)
     (tmp_path / "house").mkdir()
     for name, text in {
         "attic": "from house.roof import BEAM",
@@ -404,13 +350,6 @@ def test_readme_shows_both_scripts_first():
     first_screen = "\n".join(README.splitlines()[:25])
     assert "scripts/chat" in first_screen
     assert "scripts/test" in first_screen
-
-
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
-def test_relative_links_lead_somewhere(file):
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", (REPO / file).read_text(encoding="utf-8"))
-    relative = [link for link in links if not re.match(r"[a-z]+:", link)]
-    assert [link for link in relative if not (REPO / link).exists()] == []
 
 
 def test_tests_that_the_table_of_faults_names_are_there():
