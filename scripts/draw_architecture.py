@@ -25,20 +25,15 @@ DOCS = REPO / "docs"
 ROOMS = {
     "api": "what programs call",
     "bench": "rates and limits",
-    "better_model": "offers a better model",
-    "calibration": "texts to calibrate with",
-    "certificate": "what a conversion cost",
     "chat": "the terminal's side",
     "checkpoint": "formats of others",
     "cli": "the command line",
     "commands": "one command per file",
     "configuration": "config.toml",
     "conversation": "messages and history",
-    "conversion": "quantize and pack",
-    "doctor": "finds what is wrong",
+    "conversion": "makes model folders",
     "engine": "runs a model",
     "errors": "what is raised",
-    "estimates": "what a model takes",
     "file_lock": "one writer at a time",
     "files": "reads files of others",
     "generate": "writes replies",
@@ -47,18 +42,16 @@ ROOMS = {
     "kernels": "compiled operations",
     "limited_process": "helpers with limits",
     "machine": "cores and memory",
-    "making": "a whole conversion",
     "models": "what a model is",
-    "perplexity": "how well it predicts",
     "setting_kinds": "types of settings",
     "settings": "the table of settings",
-    "store": "where models are kept",
+    "store": "where models are",
     "terminal": "drawing and keys",
     "text": "tokenizers, templates",
     "user_folders": "folders of one user",
 }
 BOX, GAP, FLOOR, WAY = (168, 46), 22, 92, 20
-GROUND_COLUMNS = 6
+GROUND_COLUMNS = 4
 MARGIN = 12
 
 
