@@ -17,11 +17,11 @@ import click
 from tinychat.chat.commands import COMMANDS
 from tinychat.cli import command_line
 from tinychat.commands.exit_codes import EXIT_CODES
-from tinychat.estimates import disk_bytes, memory_bytes_needed
 from tinychat.models.architectures import FAMILIES
 from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, Setting
 from tinychat.settings import names as setting_names
 from tinychat.store.catalog import CATALOG
+from tinychat.store.estimates import disk_bytes, memory_bytes_needed
 
 REPO = Path(__file__).resolve().parents[1]
 COMMAND = ".venv/bin/python scripts/make_docs.py"

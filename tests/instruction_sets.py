@@ -51,7 +51,7 @@ def unquantized():
         hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
         gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
         for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
-            x = written(quantize_normed, T, K, hidden, norm, test_inputs.sizes_of(size))
+            x = written(quantize_normed, T, K, hidden, norm, test_inputs.dims_of(size))
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
         for activation in (Silu(), Gelu(), GeluTanh()):
             x = written(quantize_gated, T, K, gate_up, activation, size)

@@ -17,10 +17,10 @@ import click
 
 import tinychat
 from tinychat.commands.completion import VARIABLE, answer_shell
+from tinychat.commands.default_command import implied_command
 from tinychat.commands.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE
 from tinychat.commands.lazy import LazyCommands
 from tinychat.commands.loading import Loader, load_model
-from tinychat.commands.words import implied_command
 from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 from tinychat.terminal.safe_text import one_safe_line

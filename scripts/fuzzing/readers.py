@@ -37,8 +37,8 @@ from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.store.external_models import OLLAMA, FoundModel
 from tinychat.store.local import list_models
-from tinychat.store.others import OLLAMA, FoundModel
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template

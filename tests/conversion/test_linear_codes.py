@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 
-from tinychat.conversion.calibrated import (
+from tinychat.conversion.gptq import (
     CORRECTION_SHRINKAGE,
     TrueLinear,
     correction,

@@ -10,7 +10,7 @@ import pytest
 from documents import MARKERS, REPO, blocks_of, commands_in, inline_code_of, markers_of, pages
 
 from tinychat.cli import command_line
-from tinychat.commands.words import implied_command
+from tinychat.commands.default_command import implied_command
 from tinychat.configuration import parse_configuration
 
 PAGES = pages()
@@ -90,7 +90,8 @@ def test_wrong_commands_are_found(wrong):
 
 
 def test_blocks_markers_and_commands_are_found():
-    text = "<!-- takes long -->\n```sh\ntinychat a 'b c' | tee x   # d\ncat <<'END'\ntinychat no\nEND\n```\nSee `tinychat\nb`.\n"
+    commands = "tinychat a 'b c' | tee x   # d\ncat <<'END'\ntinychat no\nEND\n"
+    text = f"<!-- takes long -->\n```sh\n{commands}```\nSee `tinychat\nb`.\n"
     (block,) = blocks_of("page.md", text)
     assert (block.marker, block.language, str(block)) == ("takes long", "sh", "page.md:2")
     assert commands_in(block.text) == [["tinychat", "a", "b c"]]

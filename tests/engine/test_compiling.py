@@ -13,7 +13,7 @@ import pytest
 
 from tinychat.engine import compiling
 from tinychat.engine.compiling import CompilationProgress
-from tinychat.kernels.procedures import Job
+from tinychat.kernels.procedures import CompileTask
 
 LOAD = """
 import sys
@@ -85,7 +85,7 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
     assert load(folder, cache) == (False, logits)
     # What Python calls, and what only compiled code does, which two processes compile; `kernels/test_jit.py` damages
     # either file of the latter, and of kernels.
-    for path in [*cache.rglob("take_part-*.code"), *kept_files(cache, ".nbc", "pick_rows")]:
+    for path in [*cache.rglob("worker_loop-*.code"), *kept_files(cache, ".nbc", "pick_rows")]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     for path in kept_files(cache, ".nbi", "rope_append"):
         path.write_bytes(b"an index that is none")
@@ -104,7 +104,7 @@ def bar(monkeypatch):
     monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"large": 2.0, "small": 1.0})
     monkeypatch.setattr(compiling, "REST_SECONDS", 1.0)
     names = ["module.large", "module.small", "module.small"]
-    jobs = [Job(name, (number,)) for number, name in enumerate(names)]
+    jobs = [CompileTask(name, (number,)) for number, name in enumerate(names)]
     monkeypatch.setattr(compiling, "PROCEDURES", {name: SimpleNamespace(overloads={}) for name in names})
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     bar = CompilationProgress(lambda done, total: None)

@@ -524,7 +524,7 @@ LIARS = """
 import sys
 from pathlib import Path
 from tinychat.engine.loading import load_engine
-from tinychat.engine.sequence import Span
+from tinychat.engine.sequence import ScheduledChunk
 from tinychat.errors import TinychatError
 
 class Number(int):
@@ -548,7 +548,7 @@ lies = {
     "ids": lambda sequence: sequence.step(Numbers([far])),
     "more ids": lambda sequence: sequence.step(Numbers([1] * 250)),
     "outputs": lambda sequence: sequence.step([1], outputs=Number(200)),
-    "outputs of a span": lambda sequence: engine.run([Span(sequence.cache, [1], 1, Number(far))]),
+    "outputs of a span": lambda sequence: engine.run([ScheduledChunk(sequence.cache, [1], 1, Number(far))]),
     "context": lambda sequence: engine.sequence(Number(1 << 28)).step([1]),
     "capacity": lambda sequence: sequence.resize(Number(-5)),
     "drop": lambda sequence: (sequence.step([1, 2, 3]), sequence.drop(Number(-far), Number(far))),

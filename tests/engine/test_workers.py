@@ -13,7 +13,7 @@ from kernels.kernel_inputs import compiled
 
 from tinychat.engine import workers as workers_module
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
-from tinychat.engine.thread_count import Pace, ThreadCount
+from tinychat.engine.thread_count import ThreadCount, ThreadTuner
 from tinychat.engine.workers import Workers
 from tinychat.kernels.team import PARK_AFTER, atomic_add, atomic_load, barrier, begin, relax, release
 from tinychat.kernels.team_queue import CLAIMED, LINE, PARKED, PATIENCE, RECALL, STATES, THREADS
@@ -124,7 +124,7 @@ def lag(thread, threads, queue, may_end):
 
 
 def test_memory_of_a_job_lives_until_threads_that_were_let_go_have_left_it(monkeypatch):
-    monkeypatch.setattr(Pace, "patience", lambda pace, tokens: -1e-9)
+    monkeypatch.setattr(ThreadTuner, "patience", lambda pace, tokens: -1e-9)
     may_end = np.zeros(1, np.int64)
     workers = Workers(lag, ThreadCount(1, 2), (may_end,))
     memory = [np.zeros(8) for _ in range(3)]
@@ -149,7 +149,7 @@ def allowed_cores(workers):
 def contended(monkeypatch):
     """Cores that other programs hold, or not; by default they do."""
     said = {"contended": True}
-    monkeypatch.setattr(Pace, "contended", property(lambda pace: said["contended"]))
+    monkeypatch.setattr(ThreadTuner, "contended", property(lambda pace: said["contended"]))
     return said
 
 
@@ -226,7 +226,7 @@ def test_a_worker_that_jobs_go_on_without_parks_at_once(monkeypatch):
     counts = np.zeros(2, np.int64)
     workers = Workers(count_jobs, ThreadCount(1, 2), (counts,))
     wanted = {"threads": 2}
-    monkeypatch.setattr(Pace, "wanted", property(lambda pace: wanted["threads"]))
+    monkeypatch.setattr(ThreadTuner, "wanted", property(lambda pace: wanted["threads"]))
     workers.run()
     queue, took = workers._threads.queue, []
     for _ in range(50):

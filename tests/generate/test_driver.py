@@ -323,7 +323,7 @@ def test_replies_that_change_their_angles_beside_others_are_as_alone(tmp_path):
 
 
 def test_each_reply_ends_once_though_others_step_meanwhile():
-    """Pieces that another reader's steps have brought come together: only the last one is the end."""
+    """JournaledWriter that another reader's steps have brought come together: only the last one is the end."""
     model = fake_model(lambda ids: 65)
     request = Request(max_tokens=5, temperature=0.0)
     coming = model.write_many([(Prompt([6]), request)], parallel=1)

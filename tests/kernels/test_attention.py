@@ -9,7 +9,7 @@ from covering import covering
 from kernels.cache_inputs import HALF_ULP, KVS, Pages, fill_cache, kvs
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attend import attend
 from tinychat.kernels.buffers import CacheBuffers, new_scratch, parts_at_most
 from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS
@@ -61,7 +61,7 @@ def run_together(
     )
     for i, table in enumerate(tables):
         job.tables[i, : len(table)] = table
-    sizes = Sizes(0, H, d, 0, 0, EPS)
+    sizes = ModelDims(0, H, d, 0, 0, EPS)
     on_threads(attend, threads, job, qkv, sizes, window, scoring, cache.layer(), scratch, out)
     assert (out[T:] == UNTOUCHED).all()
     assert (out[:, H * d :] == UNTOUCHED).all()

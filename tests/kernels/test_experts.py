@@ -6,7 +6,7 @@ import reference
 from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight, scratch_of
 from kernels.test_inputs import NORM_EPS, padded_rows
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.buffers import ExpertScratch, most_slots
 from tinychat.kernels.experts import (
     add_routed,
@@ -117,7 +117,7 @@ def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method):
     e = scratch_for(T, chosen.shape[1], len(down.bias), method)
     e.chosen[:], e.weights[:, :-1] = chosen, weights
     rows, out = np.zeros((threads, D + LANES), np.float32), hidden.copy()
-    tiles, sizes = scratch_of(e.x, threads, D).tiles, Sizes(0, 0, 0, D, F, NORM_EPS)
+    tiles, sizes = scratch_of(e.x, threads, D).tiles, ModelDims(0, 0, 0, D, F, NORM_EPS)
     on_threads(group_rows, threads, T, e)
     on_threads(quantize_routed, threads, T, hidden, NoNorm(), sizes, gate_up, rows, e)
     on_threads(linear_routed, threads, gate_up, e.gate_up, tiles, e)

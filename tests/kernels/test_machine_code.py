@@ -12,8 +12,8 @@ import pytest
 from tinychat.kernels import machine_code, setup
 from tinychat.kernels.jit import entry_point, object_code
 from tinychat.kernels.machine_code import code_name, find_entry_point, keep_code, load_entry_point, read_code
-from tinychat.kernels.memory import KindType, arrays_at, numbers_at
-from tinychat.kernels.places import places_of, sample_of, type_name
+from tinychat.kernels.memory import KindType, from_pointers, numbers_at
+from tinychat.kernels.pointers import pointers_of, sample_of, type_name
 
 
 class Mixed(NamedTuple):
@@ -30,7 +30,7 @@ MIXED = Mixed(np.float32(0.5), True, np.arange(4.0))
 @entry_point
 def scale(thread, threads, queue_address, places_address, kind):
     """Scale values in place, and note the sum."""
-    a, queue = arrays_at(kind, numbers_at(places_address)), numbers_at(queue_address)
+    a, queue = from_pointers(kind, numbers_at(places_address)), numbers_at(queue_address)
     for i in range(a.values.shape[0]):
         a.values[i] *= a.factor
         queue[0] += int(a.values[i]) * thread + threads
@@ -74,7 +74,7 @@ def path(folder, compiled):
 def run(function, is_on):
     """Call an entry point for MIXED; return what it returned, wrote and noted."""
     values, queue = np.arange(4.0), np.zeros(1, np.int64)
-    found = function(2, 10, queue, places_of(MIXED._replace(is_on=is_on, values=values)))
+    found = function(2, 10, queue, pointers_of(MIXED._replace(is_on=is_on, values=values)))
     return found, values.tolist(), queue.tolist()
 
 
@@ -92,9 +92,9 @@ import tinychat.kernels
 os.environ["NUMBA_CACHE_DIR"] = folder
 import numpy as np
 from tinychat.kernels.machine_code import find_entry_point
-from tinychat.kernels.places import places_of
+from tinychat.kernels.pointers import pointers_of
 values, queue = np.arange(4.0), np.zeros(1, np.int64)
-print(find_entry_point(name)(2, 10, queue, places_of((np.float32(0.5), True, values))), values.tolist(), *queue)
+print(find_entry_point(name)(2, 10, queue, pointers_of((np.float32(0.5), True, values))), values.tolist(), *queue)
 print({"numba"} & set(sys.modules))
 """
 

@@ -5,7 +5,7 @@ import pytest
 import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from kernels.test_attention import LOG2_E, NO_WINDOW, draw, run, tolerance
-from kernels.test_inputs import NORM_EPS, padded_rows, sizes_of
+from kernels.test_inputs import NORM_EPS, dims_of, padded_rows
 
 from tinychat.kernels.embedding import add_positions
 from tinychat.kernels.norms import norm_rows
@@ -32,7 +32,7 @@ def test_embeddings_are_normed_where_they_stand(size, K, T, rng):
     expected[:, :size] = reference.layer_norm(hidden[:, :size], gain[:size], bias[:size], float(NORM_EPS))
     for threads in (1, 5):
         out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
-        on_threads(norm_rows, threads, T, LayerNorm(gain, bias), sizes_of(size), out)
+        on_threads(norm_rows, threads, T, LayerNorm(gain, bias), dims_of(size), out)
         assert_within(out[:T], expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
         assert (out[T] == UNTOUCHED).all()
 

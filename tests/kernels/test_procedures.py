@@ -9,7 +9,7 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job, lock_path, procedure, procedure_by_type
+from tinychat.kernels.procedures import COMPILE_QUEUE, PROCEDURES, CompileTask, lock_path, procedure, procedure_by_type
 
 
 @procedure
@@ -26,7 +26,7 @@ def scale(out, factor):
         out[i] *= factor
 
 
-FILL, SCALE = (Job(function.full_name, (float64[::1], float64)) for function in (fill, scale))
+FILL, SCALE = (CompileTask(function.full_name, (float64[::1], float64)) for function in (fill, scale))
 
 
 def new_caller():
@@ -46,13 +46,13 @@ def not_compiled():
         function.overloads.clear()
         function._reset_overloads()
     yield
-    assert FILL not in AGENDA.waiting
-    assert SCALE not in AGENDA.waiting
+    assert FILL not in COMPILE_QUEUE.waiting
+    assert SCALE not in COMPILE_QUEUE.waiting
 
 
 def test_all_are_announced_before_one_is_compiled(monkeypatch):
     announced = []
-    monkeypatch.setattr(AGENDA, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
+    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
     out = np.zeros(3)
     new_caller()(out)
     assert list(out) == [6, 6, 6]
@@ -67,7 +67,7 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
         if len(order) == 3:
             stack.close()
 
-    monkeypatch.setattr(AGENDA, "pause", pause)
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", pause)
     with stack:
         assert stack.enter_context(locked_within(lock_path(fill, FILL.types), 1, lambda: None))
         out = np.zeros(3)
@@ -77,16 +77,18 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
 
 
 def test_what_takes_longest_is_compiled_first(monkeypatch):
-    begun, claimed = [], AGENDA.claimed
+    begun, claimed = [], COMPILE_QUEUE.claimed
     monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"scale": 2.0})
-    monkeypatch.setattr(AGENDA, "claimed", lambda function, types: begun.append(function) or claimed(function, types))
+    monkeypatch.setattr(
+        COMPILE_QUEUE, "claimed", lambda function, types: begun.append(function) or claimed(function, types)
+    )
     new_caller()(np.zeros(3))
     assert begun == [scale, fill]
 
 
 def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
     announced = []
-    monkeypatch.setattr(AGENDA, "listeners", [announced.append])
+    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
 
     @procedure_by_type
     def set_first(out):
@@ -99,7 +101,7 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
         del PROCEDURES[set_first.full_name]
     assert list(out) == [1, 1, 1]
     assert list(other) == [0, 0, 0]
-    jobs = [Job(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
+    jobs = [CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
     assert announced[:2] == jobs
 
 
@@ -111,7 +113,7 @@ def test_nobody_waits_for_ever(monkeypatch):
 
 
 def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr(AGENDA, "pause", lambda: pytest.fail("it waits"))
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", lambda: pytest.fail("it waits"))
     lock_path(fill, FILL.types).touch()
     new_caller()(np.zeros(3))
     assert not lock_path(fill, FILL.types).exists()
@@ -121,7 +123,7 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(AGENDA, "pause", interrupt)
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", interrupt)
     with locked_within(lock_path(fill, FILL.types), 1, lambda: None), pytest.raises(KeyboardInterrupt):
         new_caller()(np.zeros(3))
     monkeypatch.undo()
@@ -138,4 +140,4 @@ def test_a_procedure_returns_nothing():
             compiled(lambda values: first(values))(np.zeros(2, np.int64))
     finally:
         del PROCEDURES[first.full_name]
-    assert (int64[::1],) not in AGENDA.waiting
+    assert (int64[::1],) not in COMPILE_QUEUE.waiting

@@ -29,7 +29,7 @@ from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
-from tinychat.generate.own_defaults import own_defaults
+from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
@@ -114,7 +114,7 @@ def batch(
     it stopped; results of other prompts, settings or weights are refused.
     """  # noqa: D301
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.models.folder import model_stamp
+    from tinychat.models.folder import model_fingerprint
 
     preferences = take_preferences(flags)
     check_raw(preferences, as_chat)
@@ -136,7 +136,7 @@ def batch(
     request = replace(found.request, think_budget=thinking.budget)
     tasks = read_tasks(lines, request)
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
-    common = (model_stamp(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
+    common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
     with Results(sys.stdout.buffer, common) if target == _STREAM else BatchResults(target, tasks, common) as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)

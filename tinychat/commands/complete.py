@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
+from tinychat.commands.default_command import model_and_prompt
 from tinychat.commands.loading import Loader
 from tinychat.commands.one_shot import Earlier, Question, last_one_shot
 from tinychat.commands.options import (
@@ -29,7 +30,6 @@ from tinychat.commands.options import (
 from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
-from tinychat.commands.words import model_and_prompt
 from tinychat.generate.precedence import Preferences
 from tinychat.generate.prompt import is_message
 

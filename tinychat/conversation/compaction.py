@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, exchanges
-from tinychat.conversation.overflow import begins_full, forgetting_notice
+from tinychat.conversation.overflow import begins_full, dropped_notice
 from tinychat.errors import ContextError, SettingError, TextError
 from tinychat.generate.prompt import chat_prompt
 from tinychat.text.think_sections import ThinkSections
@@ -169,7 +169,7 @@ def with_summary(
     except (ContextError, SettingError, TextError) as error:
         chat.on_notice(f"{error}: the oldest turns are dropped instead")
         return messages, history
-    chat.on_notice(forgetting_notice(messages[:first], used, size, "a summary by the model replaces"))
+    chat.on_notice(dropped_notice(messages[:first], used, size, "a summary by the model replaces"))
     return shorter, _with_step(history, messages, len(messages) - len(shorter))
 
 

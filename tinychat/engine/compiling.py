@@ -16,12 +16,12 @@ from tinychat.held_signals import held_signals
 from tinychat.kernels.jit import object_code
 from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, keep_code, load_entry_point
 from tinychat.kernels.memory import KindType
-from tinychat.kernels.procedures import AGENDA, PROCEDURES, Job
+from tinychat.kernels.procedures import COMPILE_QUEUE, PROCEDURES, CompileTask
 
 if TYPE_CHECKING:
     from tinychat.engine.forward_pass import ForwardPass
 
-# What is left when all procedures are compiled, as `Job.seconds`.
+# What is left when all procedures are compiled, as `CompileTask.seconds`.
 REST_SECONDS = 5.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
@@ -40,19 +40,19 @@ class CompilationProgress:
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._progress = progress
         self._began = self._counted_at = time.monotonic()
-        self._jobs: list[Job] = []
+        self._jobs: list[CompileTask] = []
         self._counted = self._shown = 0.0
         self._has_begun, self._ended = False, threading.Event()
         self._thread = threading.Thread(target=self._report_often, daemon=True)
 
     def __enter__(self) -> "CompilationProgress":
         """Note what has to be compiled."""
-        AGENDA.listeners.append(self._jobs.append)
+        COMPILE_QUEUE.listeners.append(self._jobs.append)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Report the end, if it was reached, and there was anything to do."""
-        AGENDA.listeners.remove(self._jobs.append)
+        COMPILE_QUEUE.listeners.remove(self._jobs.append)
         self._ended.set()
         if self._has_begun:
             self._thread.join()
@@ -117,11 +117,11 @@ def compile_kernels(
             bar.begin()
 
         stack.enter_context(install_listener("numba:compile", BetweenFunctions(between)))
-        AGENDA.pause = between
+        COMPILE_QUEUE.pause = between
         stack.callback(gc.set_threshold, *gc.get_threshold())
         gc.set_threshold(*RARELY)
         # Another process that compiles the same does so on as many cores.
-        stack.enter_context(AGENDA.waited_for(path and path.with_suffix(".lock")))
+        stack.enter_context(COMPILE_QUEUE.waited_for(path and path.with_suffix(".lock")))
         found = find_entry_point(forward_pass.code_name)
         if found is None:
             stack.enter_context(second_compilers(threads - 1))

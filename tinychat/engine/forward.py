@@ -26,7 +26,7 @@ from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize
 from tinychat.kernels.jit import by_type, entry_point, is_kind, written_in
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
-from tinychat.kernels.memory import arrays_at, numbers_at
+from tinychat.kernels.memory import from_pointers, numbers_at
 from tinychat.kernels.norms import add_normed, norm_rows, norm_width
 from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
@@ -36,7 +36,7 @@ from tinychat.kernels.team import begin, note_time, release
 from tinychat.kernels.team_queue import Team
 from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
 from tinychat.kernels.weight_access import layer_of
-from tinychat.kernels.weights import Either
+from tinychat.kernels.weights import PerLayer
 
 
 @written_in
@@ -175,7 +175,7 @@ def run_mlp(team, T, mlp, sizes, s):
         begin_mlp(team, T, mlp, sizes, s)
         end_mlp(team, T, mlp, sizes, s)
 
-    def either(team, T, mlp, sizes, s):
+    def per_layer(team, T, mlp, sizes, s):
         if mlp.places >= 0:
             run_experts(team, T, mlp.first, sizes, s)
         else:
@@ -184,8 +184,8 @@ def run_mlp(team, T, mlp, sizes, s):
 
     if is_kind(mlp, ParallelMlp):
         return lambda team, T, mlp, sizes, s: end_mlp(team, T, mlp.mlp, sizes, s)
-    if is_kind(mlp, Either):
-        return either
+    if is_kind(mlp, PerLayer):
+        return per_layer
     if is_kind(mlp, ExpertMlp):
         return lambda team, T, mlp, sizes, s: run_experts(team, T, mlp, sizes, s)
     return serial
@@ -245,7 +245,7 @@ def cap_logits(team, rows, logits, cap):
 
 
 @entry_point
-def take_part(thread, threads, queue_address, places_address, kind):
+def worker_loop(thread, threads, queue_address, places_address, kind):
     """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
     places_address, kind : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the
@@ -255,7 +255,7 @@ def take_part(thread, threads, queue_address, places_address, kind):
     """
     queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, numbers_at(places_address))
+        a = from_pointers(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
@@ -266,11 +266,11 @@ def take_part(thread, threads, queue_address, places_address, kind):
 
 
 @entry_point
-def take_part_in_hybrid(thread, threads, queue_address, places_address, kind):
-    """Do as `take_part`, for a model of `HybridLayers`."""
+def hybrid_worker_loop(thread, threads, queue_address, places_address, kind):
+    """Do as `worker_loop`, for a model of `HybridLayers`."""
     queue = numbers_at(queue_address)
     while begin(queue, thread, threads):
-        a = arrays_at(kind, numbers_at(places_address))
+        a = from_pointers(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
         note_time(team)
         hybrid_forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)

@@ -11,12 +11,12 @@ from tinychat.engine.arguments import (
     GatedMlp,
     HybridLayers,
     Layer,
+    ModelDims,
     NoMlp,
     ParallelMlp,
     Parameters,
     PlainMlp,
     ShortConvolution,
-    Sizes,
 )
 from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.variants import (
@@ -38,7 +38,7 @@ from tinychat.kernels.variants import (
     Unchanged,
     WidthNorm,
 )
-from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
+from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
@@ -158,7 +158,7 @@ class _Parts:
         places[list(config.attention_layers)] = np.arange(len(config.attention_layers))
         places[list(config.conv_layers)] = -1 - np.arange(len(config.conv_layers))
         cache_layer = np.array([config.cache_layers.index(layer) for layer in self._layers], np.int64)
-        return HybridLayers(Either(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
+        return HybridLayers(PerLayer(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
 
     def mlp(self) -> Any:
         """Return the MLPs of all layers, of which some or all may have experts."""
@@ -171,7 +171,7 @@ class _Parts:
         places = np.empty(len(self._layers), np.int64)
         places[list(experts.layers)] = np.arange(len(experts.layers))
         places[list(dense)] = -1 - np.arange(len(dense))
-        return Either(places, self._expert_mlp(experts), self._dense_mlp(dense))
+        return PerLayer(places, self._expert_mlp(experts), self._dense_mlp(dense))
 
     def _dense_mlp(self, layers: Sequence[int]) -> Any:
         parts = (
@@ -209,11 +209,11 @@ def _without_layers(norm: Any) -> Any:
     return type(norm)(*(part.reshape(-1) for part in norm))
 
 
-def sizes_of(config: ModelConfig) -> Sizes:
+def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
     found = config.experts
     experts = (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else ()
-    return Sizes(
+    return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
         config.head_dim,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinychat.engine.arguments import Job, Scratch
+from tinychat.engine.arguments import Batch, Scratch
 from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
 from tinychat.kernels.buffers import (
@@ -121,9 +121,9 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
     return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
 
 
-def allocate_job(config: ModelConfig, chunk_size: int) -> Job:
+def allocate_batch(config: ModelConfig, chunk_size: int) -> Batch:
     """Return the arrays that carry a call's particulars; tables take memory when they are written."""
-    return Job(
+    return Batch(
         counts=np.zeros(3, np.int64),
         ids=np.zeros(chunk_size, np.int64),
         positions=np.zeros(chunk_size, np.int64),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tinychat.engine.engine import Engine, Logits
 
 
-class Span(NamedTuple):
+class ScheduledChunk(NamedTuple):
     """Consecutive ids of one sequence that run in a step."""
 
     cache: KVCache  # of the engine's pool
@@ -27,9 +27,9 @@ class Span(NamedTuple):
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
 
-    def exact(self) -> Span:
+    def exact(self) -> ScheduledChunk:
         """Return the span with plain integers: see `exact_ids`."""
-        return Span(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
+        return ScheduledChunk(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
 
     def check(self) -> None:
         """Refuse a step that the cache has no positions for, or logits after ids that are not there.
@@ -233,9 +233,9 @@ class Sequence:
         """Return another sequence of the same ids and capacity, which shares their keys and values."""
         return Sequence(self.engine, self.cache.fork())
 
-    def span(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> Span:
+    def span(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> ScheduledChunk:
         """Return ids of this sequence to run in a step beside others: see `Engine.run`."""
-        return Span(self.cache, ids, sequence_length, outputs)
+        return ScheduledChunk(self.cache, ids, sequence_length, outputs)
 
     def step(
         self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None

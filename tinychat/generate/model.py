@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from tinychat.errors import FieldError, TinychatError
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
-from tinychat.generate.own_defaults import own_defaults
+from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
@@ -54,7 +54,7 @@ class Model:
     drafts : Drafts, optional
         Proposes tokens that passes check several at once; None writes them one by one, to the same ids.
     own_defaults : mapping
-        Fields of `Request` that the model's makers advise: see `tinychat.generate.own_defaults`.
+        Fields of `Request` that the model's makers advise: see `tinychat.generate.generation_config`.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
-    from tinychat.engine.sequence import Sequence, Span
+    from tinychat.engine.sequence import ScheduledChunk, Sequence
 
 
 class Prefill(NamedTuple):
@@ -141,5 +141,5 @@ class Part(NamedTuple):
     """
 
     run: Run
-    span: Span
+    span: ScheduledChunk
     draft: list[int] | None

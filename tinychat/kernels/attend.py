@@ -17,7 +17,7 @@ from tinychat.kernels.attention import (
 from tinychat.kernels.jit import inlined, written_in
 from tinychat.kernels.kv import head_of
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, ITEMS_PER_THREAD
-from tinychat.kernels.team import barrier, settle, share, stage, take
+from tinychat.kernels.team import barrier, finish_stage, share, stage, take
 from tinychat.kernels.team_queue import THREADS
 
 MAX_CHUNKS = 2**31
@@ -114,7 +114,7 @@ def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scrat
             ahead = first_head(job, other // count, start + other % count, G, group, window, cache)
             attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count, ahead)
         unit = take(team)
-    settle(team, items * count)
+    finish_stage(team, items * count)
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
     for i in range(first_item, last_item):
         sequence, number = sequence_of(job, i, G, group)
@@ -151,7 +151,7 @@ def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scra
                 merge(item, total, part)
         finish(item, total, out, d)
         unit = take(team)
-    settle(team, items)
+    finish_stage(team, items)
 
 
 @inlined

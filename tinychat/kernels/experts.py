@@ -20,7 +20,7 @@ from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import add, exp2, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.team import settle, share_of, stage, take
+from tinychat.kernels.team import finish_stage, share_of, stage, take
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.weight_access import columns, layer_of
 
@@ -179,7 +179,7 @@ def multiply_routed(team, weight, out, buffers, e):
             linear_unit(one, e.x, start, start + count, tile, out, FIRST, buffer, STORE, first, last)
             unit = take(team)
         passed, i = passed + units, i + 1
-    settle(team, passed)
+    finish_stage(team, passed)
 
 
 @stage

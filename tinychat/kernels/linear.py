@@ -36,7 +36,7 @@ from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
 from tinychat.kernels.procedures import procedure, procedure_by_type
 from tinychat.kernels.simd import add
 from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
-from tinychat.kernels.team import barrier, settle, stage, take
+from tinychat.kernels.team import barrier, finish_stage, stage, take
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
 from tinychat.kernels.weight_access import columns, input_group, is_weight
@@ -78,7 +78,7 @@ def tokens_per_tile(T):
 
 
 @inlined
-def ask_ahead(packed, place):
+def prefetch_next(packed, place):
     """Ask for the lines of a weight that will be wanted some time after the one at byte `place`."""
     prefetch_far(packed, place + FAR_BYTES)
     prefetch(packed, place + NEAR_BYTES)
@@ -95,7 +95,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
         table = load_table(weight.table)
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
-            ask_ahead(weight.packed, first + j * 64)
+            prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
@@ -105,7 +105,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
             if len(tokens) == 1:
-                ask_ahead(weight.packed, first + j * 64)
+                prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot_small(sums, low_codes(line), codes, x)
             sums = dot_small(sums, high_codes(line), codes, x + 4 * len(tokens))
@@ -114,7 +114,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
     def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
-            ask_ahead(weight.packed, first + j * 64)
+            prefetch_next(weight.packed, first + j * 64)
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
@@ -155,7 +155,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
         coarse = sums = start_all(NOTHING, ONE_ROW, tokens)
         for j in range(lines):
             line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
-            ask_ahead(weight.packed, first + j * 64)
+            prefetch_next(weight.packed, first + j * 64)
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
@@ -295,7 +295,7 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
         first, last = unit * size, min((unit + 1) * size, blocks)
         linear_unit(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
         unit = take(team)
-    settle(team, units)
+    finish_stage(team, units)
 
 
 @stage

@@ -36,7 +36,7 @@ MOST_SECONDS = 30
 _PAUSE = 0.01
 
 
-class Job(NamedTuple):
+class CompileTask(NamedTuple):
     """A procedure that is to be compiled, by the name in `PROCEDURES`, for arguments of these Numba types."""
 
     name: str
@@ -48,12 +48,12 @@ class Job(NamedTuple):
         return SECONDS.get(self.name.rpartition(".")[2], OTHER_SECONDS)
 
 
-class Agenda:
+class CompileQueue:
     """What this process still has to compile, and whom it tells of it.
 
     Attributes
     ----------
-    waiting : list of Job
+    waiting : list of CompileTask
         Procedures that were found to be needed, in this order.
     listeners : list of callable
         Each is called with each of them.
@@ -63,19 +63,19 @@ class Agenda:
     """
 
     def __init__(self) -> None:
-        self.waiting: list[Job] = []
-        self.listeners: list[Callable[[Job], object]] = []
+        self.waiting: list[CompileTask] = []
+        self.listeners: list[Callable[[CompileTask], object]] = []
         self.pause: Callable[[], object] = lambda: None
         self._held = 0
 
-    def add(self, job: Job) -> None:
+    def add(self, job: CompileTask) -> None:
         """Note a procedure."""
         if job not in self.waiting:
             self.waiting.append(job)
             for listener in self.listeners:
                 listener(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: CompileTask) -> None:
         """Strike out a procedure that is compiled."""
         with suppress(ValueError):
             self.waiting.remove(job)
@@ -100,7 +100,7 @@ class Agenda:
                     lock.enter_context(locked_within(path, MOST_SECONDS, self._wait))
             yield
 
-    def compile_before(self, own: Job) -> None:
+    def compile_before(self, own: CompileTask) -> None:
         """Compile what takes longer than a procedure that is needed now: what is long must not be begun last."""
         while not self._held and any(job.seconds > own.seconds for job in self.waiting):
             self.compile_next()
@@ -132,7 +132,7 @@ class Procedure(InnerDispatcher):
         parameters, args = self._compiler.fold_argument_types(args, kws)
         args = tuple(args)
         if args not in self.overloads:
-            AGENDA.add(Job(self.full_name, args))
+            COMPILE_QUEUE.add(CompileTask(self.full_name, args))
         name = self.py_func.__name__
         signature = typing.signature(types.none, *args)
         return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
@@ -144,13 +144,13 @@ class Procedure(InnerDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for a signature, or load what this or another process has compiled; return the function."""
         arguments = tuple(sigutils.normalize_signature(sig)[0])
-        job = Job(self.full_name, arguments)
+        job = CompileTask(self.full_name, arguments)
         if arguments not in self.overloads:
-            AGENDA.compile_before(job)
+            COMPILE_QUEUE.compile_before(job)
         if arguments not in self.overloads:
-            with AGENDA.claimed(self, arguments):
+            with COMPILE_QUEUE.claimed(self, arguments):
                 super().compile(arguments)
-            AGENDA.remove(job)
+            COMPILE_QUEUE.remove(job)
             if self.overloads[arguments].signature.return_type != types.none:
                 raise TypeError(f"{self.full_name}: a procedure returns nothing; make it a subroutine")
         return self.overloads[arguments].entry_point
@@ -174,7 +174,7 @@ def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
     return path is not None and path.exists()
 
 
-AGENDA = Agenda()
+COMPILE_QUEUE = CompileQueue()
 PROCEDURES: dict[str, Procedure] = {}
 
 

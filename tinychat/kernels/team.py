@@ -162,7 +162,7 @@ def take(team):
 
 
 @inlined
-def settle(team, units):
+def finish_stage(team, units):
     """Note that this thread has seen the end of a stage of `units` units."""
     team.queue[STATES + team.thread * LINE + SETTLED] += units + team.queue[THREADS]
 

@@ -7,10 +7,10 @@ from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     Affine4Weight,
     Affine8Weight,
-    Either,
     Int4Weight,
     Int8Weight,
     MixedWeight,
+    PerLayer,
 )
 
 
@@ -26,7 +26,7 @@ def layer_of(stacked, layer):
         if kind.instance_class is MixedWeight:
             return f"MixedWeight({name}.places[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"
         indices = [index] * len(kind.fields)
-        if kind.instance_class is Either:
+        if kind.instance_class is PerLayer:
             place = f"{name}.places[{index}]"
             # Of what a layer does not have, it gets the first, which nobody looks at.
             indices = [index, f"max({place}, 0)", f"max(-1 - {place}, 0)"]

@@ -102,7 +102,7 @@ class SplitWeight(NamedTuple):
     rest: Int4Weight
 
 
-class Either(NamedTuple):
+class PerLayer(NamedTuple):
     """Parts of which each layer has one, each stacked over the layers that have it.
 
     places : int64 [L]; which of `first` a layer has, or, from -1 downwards, of `second`.

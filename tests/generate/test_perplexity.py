@@ -7,7 +7,7 @@ from fake_model import BOS, VOCAB_SIZE, ByteTokenizer, FakeSequence, MarkerTempl
 
 from tinychat.errors import ModelFolderError, SettingError
 from tinychat.generate.model import Model
-from tinychat.perplexity import Window, measure, windows
+from tinychat.generate.perplexity import Window, measure, windows
 
 TEXT = "Once upon a time there was a cat."
 

@@ -6,8 +6,8 @@ import pytest
 
 from tinychat.checkpoint.gguf_tokenizer import sampling_of
 from tinychat.errors import FieldError, TextError
+from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.model_cards import _CARDS
-from tinychat.generate.own_defaults import own_defaults
 from tinychat.generate.precedence import Source, resolve
 from tinychat.generate.request import Request
 

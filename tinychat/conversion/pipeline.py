@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import ConversionError, FieldError, SettingError
-from tinychat.estimates import PROGRAM_BYTES, SMALL, check_space, gigabytes, usual_bits
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
 from tinychat.models.architectures import weight_count
+from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
 
 if TYPE_CHECKING:
     from tinychat.conversion.unfinished import Work
@@ -115,7 +115,7 @@ def check_together(quant: str, method: str, given: Collection[str]) -> None:
             raise FieldError(name, f"does nothing beside {other}: leave one of them out")
 
 
-def usual_recipe(folder: Path) -> Recipe:
+def default_recipe(folder: Path) -> Recipe:
     """Return how a checkpoint is converted by default.
 
     Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files, and
@@ -179,7 +179,7 @@ def make(
         If the checkpoint is damaged or not supported, or a setting is out of range.
     """
     from tinychat.conversion.unfinished import key_of, work_for
-    from tinychat.engine.ahead import begin as begin_ahead
+    from tinychat.engine.precompile import begin as begin_ahead
     from tinychat.models.architectures import read_config
 
     config = read_config(folder / "config.json")
@@ -230,7 +230,7 @@ def check_memory(config: ModelConfig, recipe: Recipe) -> None:
 
 def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
     """Return how many bytes of memory a conversion takes about, that cannot be given back to the system meanwhile."""
-    from tinychat.calibration import TEXT_TOKENS
+    from tinychat.conversion.calibration import TEXT_TOKENS
     from tinychat.models.architectures import linears
 
     layers = [linear for linear in linears(config) if linear.layers is not None]
@@ -263,7 +263,7 @@ def _make(
         texts = _texts_for_int8(folder, recipe)
 
     def examine(made: Path) -> dict[str, object]:
-        return _certificate(folder, made, held_out, phases.part(0.15))
+        return _quality_report(folder, made, held_out, phases.part(0.15))
 
     conversion.write_model_folder(
         folder,
@@ -320,7 +320,7 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     if recipe.quant != "int4" or recipe.method == "plain":
         return plain
     weights = weight_count(config)
-    limit = (usual_bits(weights) if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
+    limit = (default_bits(weights) if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
 
     def with_int8(names: Sequence[str], rows: int = 0) -> Quantization:
         if rows and rows >= config.vocab_size // LANES * LANES:
@@ -351,8 +351,8 @@ def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
 
 def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
     """Return texts that show how large the columns of activations are: any text will do for that."""
-    from tinychat.calibration import cut_texts
-    from tinychat.certificate import TEXT
+    from tinychat.conversion.calibration import cut_texts
+    from tinychat.conversion.quality_report import TEXT
     from tinychat.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
@@ -364,8 +364,8 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
 
 def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
     """Return token ids: the calibration texts, and one text held out for the certificate."""
-    from tinychat.calibration import cut_texts, write_texts
     from tinychat.conversion import convert as conversion
+    from tinychat.conversion.calibration import cut_texts, write_texts
 
     earlier: Any = work.read(_TEXTS_FILE)
     converting, writing = phases.part(0.05), phases.part(0.4)
@@ -387,10 +387,10 @@ def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases)
     return texts, held_out
 
 
-def _certificate(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
-    from tinychat.calibration import write_texts
-    from tinychat.certificate import examine
+def _quality_report(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
     from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.conversion.calibration import write_texts
+    from tinychat.conversion.quality_report import examine
     from tinychat.conversion.source import Source
     from tinychat.models.folder import WEIGHTS
 
@@ -405,7 +405,7 @@ def _certificate(folder: Path, made: Path, held_out: Sequence[int], progress: Pr
 
 
 def _load(folder: Path) -> Model:
-    from tinychat.calibration import MODEL_CONTEXT
+    from tinychat.conversion.calibration import MODEL_CONTEXT
     from tinychat.generate.model import load_folder
     from tinychat.models.architectures import read_config
 

@@ -10,31 +10,31 @@ import numpy as np
 import pytest
 
 import tinychat
-from tinychat.calibration import TEXT_TOKENS, cut_texts, write_texts
-from tinychat.certificate import examine
 from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.conversion.calibration import TEXT_TOKENS, cut_texts, write_texts
+from tinychat.conversion.pipeline import Phases, Recipe, disk_needed, memory_needed, stored, weight_count
+from tinychat.conversion.quality_report import examine
 from tinychat.conversion.source import Source
 from tinychat.errors import ConversionError, FieldError, SettingError, TextError
-from tinychat.making import Phases, Recipe, disk_needed, memory_needed, stored, weight_count
+from tinychat.generate.perplexity import measure
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.models.shapes import config_of
-from tinychat.perplexity import measure
-from tinychat.store.local import certificate_lines, list_models, path_for
+from tinychat.store.local import list_models, path_for, quality_lines
 
-STORIES = Path(__file__).parents[2] / "shared" / "data" / "stories260K"
+STORIES = Path(__file__).parents[3] / "shared" / "data" / "stories260K"
 SMOLLM2 = Path(os.environ.get("TINYCHAT_SMOLLM2", "no checkpoint named"))
 needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason=f"needs a trained checkpoint at {STORIES}")
 
 
 def test_too_little_memory_or_disk_is_told_first(tmp_path, monkeypatch):
     checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
-    monkeypatch.setattr("tinychat.making.available_memory_bytes", lambda: 50_000_000)
+    monkeypatch.setattr("tinychat.conversion.pipeline.available_memory_bytes", lambda: 50_000_000)
     with pytest.raises(ConversionError, match=r"needs some 0\.\d\d GB of memory, and 0\.05 GB are free: .*plain"):
         tinychat.convert(checkpoint, tmp_path / "model")
-    monkeypatch.setattr("tinychat.making.available_memory_bytes", lambda: None)
+    monkeypatch.setattr("tinychat.conversion.pipeline.available_memory_bytes", lambda: None)
     disk = SimpleNamespace(disk_usage=lambda path: SimpleNamespace(free=1000))
-    monkeypatch.setattr("tinychat.estimates.shutil", disk)
+    monkeypatch.setattr("tinychat.store.estimates.shutil", disk)
     with pytest.raises(
         ConversionError, match=r"0\.00 GB are needed on the disk of .* for the model .*, and 0\.00 GB are free"
     ):
@@ -115,7 +115,7 @@ def test_looking_at_texts_takes_error_off(default, tmp_path):
 
 
 def test_the_certificate_is_shown(default, monkeypatch, capsys):
-    lines = certificate_lines(default)
+    lines = quality_lines(default)
     assert any("KL" in line and "own words" in line for line in lines)
     assert any("bits a weight" in line for line in lines)
     assert any("largest errors" in line for line in lines)
@@ -130,7 +130,7 @@ def test_without_a_check_there_is_no_certificate(tmp_path):
     checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
     made = tinychat.convert(checkpoint, tmp_path / "model", method="plain", check=False)
     assert "certificate" not in json.loads((made / "tinychat.json").read_text())
-    assert certificate_lines(made) == []
+    assert quality_lines(made) == []
 
 
 @pytest.mark.parametrize("name", ["llama-all-biases", "qwen2-tied", "qwen3", "phi3-longrope", "smollm3-window"])

@@ -25,7 +25,7 @@ from tinychat.models.layout import Quantization, tensor_specs
 _START = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tinychat.engine.ahead import serve
+from tinychat.engine.precompile import serve
 serve()
 """
 _SECONDS_BETWEEN_LOOKS = 0.3
@@ -83,7 +83,7 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
     """Compile what an engine for such a model runs, with the usual settings, and note that in the kernel cache."""
     # Imported here: only the process that compiles needs NumPy's and LLVM's libraries.
     from tinychat.engine.engine import Engine
-    from tinychat.engine.loading import usual_kv
+    from tinychat.engine.loading import default_kv
     from tinychat.kernels.setup import available_cores
 
     # Memory that is never touched.
@@ -98,7 +98,7 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
                 note = stack.enter_context(place.open("ab", buffering=0))
                 # Until the file is closed, however this process ends.
                 try_lock(note.fileno())
-        Engine(folder, available_cores(), usual_kv(config, quantization)).compile()
+        Engine(folder, available_cores(), default_kv(config, quantization)).compile()
         if note is not None:
             with suppress(OSError):
                 note.write(_DONE)

@@ -15,9 +15,9 @@ from console import Console
 from tinychat import api
 from tinychat.checkpoint import gguf_header
 from tinychat.errors import ConversionError, StoreError
+from tinychat.store.external_models import find_model, found_models
 from tinychat.store.local import store_folder
 from tinychat.store.names import find, known_names, resolve
-from tinychat.store.others import find_model, found_models
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 VARIANT = families.BY_NAME["smollm2"]
@@ -36,7 +36,7 @@ def ollama(monkeypatch, tmp_path):
 
 @pytest.fixture
 def lm_studio(monkeypatch, tmp_path):
-    monkeypatch.setattr("tinychat.store.others._LM_STUDIO_HOMES", (str(tmp_path / "studio"),))
+    monkeypatch.setattr("tinychat.store.external_models._LM_STUDIO_HOMES", (str(tmp_path / "studio"),))
     return tmp_path / "studio" / "models"
 
 

@@ -32,14 +32,14 @@ _BUFFER_BYTES, _ROUNDS = 256 << 20, 4
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.02
 
 
-def usual_bits(weights: int) -> float:
+def default_bits(weights: int) -> float:
     """Return the most bits of a weight on average that an int4 model of so many weights has."""
     return SMALL_BITS if weights < SMALL else LARGE_BITS
 
 
 def disk_bytes(entry: CatalogEntry) -> int:
     """Return the size of a model folder, in int4."""
-    return round(entry.shape.weights * usual_bits(entry.shape.weights) / 8)
+    return round(entry.shape.weights * default_bits(entry.shape.weights) / 8)
 
 
 def memory_bytes_needed(entry: CatalogEntry) -> int:
@@ -57,7 +57,7 @@ def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:
     bandwidth : float
         What this machine reads from memory, in GB/s.
     """
-    read = entry.shape.weights_per_token * usual_bits(entry.shape.weights) / 8
+    read = entry.shape.weights_per_token * default_bits(entry.shape.weights) / 8
     return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + entry.shape.layers * _SECONDS_PER_LAYER)
 
 

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tinychat import better_model
-from tinychat.better_model import LEAST_RATE, MOST_BYTES, best_entry, model_to_offer
-from tinychat.estimates import disk_bytes, memory_bytes_needed, tokens_per_second
-from tinychat.store import hub
+from tinychat.store import better_model, hub
+from tinychat.store.better_model import LEAST_RATE, MOST_BYTES, best_entry, model_to_offer
 from tinychat.store.catalog import CATALOG
+from tinychat.store.default_model import DEFAULT_MODEL, Offer, advice, default_model, read_offer, write_offer
+from tinychat.store.estimates import disk_bytes, memory_bytes_needed, tokens_per_second
 from tinychat.store.local import path_for
-from tinychat.store.usual import USUAL, Offer, advice, read_offer, usual_model, write_offer
 
 DAY = 24 * 3600.0
 NAME = "qwen3-0.6b"
@@ -25,7 +24,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(better_model, "available_memory_bytes", lambda: 8 << 30)
     asked = []
     monkeypatch.setattr(hub, "download_size", lambda repository, seconds: asked.append(repository) or 1_503_300_328)
-    monkeypatch.setattr("tinychat.store.usual._MODULE", "no_such_package")
+    monkeypatch.setattr("tinychat.store.default_model._MODULE", "no_such_package")
     return asked
 
 
@@ -40,7 +39,7 @@ def test_the_best_is_the_largest_that_runs_well():
     assert disk_bytes(best) <= MOST_BYTES and tokens_per_second(best, 20.0) >= LEAST_RATE
     assert best_entry(20.0, None) is best
     small = best_entry(20.0, memory_bytes_needed(best) - 1)
-    assert CATALOG[USUAL].shape.weights < small.shape.weights < best.shape.weights
+    assert CATALOG[DEFAULT_MODEL].shape.weights < small.shape.weights < best.shape.weights
     slow = best_entry(3.0, 8 << 30)
     assert slow.shape.weights < best.shape.weights and tokens_per_second(slow, 3.0) >= LEAST_RATE
     assert best_entry(0.1, 8 << 30) is None
@@ -87,17 +86,17 @@ def test_nothing_is_offered_to_whom_it_does_not_concern(machine, monkeypatch):
 
 
 def test_a_model_that_was_offered_answers_once_it_is_there():
-    assert usual_model({}) == "demo"
+    assert default_model({}) == "demo"
     assert advice({}).startswith("this is a very small demo model")
     write_offer(Offer(NAME, 1.0))
-    assert usual_model({}) == "demo"
+    assert default_model({}) == "demo"
     assert advice({}) == "qwen3-0.6b would answer better here: `tinychat pull qwen3-0.6b` gets it"
-    add_model(USUAL)
-    assert usual_model({}) == USUAL
+    add_model(DEFAULT_MODEL)
+    assert default_model({}) == DEFAULT_MODEL
     assert "qwen3-0.6b would answer better" in advice({})
     add_model(NAME)
-    assert usual_model({}) == NAME
-    assert usual_model({"TINYCHAT_MODEL": "mine"}) == "mine"
+    assert default_model({}) == NAME
+    assert default_model({"TINYCHAT_MODEL": "mine"}) == "mine"
     assert advice({}) is None
 
 
@@ -106,6 +105,6 @@ def test_a_damaged_note_is_as_none(text):
     file = Path(os.environ["TINYCHAT_HOME"]) / "offered.json"
     file.write_text(text)
     assert read_offer() == Offer()
-    assert usual_model({}) == "demo"
+    assert default_model({}) == "demo"
     file.write_text(json.dumps({"offered": "../../evil", "looked_at": 1.0}))
     assert read_offer() == Offer(None, 1.0)

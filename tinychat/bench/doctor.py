@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tinychat.errors import TinychatError
-from tinychat.estimates import PROGRAM_BYTES
 from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, tensor_specs
-from tinychat.store.local import certificate_lines, code_lines, list_models, store_folder
+from tinychat.store.estimates import PROGRAM_BYTES
+from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
 
@@ -115,13 +115,13 @@ def _examine_checkpoint(findings: Findings, source: Path, context: int | None, k
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.checkpoint.gguf import folder_of
     from tinychat.conversion.convert import check_tensors
-    from tinychat.making import quantization_of, usual_recipe
+    from tinychat.conversion.pipeline import default_recipe, quantization_of
 
     with folder_of(source) as folder:
         checkpoint = open_checkpoint(folder)
         check_tensors(checkpoint)
         findings.check(lambda: _examine_text(findings, folder))
-        _add_sizes(findings, checkpoint.config, quantization_of(folder, usual_recipe(folder)), context, kv)
+        _add_sizes(findings, checkpoint.config, quantization_of(folder, default_recipe(folder)), context, kv)
 
 
 def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: str | None) -> None:
@@ -130,7 +130,7 @@ def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: s
     opened = open_model_folder(folder)
     for i, line in enumerate(code_lines(folder)):
         findings.add("" if i else "codes", line)
-    for i, line in enumerate(certificate_lines(folder)):
+    for i, line in enumerate(quality_lines(folder)):
         findings.add("" if i else "quality", line)
     findings.check(lambda: _examine_text(findings, folder))
     _add_sizes(findings, opened.config, opened.quantization, context, kv)
@@ -170,12 +170,12 @@ def _add_sizes(
 ) -> None:
     from tinychat.engine.blocks import bytes_per_position
     from tinychat.engine.context import DEFAULT_CONTEXT, beyond_training, check_context
-    from tinychat.engine.loading import usual_kv
+    from tinychat.engine.loading import default_kv
 
     if asked is not None:
         check_context(asked)
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
-    kv = kv or usual_kv(config, quantization)
+    kv = kv or default_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
     cache = context * bytes_per_position(config, kv)
     needed = weights + cache + PROGRAM_BYTES

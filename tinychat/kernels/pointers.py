@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 
-def places_of(arrays) -> np.ndarray:
-    """Return what `arrays_at` needs to find C-contiguous arrays: for each its address and shape, int64.
+def pointers_of(arrays) -> np.ndarray:
+    """Return what `from_pointers` needs to find C-contiguous arrays: for each its address and shape, int64.
 
     arrays : a tuple of arrays, of numbers, which are noted themselves, or of such tuples.
     """
@@ -32,7 +32,7 @@ def sample_of(part) -> Any:
     Raises
     ------
     TypeError
-        An array is not C-contiguous: `places_of` does not tell its strides.
+        An array is not C-contiguous: `pointers_of` does not tell its strides.
     """
     if isinstance(part, np.ndarray):
         if not part.flags.c_contiguous:

@@ -152,7 +152,7 @@ def test_an_incomplete_checkpoint(checkpoint, tmp_path, capsys):
 
 
 def test_too_little_memory_is_a_problem(folder, capsys, monkeypatch):
-    monkeypatch.setattr("tinychat.doctor.available_memory_bytes", lambda: 100 << 20)
+    monkeypatch.setattr("tinychat.bench.doctor.available_memory_bytes", lambda: 100 << 20)
     code, lines, _ = doctor(capsys, folder)
     assert code == 1
     assert "100 MiB are available" in lines["problem"]

@@ -12,11 +12,11 @@ from time import monotonic, sleep
 import engines
 import pytest
 
-from tinychat.engine import ahead
-from tinychat.engine.ahead import begin
+from tinychat.engine import precompile
 from tinychat.engine.engine import Engine
 from tinychat.engine.forward_pass import ForwardPass
-from tinychat.engine.loading import usual_kv
+from tinychat.engine.loading import default_kv
+from tinychat.engine.precompile import begin
 from tinychat.models.folder import open_model_folder
 
 REPO = Path(__file__).parents[2]
@@ -36,16 +36,16 @@ def test_the_types_are_those_of_the_model(variant, method, tmp_path, monkeypatch
     seen = []
     monkeypatch.setattr(ForwardPass, "prepare", lambda forward_pass, threads, progress: seen.append(forward_pass))
     folder = open_model_folder(engines.convert_variant(variant, method, tmp_path / "model"))
-    ahead.compile_for(folder.config, folder.quantization)
-    engine = Engine(folder, 2, usual_kv(folder.config, folder.quantization))
+    precompile.compile_for(folder.config, folder.quantization)
+    engine = Engine(folder, 2, default_kv(folder.config, folder.quantization))
     assert [each.code_name for each in seen] == [engine.forward_pass.code_name]
 
 
 SERVED = """
 import sys, time
-from tinychat.engine import ahead
-ahead.compile_for = lambda config, quantization: print(config, quantization, flush=True) or time.sleep(60)
-ahead.serve()
+from tinychat.engine import precompile
+precompile.compile_for = lambda config, quantization: print(config, quantization, flush=True) or time.sleep(60)
+precompile.serve()
 """
 STARTED = """
 import subprocess, sys
@@ -113,10 +113,10 @@ def test_nothing_compiles_what_another_process_compiles_or_has_compiled(started,
     model, counts = (folder.config, folder.quantization), []
     monkeypatch.setattr(ForwardPass, "prepare", prepare)
     with pytest.raises(RuntimeError, match="killed"):
-        ahead.compile_for(*model)
+        precompile.compile_for(*model)
     begin(*model)
     assert (counts, len(started)) == ([0], 1), "what was begun and not finished is begun again"
-    ahead.compile_for(*model)
+    precompile.compile_for(*model)
     begin(*model)
     assert (counts, len(started)) == ([0, 1], 1)
     begin(replace(folder.config, rms_norm_eps=0.5), folder.quantization)

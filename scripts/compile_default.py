@@ -11,7 +11,7 @@ from importlib import import_module
 
 import numpy as np
 
-from tinychat.engine.ahead import compile_for, end_with_parent
+from tinychat.engine.precompile import compile_for, end_with_parent
 from tinychat.models.architectures import parse_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.kept import Form, KeptLinear
@@ -44,7 +44,7 @@ IMPORTED = (
     "tinychat.chat.repl",
     "tinychat.terminal.line_editor",
     "tinychat.conversion.keep",
-    "tinychat.making",
+    "tinychat.conversion.pipeline",
     "tinychat.checkpoint.gguf_checkpoint",
     "tinychat.generate.model",
     "tinychat.text.template",

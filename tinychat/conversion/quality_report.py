@@ -10,7 +10,7 @@ from tinychat.conversion.cores import on_each
 from tinychat.conversion.source import Floats, Source, last_inputs, run_layer
 from tinychat.errors import TextError
 from tinychat.generate.model import Model
-from tinychat.perplexity import Totals, log_softmax
+from tinychat.generate.perplexity import Totals, log_softmax
 
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers in all)."""

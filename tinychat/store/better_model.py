@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import time
 
-from tinychat.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.machine import available_memory_bytes, memory_bytes
 from tinychat.store.catalog import CATALOG, CatalogEntry
+from tinychat.store.default_model import DEFAULT_MODEL, Offer, read_offer, write_offer
+from tinychat.store.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.store.names import catalogued
-from tinychat.store.usual import USUAL, Offer, read_offer, write_offer
 
 # A model of this size is downloaded and converted in minutes, and reads faster than most people do.
 MOST_BYTES, LEAST_RATE = 500_000_000, 10.0
@@ -67,7 +67,7 @@ def best_entry(bandwidth: float, free: int | None) -> CatalogEntry | None:
         and tokens_per_second(entry, bandwidth) >= LEAST_RATE
     ]
     best = max(fitting, key=lambda entry: entry.shape.weights, default=None)
-    return best if best is not None and best.shape.weights > CATALOG[USUAL].shape.weights else None
+    return best if best is not None and best.shape.weights > CATALOG[DEFAULT_MODEL].shape.weights else None
 
 
 def model_to_offer(environment: Mapping[str, str] = os.environ, clock: Callable[[], float] = time) -> Better | None:
