@@ -59,7 +59,7 @@ def test_missing_config(folder):
 def test_unknown_architecture_comes_before_the_weights(folder):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["BertModel"]}))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match="'BertModel' is not supported; see 'Supported models' in"):
+    with pytest.raises(UnsupportedModelError, match="'BertModel' is not supported; see 'Supported families' in"):
         open_checkpoint(folder)
 
 

@@ -21,14 +21,16 @@ INLINE = [(page, code) for page, text in PAGES.items() for code in inline_code_o
 
 def check(words):
     """Refuse a command whose subcommand, options or script do not exist."""
-    program, *arguments = words
-    if program == "scripts/chat":
-        program, arguments = "tinychat", ["chat", *arguments]
-    if program.startswith("scripts/"):
-        assert os.access(REPO / program, os.X_OK), f"{program} is not executable"
-    elif program == "tinychat":
+    first, *arguments = words
+    if first == "scripts/chat":
+        first, arguments = "tinychat", ["chat", *arguments]
+    if first.startswith("scripts/"):
+        assert os.access(REPO / first, os.X_OK), f"{first} is not executable"
+    elif first == "tinychat":
         name, *others = implied_command(arguments, command_line.commands) or ["chat"]
-        command_line.commands[name].make_context(name, others).close()
+        # Click keeps the names of --help of the first context: as the program has them.
+        program = click.Context(command_line, info_name="tinychat", **command_line.context_settings)
+        command_line.commands[name].make_context(name, others, parent=program).close()
     else:
         script, *others = arguments
         unknown = {word for word in others if word.startswith("--")} - {*help_of(script).replace(",", " ").split()}
