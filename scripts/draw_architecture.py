@@ -9,14 +9,14 @@ test compares them: draw again when a room, an import between rooms or a file th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests"))
 
-from diagrams.canvas import LINE_HEIGHT, Canvas, Point  # noqa: E402
+from diagrams.canvas import Canvas, Point  # noqa: E402
+from diagrams.flow import Flow  # noqa: E402
 from diagrams.layered import Graph, layout, reduced  # noqa: E402
 from import_graph import PACKAGE, room_graph  # noqa: E402
 
@@ -50,12 +50,43 @@ ROOMS = {
     "text": "tokenizers, templates",
     "user_folders": "folders of one user",
 }
+# Where a step stands (column, row), its kind, and what is written in it; a file of the package comes last.
+WEIGHT = """
+floats     0   0    data   safetensors, PyTorch .bin | float32, float16, bfloat16 | checkpoint/tensors.py
+packed     1   0    data   packed safetensors | AWQ, GPTQ and others | checkpoint/packed.py
+gguf       2   0    data   GGUF file | Q4_K, Q8_0 and others | checkpoint/gguf_checkpoint.py
+checkpoint 0   1    code*3 Checkpoint | one interface; the family names the tensors | checkpoint/checkpoint.py
+texts      0   2    code   calibration | texts in float32 show the inputs | of each linear | conversion/source.py
+quantize   1   2    code   quantize | int4, int8 or f32: each by itself, | or by its inputs | conversion/convert.py
+native     2   2    code   passthrough | the file's own codes and scales, | rearranged, not changed | conversion/keep.py
+pack       1   3.1  code   pack | a 64-byte line: 8 columns of 16 rows; | a lane is an output row | models/layout.py
+work       1   4.2  code   write | beside the target, with a journal; | renamed when whole | conversion/unfinished.py
+folder     1   5.3  data   model folder | tinychat.json, model.safetensors, | config.json, tokenizer
+map        1   6.25 code   map | views of the file; nothing is copied | models/folder.py
+bind       1   7.2  code   bind | a type says what each part is | engine/parameters.py
+kernel     1   8.15 code   kernel | codes x int8 activations: whole numbers; | then floats, by group | kernels/linear.py
+"""
+TOKEN = """
+messages   0.6 0    person messages | what was said, with roles | conversation/messages.py
+template   0.6 0.95 code   chat template | the model's own, run in a helper process | text/template.py
+ids        0.6 1.9  code   tokenizer | ids; no word of the user becomes | a control token | text/tokenizer.py
+run        0.6 3    code   Run | a prompt, a request, a reply to come | generate/run.py
+driver     0.6 3.95 code   Driver | plans a pass: a token of each reply, | a part of prompts | generate/driver.py
+sequence   0.6 5.05 code   Sequence | finds what is cached of the ids; | only the rest runs | engine/sequence.py
+pool       1.7 5.05 data   BlockPool | keys and values in blocks of 64 | positions, shared by prefix | engine/blocks.py
+engine     0.6 6.15 code   Engine | ids, positions and block tables | become one job | engine/engine.py
+forward    0.6 7.25 code   forward | embedding, L layers, norm, logits: | one compiled call | engine/forward.py
+cache      1.7 7.25 data   cache | each layer appends keys and values, | then attends to them | kernels/kv.py
+reply      0.6 8.35 code   Reply | grammar mask, sampler, stop ids; | detokenizer, stop strings | generate/reply.py
+stream     0.6 9.45 code   Stream | pieces of text that are final | generate/stream.py
+screen     0.6 10.4 person screen | markdown, drawn while it grows | terminal/markdown_reply.py
+"""
 BOX, GAP, FLOOR, WAY = (168, 46), 22, 92, 20
 GROUND_COLUMNS = 4
 MARGIN = 12
 
 
-def is_ground(graph: Graph) -> set[str]:
+def ground_of(graph: Graph) -> set[str]:
     """Return the modules that all rooms stand on: files that import no folder of the package, nor what does."""
     ground: set[str] = set()
     while more := {
@@ -68,7 +99,7 @@ def is_ground(graph: Graph) -> set[str]:
 def rooms() -> str:
     """Draw which room imports which."""
     graph = room_graph()
-    ground = is_ground(graph)
+    ground = ground_of(graph)
     upper = reduced({room: others - ground for room, others in graph.items() if room not in ground})
     canvas = Canvas("The rooms of tinychat: an arrow leads from a room to one that it imports")
     width, height = BOX
@@ -92,8 +123,9 @@ def draw_ground(canvas: Canvas, names: list[str], top: float) -> None:
     """Draw the modules below all rooms; without arrows, of which there would be too many."""
     width, height = BOX
     rows = -(-len(names) // GROUND_COLUMNS)
-    canvas.box(MARGIN, top, GROUND_COLUMNS * (width + 10) + 10, rows * (height + 10) + 38, "label")
-    canvas.write(MARGIN + (GROUND_COLUMNS * (width + 10) + 10) / 2, top + 22, "below all rooms: files that import no folder of the package")
+    band = GROUND_COLUMNS * (width + 10) + 10
+    canvas.box(MARGIN, top, band, rows * (height + 10) + 38, "label")
+    canvas.write(MARGIN + band / 2, top + 22, "below all rooms: files that import no folder of the package")
     for i, name in enumerate(names):
         row, column = divmod(i, GROUND_COLUMNS)
         room_box(canvas, MARGIN + 10 + column * (width + 10), top + 34 + row * (height + 10), name, "ground")
@@ -107,212 +139,25 @@ def room_box(canvas: Canvas, left: float, top: float, room: str, kind: str) -> N
     canvas.write(left + width / 2, top + 37, ROOMS[room])
 
 
-@dataclass(frozen=True)
-class Step:
-    """A box of a flow: where it stands, what happens there, and the file that does it.
-
-    Attributes
-    ----------
-    column, row : float
-        Of the grid; a whole step apart, boxes do not touch.
-    title : str
-    lines : tuple of str
-    file : str
-        Below ``tinychat/``; empty if it is no code of the package.
-    kind : str
-        Of `canvas.FILLS`.
-    columns : float
-        How many columns wide it is.
-    """
-
-    column: float
-    row: float
-    title: str
-    lines: tuple[str, ...] = ()
-    file: str = ""
-    kind: str = "code"
-    columns: float = 1
-
-
-COLUMN, ROW = 310, 116
-BACK = 95  # how far an arrow that leads back is from the boxes
-
-
-class Flow:
-    """Boxes on a grid, and arrows between them."""
-
-    def __init__(self, title: str, steps: Mapping[str, Step]) -> None:
-        self.canvas = Canvas(title)
-        self._steps = steps
-        for step in steps.values():
-            self._draw(step)
-
-    def _place(self, name: str) -> tuple[float, float, float, float]:
-        """Return left, top, right and bottom of a box."""
-        step = self._steps[name]
-        height = 26 + LINE_HEIGHT * (len(step.lines) + bool(step.file)) + 8 * bool(step.lines or step.file)
-        left, top = MARGIN + step.column * COLUMN, MARGIN + step.row * ROW
-        return left, top, left + step.columns * COLUMN - 40, top + height
-
-    def _draw(self, step: Step) -> None:
-        if step.file and not (PACKAGE / step.file).exists():
-            raise FileNotFoundError(f"tinychat/{step.file} is named by a diagram: draw what took its place")
-        name = next(name for name, other in self._steps.items() if other is step)
-        left, top, right, bottom = self._place(name)
-        middle, baseline = (left + right) / 2, top + 19
-        self.canvas.box(left, top, right - left, bottom - top, step.kind)
-        self.canvas.write(middle, baseline, step.title, "title")
-        for line in step.lines:
-            baseline += LINE_HEIGHT
-            self.canvas.write(middle, baseline + 2, line)
-        if step.file:
-            self.canvas.write(middle, baseline + LINE_HEIGHT + 4, step.file, "file")
-
-    def down(self, name: str, other: str, label: str = "") -> None:
-        """Draw an arrow from the bottom of a box to the top of another, level in the middle if they are not in line."""
-        left, _, right, bottom = self._place(name)
-        other_left, top, other_right, _ = self._place(other)
-        low, high = max(left, other_left), min(right, other_right)
-        middle = (bottom + top) / 2
-        if low < high:
-            x = (low + high) / 2
-            points: list[Point] = [(x, bottom), (x, top - 2)]
-        else:
-            x, end = (left + right) / 2, (other_left + other_right) / 2
-            points = [(x, bottom), (x, middle), (end, middle), (end, top - 2)]
-        self.canvas.arrow(points)
-        if label:
-            self.canvas.label(points[-1][0], middle, label)
-
-    def across(self, name: str, other: str, label: str = "", both: bool = False) -> None:
-        """Draw a level arrow to a box beside another, from the middle of the lower one of the two."""
-        left, top, right, bottom = self._place(name)
-        other_left, other_top, other_right, other_bottom = self._place(other)
-        y = (max(top, other_top) + min(bottom, other_bottom)) / 2
-        points = [(right, y), (other_left - 2, y)] if left < other_left else [(left, y), (other_right + 2, y)]
-        self.canvas.arrow(points, both)
-        if label:
-            self.canvas.label((points[0][0] + points[1][0]) / 2, y - 16, label)
-
-    def back(self, name: str, other: str, label: str) -> None:
-        """Draw an arrow back up to an earlier box, beside the boxes on their left."""
-        left, top, _, bottom = self._place(name)
-        other_left, other_top, _, other_bottom = self._place(other)
-        y, end, x = (top + bottom) / 2, (other_top + other_bottom) / 2, min(left, other_left) - BACK
-        self.canvas.arrow([(left, y), (x, y), (x, end), (other_left - 2, end)])
-        self.canvas.label(x, (y + end) / 2, label)
-
-
 def weight() -> str:
     """Draw the way of a weight, from a checkpoint to the kernel."""
-    flow = Flow(
-        "The way of a weight",
-        {
-            "floats": Step(
-                0, 0, "safetensors, PyTorch .bin", ("float32, float16, bfloat16",), "checkpoint/tensors.py", "data"
-            ),
-            "packed": Step(1, 0, "packed safetensors", ("AWQ, GPTQ and others",), "checkpoint/packed.py", "data"),
-            "gguf": Step(2, 0, "GGUF file", ("Q4_K, Q8_0 and others",), "checkpoint/gguf_checkpoint.py", "data"),
-            "checkpoint": Step(
-                0,
-                1,
-                "Checkpoint",
-                ("one interface to all tensors; the family says which of them make up a linear",),
-                "checkpoint/checkpoint.py",
-                columns=3,
-            ),
-            "texts": Step(
-                0, 2, "calibration", ("texts run in float32, and show", "the inputs of each linear"), "conversion/source.py"
-            ),
-            "quantize": Step(
-                1, 2, "quantize", ("int4, int8 or f32; each weight by itself,", "or by its inputs"), "conversion/convert.py"
-            ),
-            "native": Step(
-                2, 2, "passthrough", ("the file's own codes and scales,", "rearranged but not changed"), "conversion/keep.py"
-            ),
-            "pack": Step(
-                1, 3.1, "pack", ("a 64-byte line: 8 columns of 16 rows;", "a vector lane is an output row"), "models/layout.py"
-            ),
-            "work": Step(
-                1, 4.2, "write", ("beside the target, with a journal;", "renamed when it is whole"), "conversion/unfinished.py"
-            ),
-            "folder": Step(
-                1,
-                5.3,
-                "model folder",
-                ("tinychat.json, model.safetensors,", "config.json and tokenizer as they were"),
-                kind="data",
-            ),
-            "map": Step(1, 6.25, "map", ("views of the file; nothing is copied",), "models/folder.py"),
-            "bind": Step(1, 7.2, "bind", ("a type says what each part is",), "engine/parameters.py"),
-            "kernel": Step(
-                1,
-                8.15,
-                "kernel",
-                ("codes x int8 activations: whole numbers;", "then floats, group after group"),
-                "kernels/linear.py",
-            ),
-        },
-    )
+    flow = Flow("The way of a weight", WEIGHT, PACKAGE)
     for source in ("floats", "packed", "gguf"):
         flow.down(source, "checkpoint")
-    flow.down("checkpoint", "texts")
-    flow.down("checkpoint", "quantize")
-    flow.down("checkpoint", "native")
+    for way in ("texts", "quantize", "native"):
+        flow.down("checkpoint", way)
     flow.across("texts", "quantize")
-    for name, other in (("quantize", "pack"), ("native", "pack"), ("pack", "work"), ("work", "folder"), ("folder", "map")):
-        flow.down(name, other)
-    flow.down("map", "bind")
-    flow.down("bind", "kernel")
+    flow.down("native", "pack")
+    flow.down("quantize", "pack", "work", "folder", "map", "bind", "kernel")
     return flow.canvas.svg()
 
 
 def token() -> str:
     """Draw the way of a token, from the prompt to the screen."""
-    flow = Flow(
-        "The way of a token",
-        {
-            "messages": Step(0.6, 0, "messages", ("what was said, with roles",), "conversation/messages.py", "person"),
-            "template": Step(
-                0.6, 0.95, "chat template", ("the model's own, run in a helper process",), "text/template.py"
-            ),
-            "ids": Step(0.6, 1.9, "tokenizer", ("ids; no word of the user becomes", "a control token"), "text/tokenizer.py"),
-            "run": Step(0.6, 3, "Run", ("a prompt, a request, a reply to come",), "generate/run.py"),
-            "driver": Step(
-                0.6, 3.95, "Driver", ("chooses what the next pass runs: a token", "of each reply, a part of prompts"),
-                "generate/driver.py",
-            ),
-            "sequence": Step(
-                0.6, 5.05, "Sequence", ("finds what is cached of the ids;", "only the rest runs"), "engine/sequence.py"
-            ),
-            "pool": Step(
-                1.7, 5.05, "BlockPool", ("keys and values in blocks of 64", "positions, shared by prefix"), "engine/blocks.py",
-                "data",
-            ),
-            "engine": Step(
-                0.6, 6.15, "Engine", ("ids, positions and block tables", "become one job"), "engine/engine.py"
-            ),
-            "forward": Step(
-                0.6,
-                7.25,
-                "forward",
-                ("embedding, L layers, norm, logits:", "one compiled call on all threads"),
-                "engine/forward.py",
-            ),
-            "cache": Step(
-                1.7, 7.25, "cache", ("each layer appends keys and values,", "then attends to all of them"), "kernels/kv.py",
-                "data",
-            ),
-            "reply": Step(
-                0.6, 8.35, "Reply", ("grammar mask, sampler, stop ids;", "detokenizer, stop strings"), "generate/reply.py"
-            ),
-            "stream": Step(0.6, 9.45, "Stream", ("pieces of text that are final",), "generate/stream.py"),
-            "screen": Step(0.6, 10.4, "screen", ("markdown, drawn while it grows",), "terminal/markdown_reply.py", "person"),
-        },
+    flow = Flow("The way of a token", TOKEN, PACKAGE)
+    flow.down(
+        "messages", "template", "ids", "run", "driver", "sequence", "engine", "forward", "reply", "stream", "screen"
     )
-    names = ["messages", "template", "ids", "run", "driver", "sequence", "engine", "forward", "reply", "stream", "screen"]
-    for name, other in zip(names, names[1:]):
-        flow.down(name, other)
     flow.across("sequence", "pool", both=True)
     flow.across("forward", "cache", both=True)
     flow.back("reply", "driver", "the chosen id runs next")

@@ -8,22 +8,8 @@ PACKAGE = REPO / "tinychat"
 
 
 def imported_modules(path):
-    """Return every module that a file imports, at its top or inside a function, by full name."""
+    """Return every module that a file imports, by full name: at its top, inside functions, for type checkers alone."""
     return names_of(path, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def modules_imported_with(path):
-    """Return every module that is imported together with a file: not inside functions, nor for type checkers alone."""
-    return names_of(path, run_at_import(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def run_at_import(node):
-    """Yield the nodes below `node` whose code runs when the file is imported."""
-    for child in ast.iter_child_nodes(node):
-        is_lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if not is_lazy and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
-            yield child
-            yield from run_at_import(child)
 
 
 def names_of(path, nodes):
@@ -46,12 +32,12 @@ def is_within(module, part):
 
 
 def import_graph(folder):
-    """Return for each module of a package, by full name, the modules of it that are imported together with it."""
+    """Return for each module of a package, by full name, the modules of it that it imports."""
     files = {module_name(path): path for path in folder.rglob("*.py")}
     graph = {}
     for module, path in files.items():
-        # A name that is not a module itself stands in the one before it.
-        named = {name if name in files else name.rpartition(".")[0] for name in modules_imported_with(path)}
+        # A name that is not a module itself is one in the module before it.
+        named = {name if name in files else name.rpartition(".")[0] for name in imported_modules(path)}
         graph[module] = named & files.keys() - {module}
     return graph
 

@@ -7,6 +7,7 @@ drawing is the same text on every machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 Point = tuple[float, float]
@@ -30,8 +31,11 @@ text {{ font: {_FONT}; fill: {TEXT}; text-anchor: middle }}
 .arrow {{ fill: none; stroke: {LINE}; stroke-width: 1.5 }}
 .head {{ fill: {LINE} }}
 </style>
-<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto-start-reverse">
-<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>
+<defs>
+<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto-start-reverse">
+<path class="head" d="M0 0 8 4 0 8z"/>
+</marker>
+</defs>
 """
 
 
@@ -77,7 +81,7 @@ class Canvas:
     def curve(self, points: Sequence[Point]) -> None:
         """Draw an arrow that goes down through points, upright at each of them."""
         steps = [f"M{round(points[0][0])} {round(points[0][1])}"]
-        for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        for (x0, y0), (x1, y1) in pairwise(points):
             middle = round((y0 + y1) / 2)
             steps.append(f"C{round(x0)} {middle} {round(x1)} {middle} {round(x1)} {round(y1)}")
         self._arrows.append(f'<path class="arrow" d="{" ".join(steps)}" marker-end="url(#head)"/>')

@@ -109,19 +109,23 @@ def _few_crossings(floors: list[list[Node]], edges: Sequence[tuple[Node, Node]])
         floors = [*floors]
         for i in order:
             fixed = floors[i - 1] if downwards else floors[i + 1]
-            place = {node: at for at, node in enumerate(fixed)}
-            floors[i] = sorted(floors[i], key=lambda node, at=i, place=place: _mean(node, neighbours, place, floors[at]))
+            means = _means(floors[i], neighbours, {node: at for at, node in enumerate(fixed)})
+            floors[i] = sorted(floors[i], key=means.__getitem__)
         crossings = _crossings(floors, below)
         if crossings < fewest:
             best, fewest = floors, crossings
     return best
 
 
-def _mean(
-    node: Node, neighbours: Mapping[Node, list[Node]], place: Mapping[Node, int], floor: Sequence[Node]
-) -> float:
-    places = [place[other] for other in neighbours.get(node, ())]
-    return sum(places) / len(places) if places else float(floor.index(node))
+def _means(
+    floor: Sequence[Node], neighbours: Mapping[Node, list[Node]], place: Mapping[Node, int]
+) -> dict[Node, float]:
+    """Return for each node of a floor the mean place of its neighbours on the next one, or its own."""
+    found = {}
+    for at, node in enumerate(floor):
+        places = [place[other] for other in neighbours.get(node, ())]
+        found[node] = sum(places) / len(places) if places else float(at)
+    return found
 
 
 def _crossings(floors: Sequence[Sequence[Node]], below: Mapping[Node, list[Node]]) -> int:
