@@ -92,7 +92,7 @@ def test_wrong_commands_are_found(wrong):
 
 
 def test_blocks_markers_and_commands_are_found():
-    commands = "tinychat a 'b c' | tee x   # d\ncat <<'END'\ntinychat no\nEND\n"
+    commands = "A=1 tinychat a 'b c' | tee x   # d\ncat <<'END'\ntinychat no\nEND\n"
     text = f"<!-- takes long -->\n```sh\n{commands}```\nSee `tinychat\nb`.\n"
     (block,) = blocks_of("page.md", text)
     assert (block.marker, block.language, str(block)) == ("takes long", "sh", "page.md:2")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from documents import blocks_of, pages
+from documents import HOW_TO_MARK, blocks_of, pages
 from workplace import make_workplace
 
 BLOCKS = [block for page, text in pages().items() for block in blocks_of(page, text)]
@@ -26,4 +26,4 @@ def test_commands_run(block, tmp_path, monkeypatch):
     result = subprocess.run(
         command, cwd=workplace, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
     )
-    assert result.returncode == 0, f"{block} fails:\n{result.stderr}"
+    assert result.returncode == 0, f"{block} fails; {HOW_TO_MARK}\n{result.stderr}"
