@@ -11,9 +11,14 @@ BLOCKS = [block for page, text in pages().items() for block in blocks_of(page, t
 CONFIGURATION = next(block.text for block in BLOCKS if block.language == "toml")
 
 
+# Conversions, and kernels that no other test compiles.
+SLOW = ("tinychat convert", "TINYCHAT_ISA=")
+
+
 def as_case(block):
-    """Return a block as a case of a test; a conversion takes long."""
-    return pytest.param(block, id=str(block), marks=[pytest.mark.slow] * ("tinychat convert" in block.text))
+    """Return a block as a case of a test, which may be slow."""
+    is_slow = any(text in block.text for text in SLOW)
+    return pytest.param(block, id=str(block), marks=[pytest.mark.slow] * is_slow)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
