@@ -26,8 +26,8 @@ from safetensors.numpy import save_file
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import halves_order, rotated_heads, tensor_names
 from tinychat.checkpoint.gguf_families import FAMILIES
+from tinychat.generate.perplexity import measure
 from tinychat.models.architectures import read_config
-from tinychat.perplexity import measure
 
 QUESTIONS = (
     "Why is the sky blue? Answer in two sentences.",

@@ -25,7 +25,7 @@ from comparison.processes import EngineError, Finished, clean_environment
 from comparison.report import processor
 
 from tinychat.errors import HubError
-from tinychat.store.usual import USUAL, usual_package
+from tinychat.store.default_model import DEFAULT_MODEL, default_package
 
 PROMPT = [{"role": "user", "content": "Hi"}]
 # All that `complete` does before its first byte, in its order.
@@ -36,10 +36,13 @@ PARTS = {
     "NumPy": "import numpy",
     "replies: request, sampling, driver": "from tinychat.generate.model import load_folder; import tinychat.text.stop",
     "llvmlite": "import llvmlite.binding",
-    "engine": "import tinychat.kernels, tinychat.engine.engine; from tinychat.engine.loading import load_engine",
-    "weights and machine code": "sequence = load_engine(folder).sequence()",
-    "tokenizers library": "import tokenizers, tinychat.text.huggingface_tokenizer; from tinychat.text import tokenizer",
-    "tokenizer's file": "tokenizer = tokenizer.load_tokenizer(folder)",
+    "engine": (
+        "import tinychat.kernels, tinychat.engine.engine; from tinychat.engine.loading import load_engine;"
+        " from tinychat.engine.sequence import new_sequence"
+    ),
+    "weights and machine code": "sequence = new_sequence(load_engine(folder))",
+    "tokenizers library": "import tokenizers, tinychat.text.huggingface_tokenizer, tinychat.text.loading as loading",
+    "tokenizer's file": "tokenizer = loading.load_tokenizer(folder)",
     "chat template, in its helper": "ids = load_template(folder, tokenizer).render_ids(prompt)",
     "prompt's tokens": "sequence.step(ids)",
 }
@@ -69,7 +72,7 @@ os.execv(python, [python, "-P", "-c", program, given, str(time.clock_gettime(tim
 
 def start_commands(arguments: argparse.Namespace, gguf: Path) -> dict[str, list[str]]:
     """Return commands that write one token: tinychat's own, and of llama.cpp the least that does."""
-    ours = [sys.executable, "-P", "-m", "tinychat", "complete", USUAL, "-p", "Hi", "--quiet"]
+    ours = [sys.executable, "-P", "-m", "tinychat", "complete", DEFAULT_MODEL, "-p", "Hi", "--quiet"]
     ours += ["--max-tokens", "1", "--temperature", "0", "--threads", str(arguments.threads)]
     if arguments.llama_python is None:
         return {"tinychat": ours}
@@ -115,9 +118,9 @@ def main() -> None:
         gguf = Path()
         try:
             if arguments.llama_python is not None:
-                gguf = stack.enter_context(usual_package(HubError(f"{USUAL} is not here")))
+                gguf = stack.enter_context(default_package(HubError(f"{DEFAULT_MODEL} is not here")))
             found = measuring.measure_starts(start_commands(arguments, gguf), arguments.runs)
-            parts = profile(USUAL, arguments.runs)
+            parts = profile(DEFAULT_MODEL, arguments.runs)
         except (EngineError, HubError, OSError, subprocess.CalledProcessError) as error:
             sys.exit(f"error: {error}")
     print(f"{arguments.threads} threads of {processor()}; medians of {arguments.runs} runs in turns\n")

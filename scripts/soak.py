@@ -33,7 +33,7 @@ from tinychat.chat.workspace import Models, Workspace
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.store import SessionStore
 from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.loading import usual_kv
+from tinychat.engine.loading import default_kv
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.model import Model, load_folder
 from tinychat.models.folder import open_model_folder
@@ -225,7 +225,7 @@ def open_models(names: list[str]) -> dict[str, Model]:
 def open_model(folder: Path, kv: str | None = None) -> Model:
     """Load a model whose cache has room for the largest context and nothing more: what is kept for later must go."""
     opened = open_model_folder(folder)
-    kv = kv or usual_kv(opened.config, opened.quantization)
+    kv = kv or default_kv(opened.config, opened.quantization)
     memory = max(CONTEXTS) * bytes_per_position(opened.config, kv)
     return load_folder(folder, context=CONTEXTS[0], kv=kv, cache_memory=memory)
 

@@ -55,7 +55,7 @@ def private_home(homes, monkeypatch):
     monkeypatch.setenv("TINYCHAT_MODEL", "demo")
     for variable in ("OLLAMA_MODELS", "HF_HUB_CACHE"):
         monkeypatch.setenv(variable, str(home / variable))
-    monkeypatch.setattr("tinychat.store.others._LM_STUDIO_HOMES", (str(home / "lm-studio"),))
+    monkeypatch.setattr("tinychat.store.external_models._LM_STUDIO_HOMES", (str(home / "lm-studio"),))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -72,7 +72,7 @@ def kernel_cache():
 def one_compiler_a_core():
     """Start no second process that compiles where each core has a process of tests, and none for models to come."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tinychat.engine.ahead.begin", lambda config, quantization: None)
+        patch.setattr("tinychat.engine.precompile.begin", lambda config, quantization: None)
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setattr("tinychat.engine.second_compiler.MOST", 0)
         yield

@@ -7,11 +7,11 @@ import time
 
 from fake_model import ASSISTANT, EOS, USER, Replies, fake_model
 
-from tinychat import better_model
 from tinychat.cli import main
 from tinychat.commands import first_start
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import StoreError
+from tinychat.store import better_model
 
 # Forty that differ: a reply that repeats itself would be pointed out.
 WORDS = "".join(f"{chr(97 + n % 26)}word{chr(97 + 7 * n % 26)} " for n in range(40))

@@ -31,7 +31,7 @@ from tinychat.kernels.experts import choose_experts
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.variants import Capped, Gelu, GeluTanh, LayerNorm, RmsNorm, Silu
+from tinychat.kernels.variants import Gelu, GeluTanh, LayerNorm, RmsNorm, Silu, SoftCap
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
@@ -51,13 +51,13 @@ def unquantized():
         hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
         gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
         for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
-            x = written(quantize_normed, T, K, hidden, norm, test_inputs.sizes_of(size))
+            x = written(quantize_normed, T, K, hidden, norm, test_inputs.dims_of(size))
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
         for activation in (Silu(), Gelu(), GeluTanh()):
             x = written(quantize_gated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
-        on_threads(cap_rows, 1, T, hidden, Capped(np.float32(3)))
+        on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))
         yield f"capped, {T} tokens", hidden
 
 

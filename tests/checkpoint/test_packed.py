@@ -15,8 +15,8 @@ from tinychat.checkpoint.packed import PackedWeight, Packing, read_packing
 from tinychat.checkpoint.tensors import Tensors, open_tensors
 from tinychat.conversion.convert import check_tensors, convert
 from tinychat.conversion.keep import kept_quantization
+from tinychat.conversion.pipeline import default_recipe
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.making import usual_recipe
 from tinychat.models.kept import Form
 
 VARIANT = packed_checkpoints.VARIANT
@@ -101,7 +101,7 @@ def test_codes_can_be_kept(kind, tmp_path, rng):
 
 def test_codes_are_kept_where_nothing_else_is_asked_for(tmp_path, rng):
     packed_checkpoints.write_checkpoint("awq", VARIANT, tmp_path / "packed", rng)
-    assert usual_recipe(tmp_path / "packed").quant == "kept"
+    assert default_recipe(tmp_path / "packed").quant == "kept"
     made = tinychat.convert(tmp_path / "packed", tmp_path / "model", check=False)
     description = json.loads((made / "tinychat.json").read_text())
     assert description["codes"]["kept"] == {"AWQ": 7 * 3}

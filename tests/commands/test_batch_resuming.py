@@ -18,7 +18,7 @@ from tinychat.commands.batch_tasks import read_tasks
 from tinychat.commands.loading import load_model
 from tinychat.errors import ModelFolderError, SettingError
 from tinychat.generate.request import Request
-from tinychat.models.folder import model_stamp
+from tinychat.models.folder import model_fingerprint
 
 
 def nothing_left(target):
@@ -182,10 +182,10 @@ def test_another_model_under_the_same_path_is_refused(console, batch_files, fold
 
 
 def test_weights_of_the_same_size_are_told_apart_by_their_time(folder):
-    before = model_stamp(folder)
+    before = model_fingerprint(folder)
     stat = (folder / "model.safetensors").stat()
     os.utime(folder / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
-    assert model_stamp(folder) != before
+    assert model_fingerprint(folder) != before
 
 
 def test_the_demo_model_is_the_same_by_name(console, batch_files):
@@ -208,7 +208,7 @@ def test_a_checkpoint_is_known_again_once_it_is_converted(console, batch_files, 
 def test_a_pipe_in_a_model_folder_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(OSError, match="not a regular file"):
-        model_stamp(tmp_path)
+        model_fingerprint(tmp_path)
 
 
 def test_a_second_batch_into_the_same_file_is_told(console, batch_files):

@@ -15,10 +15,10 @@ from tinychat.commands.first_start import offer_better_model
 from tinychat.commands.loading import load_model
 from tinychat.errors import HubError, TinychatError
 from tinychat.settings import LoadSettings
-from tinychat.store import usual
+from tinychat.store import default_model as default_models
 from tinychat.store.catalog import CATALOG
+from tinychat.store.default_model import Offer, default_model, read_offer, write_offer
 from tinychat.store.local import path_for
-from tinychat.store.usual import Offer, read_offer, usual_model, write_offer
 
 NAME, REPOSITORY = "qwen3-0.6b", "Qwen/Qwen3-0.6B"
 OFFERED = "qwen3-0.6b (Apache-2.0) would answer better than "
@@ -130,12 +130,12 @@ def test_a_pipe_is_not_asked(hub, monkeypatch, capsys):
 def offered(monkeypatch):
     """Offer the model of the hub, answer "y", and return a function that says how getting it goes."""
     monkeypatch.delenv("TINYCHAT_MODEL")
-    monkeypatch.setattr(usual, "_MODULE", "no_such_package")
+    monkeypatch.setattr(default_models, "_MODULE", "no_such_package")
 
     def offer(pull):
         write_offer(Offer(NAME, 1.0))
         better = type("Better", (), {"entry": CATALOG[NAME], "lines": lambda self, usual: ["It would."]})()
-        monkeypatch.setattr("tinychat.better_model.model_to_offer", lambda: better)
+        monkeypatch.setattr("tinychat.store.better_model.model_to_offer", lambda: better)
         monkeypatch.setattr(first_start, "_typed_line", lambda seconds: "Y\n")
         monkeypatch.setattr("tinychat.api.pull", pull)
         return offer_better_model()
@@ -151,9 +151,9 @@ def test_who_says_yes_has_the_model_from_then_on(offered, capsys):
         path_for(name).mkdir(parents=True)
         (path_for(name) / "tinychat.json").write_text("{}")
 
-    assert usual_model() == "demo"
+    assert default_model() == "demo"
     assert offered(pull) == ""
-    assert (pulled, usual_model()) == ([NAME], NAME)
+    assert (pulled, default_model()) == ([NAME], NAME)
     assert capsys.readouterr().err.startswith("It would.\nGet it now? [y/N] Without an answer in 10 seconds, demo")
 
 
@@ -173,7 +173,7 @@ def test_a_download_that_ends_early_leaves_the_model_of_before(offered, capsys, 
         raise error
 
     assert offered(pull) == ""
-    assert usual_model() == "demo"
+    assert default_model() == "demo"
     assert f"qwen3-0.6b {line}" in capsys.readouterr().err
 
 
@@ -205,8 +205,8 @@ def test_the_demo_answers_where_the_package_is_damaged(monkeypatch, capsys, tmp_
     damaged.parent.mkdir()
     damaged.write_bytes(b"GGUF\3\0")
     monkeypatch.delenv("TINYCHAT_MODEL")
-    for module in ("tinychat.store.usual", "tinychat.store.names"):
-        monkeypatch.setattr(f"{module}.usual_file", lambda: damaged)
+    for module in ("tinychat.store.default_model", "tinychat.store.names"):
+        monkeypatch.setattr(f"{module}.default_file", lambda: damaged)
     assert load_model(None, LoadSettings()).name == "demo"
     err = capsys.readouterr().err
     first = err.splitlines()[0]

@@ -11,7 +11,7 @@ from fake_model import EOS, Replies, fake_model
 
 from tinychat.chat.repl import Repl
 from tinychat.conversation.conversation import Chat
-from tinychat.generate.own_defaults import Advice
+from tinychat.generate.generation_config import Advice
 from tinychat.generate.precedence import LOOP_DEFAULTS, Preferences
 from tinychat.terminal.rendering import Renderer
 

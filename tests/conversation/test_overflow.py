@@ -3,7 +3,7 @@ from fake_model import ASSISTANT, BOS, EOS, SYSTEM, USER, Replies, fake_model
 
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message
-from tinychat.conversation.overflow import forgetting_notice, how_full, way_out
+from tinychat.conversation.overflow import dropped_notice, how_full, way_out
 from tinychat.errors import ContextError, PromptTooLongError, SettingError
 from tinychat.generate.idle_sequences import cut_cache
 
@@ -161,7 +161,7 @@ def test_the_notice_names_a_few_turns_and_counts_the_rest():
     turns = [
         (Message("user", f"question {n}\nwith a second line that is long"), Message("assistant", "a")) for n in range(5)
     ]
-    notice = forgetting_notice([message for turn in turns for message in turn], 30, 100)
+    notice = dropped_notice([message for turn in turns for message in turn], 30, 100)
     assert notice == (
         'the context is full: the model no longer sees the oldest 5 turns ("question 0 with a second line that is...", '
         '"question 1 with a second line that is...", "question 2 with a second line that is..." and 2 more); '

@@ -17,7 +17,7 @@ from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.keep import ROUNDED, kept_linear_of, layers_of, rounded
-from tinychat.engine.kept_parameters import places_of_blocks
+from tinychat.engine.kept_parameters import block_indices
 from tinychat.errors import ConversionError
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.kept import Form, joined
@@ -75,7 +75,7 @@ def kept_rows(tensors, linear):
         codes = reference.unpack_int4(packed) if form.bits == 4 else reference.unpack_int8(packed).astype(int) - 128
         w = reference.dequantize_affine(codes.astype(np.float64), scales, offsets, factors)
         blocks[form.bits] = w.reshape(len(packed), 16, -1)
-    places = places_of_blocks(kept.blocks(linear.rows))
+    places = block_indices(kept.blocks(linear.rows))
     rows = [blocks[4][place] if place >= 0 else blocks[8][-1 - place] for place in places.reshape(-1)]
     return np.stack(rows).reshape(LAYERS, -1, blocks[kept.forms[0].bits].shape[2]), kept
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 
-from tinychat.conversion.calibrated import (
+from tinychat.conversion.gptq import (
     CORRECTION_SHRINKAGE,
     TrueLinear,
     correction,
@@ -15,7 +15,7 @@ from tinychat.conversion.calibrated import (
     transposed,
 )
 from tinychat.conversion.linear_codes import DAMPING, SHRINKAGE, Coder, arrays_of
-from tinychat.kernels.table_codes import TABLE
+from tinychat.kernels.codebook import TABLE
 
 GROUP = 32
 

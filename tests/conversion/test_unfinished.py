@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 
 import tinychat
-from tinychat.checkpoint.gguf import folder_of
-from tinychat.conversion import calibrated, convert
+from tinychat.checkpoint.folder import folder_of
+from tinychat.conversion import convert, gptq
 from tinychat.conversion.convert import Coding, write_model_folder
-from tinychat.conversion.unfinished import Pieces, key_of, work_for
+from tinychat.conversion.pipeline import Recipe, quantization_of
+from tinychat.conversion.unfinished import JournaledWriter, key_of, work_for
 from tinychat.errors import ConversionError
-from tinychat.making import Recipe, quantization_of
 from tinychat.models.layout import Quantization
 
 TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert, unfinished
 from tinychat.models.layout import Quantization
-from tinychat.making import Recipe, quantization_of
+from tinychat.conversion.pipeline import Recipe, quantization_of
 
-write, steps = unfinished.Pieces.write_parts, int(sys.argv[3])
+write, steps = unfinished.JournaledWriter.write_parts, int(sys.argv[3])
 
 def write_and_die(self, linear, layer, parts, note=()):
     global steps
@@ -41,7 +41,7 @@ def write_and_die(self, linear, layer, parts, note=()):
         os.kill(os.getpid(), signal.SIGKILL)
     write(self, linear, layer, parts, note)
 
-unfinished.Pieces.write_parts = write_and_die
+unfinished.JournaledWriter.write_parts = write_and_die
 texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
 with folder_of(Path(sys.argv[1])) as folder:
@@ -93,8 +93,10 @@ def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint
     with (left / "journal").open("a") as journal:
         journal.write('{"linear": "qkv')
     written = []
-    write = Pieces.write_parts
-    monkeypatch.setattr(Pieces, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
+    write = JournaledWriter.write_parts
+    monkeypatch.setattr(
+        JournaledWriter, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece))
+    )
     seen = []
     make(target, lambda *done: seen.append(done))
     assert len(written) == left_to_do, "of 14: three layers of four linears, embedding and output matrix"
@@ -142,8 +144,10 @@ def test_a_damaged_line_of_the_journal_costs_its_own_part_only(checkpoint, tmp_p
     lines[number] = lines[number].replace(b"{", b"(", 1)
     (left / "journal").write_bytes(b"".join(lines))
     written = []
-    write = Pieces.write_parts
-    monkeypatch.setattr(Pieces, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece)))
+    write = JournaledWriter.write_parts
+    monkeypatch.setattr(
+        JournaledWriter, "write_parts", lambda self, *piece: (written.append(piece[:2]), write(self, *piece))
+    )
     make_int8(checkpoint, tmp_path / "model")
     assert len(written) == 14 - 7 + 1
 
@@ -203,7 +207,7 @@ def test_what_another_user_has_put_there_is_not_gone_on_from(tmp_path, monkeypat
 def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path, monkeypatch):
     """The first use of a checkpoint, stopped by Ctrl-C between two layers."""
     calls = []
-    run_layer = calibrated.run_layer
+    run_layer = gptq.run_layer
 
     def interrupted(*arguments):
         calls.append(arguments[1])
@@ -211,12 +215,12 @@ def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path
             raise KeyboardInterrupt
         return run_layer(*arguments)
 
-    monkeypatch.setattr("tinychat.making.TEXTS", 2)
+    monkeypatch.setattr("tinychat.conversion.pipeline.TEXTS", 2)
     expected = tinychat.convert(checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(calibrated, "run_layer", interrupted)
+    monkeypatch.setattr(gptq, "run_layer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tinychat.api.locate(str(checkpoint))
-    monkeypatch.setattr("tinychat.calibration.write_texts", None)
+    monkeypatch.setattr("tinychat.conversion.calibration.write_texts", None)
     folder = tinychat.api.locate(str(checkpoint))
     assert calls[3:] == [1, 1, 2, 2]
     assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
@@ -228,10 +232,10 @@ def test_a_damaged_model_that_writes_the_texts_is_made_again(checkpoint, tmp_pat
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tinychat.making.TEXTS", 2)
+    monkeypatch.setattr("tinychat.conversion.pipeline.TEXTS", 2)
     expected = tinychat.convert(checkpoint, tmp_path / "whole")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("tinychat.calibration.write_texts", interrupted)
+        patched.setattr("tinychat.conversion.calibration.write_texts", interrupted)
         tinychat.api.locate(str(checkpoint))
     (weights,) = Path(os.environ["TINYCHAT_HOME"]).rglob("int8/model.safetensors")
     data = bytearray(weights.read_bytes())

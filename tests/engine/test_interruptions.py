@@ -49,19 +49,19 @@ def run(cache, ids):
     """Do as a step does; each value in the cache is its id, so that it shows whose it is."""
     with cache.pool.lock:
         cache.make_room(len(ids))
-        blocks, places = places_of(cache, cache.length, cache.length + len(ids))
+        blocks, places = pointers_of(cache, cache.length, cache.length + len(ids))
         cache.pool.buffers.values[blocks, :, :, places] = np.reshape(ids, (-1, 1, 1, 1))
         cache.append(ids)
 
 
-def places_of(cache, start, stop):
+def pointers_of(cache, start, stop):
     """Return the block of each position, and its place in it."""
     positions = np.arange(start, stop)
     return np.array(cache.table, int)[positions // BLOCK], positions % BLOCK
 
 
 def values_of(cache):
-    blocks, places = places_of(cache, 0, cache.length)
+    blocks, places = pointers_of(cache, 0, cache.length)
     return cache.pool.buffers.values[blocks, 0, 0, places, 0]
 
 

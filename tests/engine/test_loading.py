@@ -6,7 +6,7 @@ import sys
 import engines
 import pytest
 
-from tinychat.engine.loading import load_engine, usual_kv
+from tinychat.engine.loading import default_kv, load_engine
 from tinychat.errors import FieldError
 from tinychat.machine import usable_cores
 from tinychat.models.architectures import parse_config
@@ -23,7 +23,7 @@ def test_the_type_of_the_cache_follows_the_model(hidden_size, method, kv):
         config_of("smollm2-135m") | {"hidden_size": hidden_size, "num_attention_heads": 1, "num_key_value_heads": 1},
         "test",
     )
-    assert usual_kv(config, Quantization(method, 32)) == kv
+    assert default_kv(config, Quantization(method, 32)) == kv
 
 
 @pytest.mark.parametrize(("field", "count"), [("threads", 0), ("threads", 1025), ("fewest_threads", 0)])

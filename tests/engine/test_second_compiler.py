@@ -14,10 +14,10 @@ import pytest
 from kernels.kernel_inputs import Team, new_queue
 
 from tinychat.engine.second_compiler import SecondCompiler, second_compilers
-from tinychat.kernels.procedures import AGENDA, Job
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
 
 ARGUMENTS = (Team(0, new_queue(1), np.zeros(1, np.int64)), np.int8(1), np.zeros(1, np.int32), *[np.zeros((1, 1))] * 2)
-JOB = Job("tinychat.kernels.embedding.pick_rows", tuple(map(numba.typeof, ARGUMENTS)))
+JOB = CompileTask("tinychat.kernels.embedding.pick_rows", tuple(map(numba.typeof, ARGUMENTS)))
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ class Unknown:
 
 
 def announce():
-    for listener in AGENDA.listeners:
+    for listener in COMPILE_QUEUE.listeners:
         listener(JOB)
 
 
@@ -82,7 +82,7 @@ def test_one_that_cannot_be_started_is_done_without(monkeypatch):
     with pytest.raises(FileNotFoundError):
         SecondCompiler()
     with second_compilers(1):
-        assert AGENDA.listeners == []
+        assert COMPILE_QUEUE.listeners == []
 
 
 FIRST = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinychat.engine.thread_count import LASTING, LONGEST_PAUSE, LONGEST_WINDOW, WINDOW, Cores, Pace, ThreadCount
+from tinychat.engine.thread_count import LASTING, LONGEST_PAUSE, LONGEST_WINDOW, WINDOW, Cores, ThreadCount, ThreadTuner
 
 TOKEN = 0.004
 
@@ -38,12 +38,12 @@ ALONE = {1: TOKEN, 2: TOKEN / 2, 3: TOKEN / 3}, {1: 0.0, 2: 0.1 * TOKEN / 2, 3: 
 
 
 def test_free_cores_are_all_used():
-    pace = Pace(1, 3, 3)
+    pace = ThreadTuner(1, 3, 3)
     assert set(Machine(*ALONE).run(pace, 2000)) == {3}
 
 
 def test_fewer_threads_are_taken_where_they_are_faster_and_more_again_when_those_are():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     contended = Machine({1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN})
     used = contended.run(pace, 4000)
     assert pace.threads == 1
@@ -57,7 +57,7 @@ def test_fewer_threads_are_taken_where_they_are_faster_and_more_again_when_those
 
 
 def test_threads_that_wait_stay_where_fewer_are_slower():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     # On two cores that other programs share, two threads wait for each other and are faster still.
     used = Machine({1: 2 * TOKEN, 2: 1.2 * TOKEN}, {1: 0.0, 2: TOKEN}).run(pace, 2000)
     assert pace.threads == 2
@@ -69,11 +69,11 @@ BESIDE_ONE = {1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN}, {1: 0.0, 2: 1.5 *
 
 def test_threads_that_wait_for_each_other_on_cores_of_their_own_stay():
     slow_machine = Machine({1: TOKEN, 2: 3 * TOKEN}, {1: 0.0, 2: 2 * TOKEN}, {1: 0.0, 2: 0.0}, free=0)
-    assert set(slow_machine.run(Pace(1, 2, 2), 2000)) == {2}
+    assert set(slow_machine.run(ThreadTuner(1, 2, 2), 2000)) == {2}
 
 
 def test_one_window_beside_others_is_enough_where_the_system_tells():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     Machine(*ALONE, {1: 0.0, 2: 0.0}, free=0).run(pace, 100)
     used = Machine(*BESIDE_ONE, free=0).run(pace, 100)
     assert pace.threads == 1
@@ -81,7 +81,7 @@ def test_one_window_beside_others_is_enough_where_the_system_tells():
 
 
 def test_more_threads_are_tried_seldom_while_no_core_is_free_and_soon_when_one_is():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     beside_one = Machine(*BESIDE_ONE, free=0)
     beside_one.run(pace, 500)
     used = beside_one.run(pace, 20_000)
@@ -95,13 +95,13 @@ def test_of_many_threads_the_fastest_number_is_found_from_either_side():
     seconds = {1: 4 * TOKEN, 2: 2 * TOKEN, 3: TOKEN, 4: 1.5 * TOKEN}
     waited = {1: 0.0, 2: 0.5 * TOKEN, 3: TOKEN, 4: 2 * TOKEN}
     for first in (1, 2, 4):
-        pace = Pace(1, 4, first)
+        pace = ThreadTuner(1, 4, first)
         Machine(seconds, waited).run(pace, 3000)
         assert pace.threads == 3
 
 
 def test_a_fixed_number_stays():
-    pace = Pace(2, 2, 2)
+    pace = ThreadTuner(2, 2, 2)
     assert set(Machine({2: 3 * TOKEN}, {2: 2 * TOKEN}).run(pace, 500)) == {2}
 
 
@@ -117,14 +117,14 @@ def test_kinds_of_jobs_differ_and_a_new_one_begins_as_the_last_ended():
 
 @pytest.mark.parametrize("tokens", [1, 256])
 def test_patience_follows_from_what_a_token_costs(tokens):
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     assert pace.patience(tokens) > 0
     Machine(*ALONE).run(pace, 100)
     assert pace.patience(tokens) == pytest.approx(4 * tokens * TOKEN / 2, rel=0.01)
 
 
 def test_tries_begin_anew_where_others_have_taken_the_cores():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     beside_one = Machine(*BESIDE_ONE, free=1)
     beside_one.run(pace, 20000)
     assert pace.threads == 1
@@ -136,7 +136,7 @@ def test_tries_begin_anew_where_others_have_taken_the_cores():
 
 
 def test_a_try_that_failed_beside_lucky_jobs_is_repeated_when_they_are_dearer():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     lucky = Machine({1: 1.2 * TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 0.0, 2: TOKEN}, free=0)
     assert 1 in lucky.run(pace, round((LASTING + 3 * WINDOW) / TOKEN))
     assert (pace.threads, pace.wanted) == (2, 2)
@@ -146,7 +146,7 @@ def test_a_try_that_failed_beside_lucky_jobs_is_repeated_when_they_are_dearer():
 
 
 def test_tries_begin_anew_where_one_of_two_other_programs_has_ended():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     beside_two = Machine({1: 3 * TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.5 * TOKEN}, {1: 1.5 * TOKEN, 2: TOKEN}, free=0)
     beside_two.run(pace, 20_000)
     assert pace.threads == 2
@@ -157,7 +157,7 @@ def test_tries_begin_anew_where_one_of_two_other_programs_has_ended():
 
 
 def test_waits_of_other_jobs_in_between_do_not_count_as_ones_own():
-    pace = Pace(1, 2, 1)
+    pace = ThreadTuner(1, 2, 1)
     pace.begin(lambda: Cores(0.0, 0.0, 0))
     pace.note(1, WINDOW / 8, 0.0, lambda: Cores(WINDOW / 8, 0.0, 0))
     # A long prompt was read meanwhile, beside another program at first.
@@ -168,13 +168,13 @@ def test_waits_of_other_jobs_in_between_do_not_count_as_ones_own():
 
 
 def test_a_few_long_jobs_are_enough():
-    pace, second = Pace(1, 2, 1), 1.0
+    pace, second = ThreadTuner(1, 2, 1), 1.0
     beside_two = Machine({1: 2 * second, 2: 1.2 * second}, {1: 0.0, 2: 0.8}, {1: second, 2: second}, free=0)
     assert beside_two.run(pace, 8) == [1, 2, 2, 2, 1, 2, 2, 2]
 
 
 def test_one_long_job_of_each_number_is_enough_to_choose():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     Machine({2: LONGEST_WINDOW / 2}, {2: 0.0}, {2: 0.0}, free=0).run(pace, 2)
     long, longer = 1.2 * LONGEST_WINDOW, 2 * LONGEST_WINDOW
     beside_one = Machine({1: long, 2: longer}, {1: 0.0, 2: 0.8 * longer}, {1: 0.0, 2: 0.5 * longer}, free=0)
@@ -183,19 +183,19 @@ def test_one_long_job_of_each_number_is_enough_to_choose():
 
 @pytest.mark.parametrize("core_wait", [0.0, TOKEN])
 def test_cores_are_contended_from_the_window_on_that_shows_it_and_while_another_number_is_tried(core_wait):
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     assert not pace.contended
     machine = Machine({1: TOKEN, 2: TOKEN}, {1: 0.0, 2: TOKEN}, {1: 0.0, 2: core_wait}, free=0)
     machine.run(pace, 2 * round(WINDOW / TOKEN))
     assert pace.contended == (core_wait > 0)
-    tried = Pace(1, 2, 1)
+    tried = ThreadTuner(1, 2, 1)
     Machine({1: TOKEN, 2: TOKEN}, {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}, free=1).run(tried, 2 * round(WINDOW / TOKEN))
     assert tried.wanted == 2
     assert tried.contended
 
 
 def test_jobs_of_some_length_are_judged_by_several():
-    pace = Pace(1, 2, 2)
+    pace = ThreadTuner(1, 2, 2)
     machine = Machine({1: 12 * TOKEN, 2: 10 * TOKEN}, {1: 0.0, 2: 4 * TOKEN}, {1: 0.0, 2: 8 * TOKEN}, free=0)
     assert machine.run(pace, 5).count(2) == 4
     # One that happens to be fast says nothing.

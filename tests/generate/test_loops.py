@@ -1,5 +1,6 @@
 """Noticing that a reply goes round in a loop, and ending it there."""
 
+import random
 import re
 
 import pytest
@@ -70,6 +71,12 @@ def test_a_loop_may_go_round_in_another_order():
     lines = ("In this house there is no room.\n", "In this house no one has lived.\n", "There is no light at night.\n")
     order = [0, 1, 2, 0, 2, 1, 1, 0, 2, 2, 0, 1] * 6
     assert found_at("".join(lines[n] for n in order)) <= 230
+
+
+def test_numbers_that_change_at_random_do_not_hide_a_loop():
+    digits = random.Random(1)
+    lines = [f"A feast of wine in {digits.randint(1, 9)}-{digits.randint(1, 9)}, by the sea\n" for _ in range(99)]
+    assert found_at("".join(lines)) <= 400
 
 
 def test_texts_that_say_something_new_are_no_loops():

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
-from kernels.test_inputs import sizes_of, write
+from kernels.test_inputs import dims_of, write
 
 from tinychat.engine.parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import Capped, ClampedSwiglu
+from tinychat.kernels.variants import ClampedSwiglu, SoftCap
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -24,8 +24,8 @@ def test_rows_without_gates(name, T, rng):
     up[0, : len(EXTREME)] = EXTREME
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
     rows = np.concatenate([up, slack], axis=1)
-    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], sizes_of(173))
-    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], sizes_of(173), threads=5)
+    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], dims_of(173))
+    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], dims_of(173), threads=5)
     assert x.values.tobytes() == five.values.tobytes()
     expected = np.zeros((T, 192))
     expected[:, :173] = reference.ACTIVATIONS[name](up)
@@ -61,6 +61,6 @@ def test_logits_are_capped(rows, rng):
     logits[0, :8] = [-1e30, -1e4, -50, 0, 1e-6, 50, 1e4, 1e30]
     for threads in (1, 5):
         out = np.concatenate([logits, np.full((1, 64), UNTOUCHED)])
-        on_threads(cap_rows, threads, rows, out, Capped(np.float32(30)))
+        on_threads(cap_rows, threads, rows, out, SoftCap(np.float32(30)))
         assert_within(out[:rows], reference.soft_cap(logits.astype(np.float64), 30.0), 30 * 4 * EPS)
         assert (out[rows] == UNTOUCHED).all()

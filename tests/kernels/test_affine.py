@@ -14,14 +14,14 @@ from kernels.kernel_inputs import (
     scratch_of,
 )
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import ADD, STORE, linear
 from tinychat.kernels.weights import ACTIVATION_GROUP, ZERO, Affine4Weight, Affine8Weight, FineActivations, MixedWeight
 
 LENGTHS = (1, 2, 3, 17, 200)
-SIZES = Sizes(0, 0, 0, 0, 0, np.float32(0))
+SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))
 # The last has activations of two parts.
 KINDS = ("four", "eight", "mixed", "mixed fine")
 # (N, K, columns of a group, groups of a span); 17 spans; a group for each span.
@@ -169,7 +169,7 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
             value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
             if "mixed" in kind:
-                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.places]
+                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.indices]
             expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
             # What stands for 1 in activations of two parts is 127 / 16256, rounded.
             np.testing.assert_allclose(

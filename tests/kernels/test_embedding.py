@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import METHODS, UNTOUCHED, on_threads, random_weight
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.weights import SplitWeight
 
-SIZES = Sizes(0, 0, 0, 0, 0, np.float32(0))
+SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,8 +6,8 @@ import reference
 from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight, scratch_of
 from kernels.test_inputs import NORM_EPS, padded_rows
 
-from tinychat.engine.arguments import Sizes
-from tinychat.kernels.buffers import ExpertScratch, most_slots
+from tinychat.engine.arguments import ModelDims
+from tinychat.kernels.buffers import ExpertScratch, max_slots
 from tinychat.kernels.experts import (
     add_routed,
     choose_experts,
@@ -27,7 +27,7 @@ D, F = 64, 32
 
 def scratch_for(T, used, count, method="f32"):
     """Return scratch for T tokens, full of rubbish where a stage has to write first."""
-    slots = most_slots(T, used, count)
+    slots = max_slots(T, used, count)
     groups = slots * D // 32
     floats = np.full((2, groups), np.nan, np.float32)
     quantized = QuantizedActivations(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
@@ -117,7 +117,7 @@ def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method):
     e = scratch_for(T, chosen.shape[1], len(down.bias), method)
     e.chosen[:], e.weights[:, :-1] = chosen, weights
     rows, out = np.zeros((threads, D + LANES), np.float32), hidden.copy()
-    tiles, sizes = scratch_of(e.x, threads, D).tiles, Sizes(0, 0, 0, D, F, NORM_EPS)
+    tiles, sizes = scratch_of(e.x, threads, D).tiles, ModelDims(0, 0, 0, D, F, NORM_EPS)
     on_threads(group_rows, threads, T, e)
     on_threads(quantize_routed, threads, T, hidden, NoNorm(), sizes, gate_up, rows, e)
     on_threads(linear_routed, threads, gate_up, e.gate_up, tiles, e)

@@ -15,7 +15,7 @@ from kernels.kernel_inputs import (
     scratch_of,
 )
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.engine.parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
@@ -37,9 +37,9 @@ def corrections_of(sums):
     return np.float32(1.5 * 2**23).view(np.int32) - (128 - DOT_ZERO) * sums
 
 
-def sizes_of(size):
+def dims_of(size):
     """Return sizes of which one row's is `size`."""
-    return Sizes(0, 0, 0, size, size, NORM_EPS)
+    return ModelDims(0, 0, 0, size, size, NORM_EPS)
 
 
 def weight_of(method, K, group_size):
@@ -97,7 +97,7 @@ def test_plain_rows(method, T, size, K, group_size, rng):
 def test_normed_rows(method, T, size, K, group_size, rng):
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3, K)
     gain = padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0]
-    x = write(quantize_normed, method, T, K, group_size, hidden, RmsNorm(gain), sizes_of(size))
+    x = write(quantize_normed, method, T, K, group_size, hidden, RmsNorm(gain), dims_of(size))
     expected = np.zeros((T, K))
     expected[:, :size] = reference.rms_norm(hidden[:, :size], gain[:size], float(NORM_EPS))
     assert_activations(method, x, expected, T, K, group_size, relative=(size / 32 + 8) * EPS)
@@ -175,7 +175,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
     gain, gate_up = np.ones(192, np.float32), rng.standard_normal((T, 400)).astype(np.float32)
     for writer, arguments in [
         (quantize_plain, (hidden,)),
-        (quantize_normed, (hidden, RmsNorm(gain), sizes_of(192))),
+        (quantize_normed, (hidden, RmsNorm(gain), dims_of(192))),
         (quantize_gated, (gate_up, Silu(), 192)),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
@@ -199,7 +199,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
 )
 def test_one_token_is_written_as_among_many(method, writer, kind, rng):
     rows = rng.standard_normal((17, 400)).astype(np.float32)
-    size = 192 if writer is quantize_gated else sizes_of(192)
+    size = 192 if writer is quantize_gated else dims_of(192)
     many = write(writer, method, 17, 192, 32, rows, kind, size)
     for t in (0, 6, 16):
         one = write(writer, method, 1, 192, 32, rows[t : t + 1], kind, size)

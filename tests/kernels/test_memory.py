@@ -5,8 +5,8 @@ import pytest
 from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import memory
-from tinychat.kernels.memory import arrays_at, load_f32, load_one, prefetch, prefetch_far, store_f32, store_one
-from tinychat.kernels.places import places_of, sample_of
+from tinychat.kernels.memory import from_pointers, load_f32, load_one, prefetch, prefetch_far, store_f32, store_one
+from tinychat.kernels.pointers import pointers_of, sample_of
 
 LANES = 16
 
@@ -126,7 +126,7 @@ class Pair(NamedTuple):
 @compiled
 def add_one(like, places):
     """Add 1 to the numbers of the arrays that `places` tells of; return the last one of each."""
-    whole, pair = arrays_at(like, places)
+    whole, pair = from_pointers(like, places)
     for array in (pair.half, pair.last):
         array += np.float32(1)
     whole += 1
@@ -138,7 +138,7 @@ def test_arrays_are_found_where_they_are():
     arrays = np.arange(24, dtype=np.int64).reshape(2, 3, 4), half, last
     like = np.zeros((0, 0, 0), np.int64), Pair(np.zeros(0, np.float32), np.zeros(0, np.float32))
     expected = [array + 1 for array in arrays]
-    assert add_one(like, places_of((arrays[0], Pair(half, last)))) == (24, 5.0, 9.0)
+    assert add_one(like, pointers_of((arrays[0], Pair(half, last)))) == (24, 5.0, 9.0)
     for array, wanted in zip(arrays, expected):
         np.testing.assert_array_equal(array, wanted)
 
@@ -156,13 +156,13 @@ class Mixed(NamedTuple):
 @compiled
 def scaled_sum(kind, places):
     """Return what comes of every part of a tuple."""
-    a = arrays_at(kind, places)
+    a = from_pointers(kind, places)
     return (a.values.sum() * a.factor + a.count) if a.is_on else np.float64(len(a.nothing))
 
 
 def test_numbers_are_found_by_their_types_alone():
     mixed = Mixed(-7, np.float32(0.1), True, (), np.arange(4.0))
-    like, places = sample_of(mixed), places_of(mixed)
+    like, places = sample_of(mixed), pointers_of(mixed)
     assert scaled_sum(like, places) == 6 * np.float64(np.float32(0.1)) - 7
-    assert scaled_sum(like, places_of(mixed._replace(is_on=False))) == 0
+    assert scaled_sum(like, pointers_of(mixed._replace(is_on=False))) == 0
     assert len(scaled_sum.signatures) == 1

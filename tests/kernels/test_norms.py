@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
-from kernels.test_inputs import NORM_EPS, padded_rows, sizes_of, write
+from kernels.test_inputs import NORM_EPS, dims_of, padded_rows, write
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.inputs import quantize_normed
 from tinychat.kernels.norms import add_normed, norm_width
 from tinychat.kernels.variants import LayerNorm, NoNorm, RmsNorm, WidthNorm
@@ -34,7 +34,7 @@ def norm_of(kind, rng, size, K):
 def test_rows_before_a_linear(kind, size, K, T, rng):
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 + 2, K)
     norm, formula = norm_of(kind, rng, size, K)
-    x = write(quantize_normed, "f32", T, K, 32, hidden, norm, sizes_of(size))
+    x = write(quantize_normed, "f32", T, K, 32, hidden, norm, dims_of(size))
     expected = np.zeros((T, K))
     expected[:, :size] = formula(hidden[:, :size])
     assert_within(decode_floats(x, T, K), expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
@@ -50,7 +50,7 @@ def test_branches_are_added(kind, size, K, T, rng):
     results = []
     for threads in (1, 2, 5):
         out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
-        on_threads(add_normed, threads, T, branch, norm, sizes_of(size), out)
+        on_threads(add_normed, threads, T, branch, norm, dims_of(size), out)
         assert (out[T] == UNTOUCHED).all()
         results.append(out[:T].tobytes())
     assert len(set(results)) == 1
@@ -68,7 +68,7 @@ def test_all_heads_of_queries_and_keys_together(H, G, d, T, rng):
     results = []
     for threads in (1, 2, 5):
         out = qkv.copy()
-        on_threads(norm_width, threads, T, out, WidthNorm(q, k), Sizes(0, H, d, 0, 0, NORM_EPS))
+        on_threads(norm_width, threads, T, out, WidthNorm(q, k), ModelDims(0, H, d, 0, 0, NORM_EPS))
         results.append(out.tobytes())
     assert len(set(results)) == 1
     queries, keys, others = np.split(qkv, [H * d, (H + G) * d], axis=1)

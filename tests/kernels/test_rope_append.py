@@ -8,7 +8,7 @@ import reference
 from kernels.cache_inputs import empty_cache, kept, kvs, read_cache, read_values, storage_error
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.rope import rope_append
 
 NORM_EPS = np.float32(1e-6)
@@ -49,7 +49,7 @@ def run(kv, qkv, H, G, d, start, q_gain=NO_GAIN, k_gain=NO_GAIN, threads=1, rota
     angles = np.stack([np.full_like(turned, np.nan), turned])
     factors = np.full(T, LOG2_E / np.sqrt(d), np.float32)
     job = Angles(np.zeros(T, np.int64), np.arange(start, start + T), cache.table[None], angles, factors)
-    sizes = Sizes(0, H, d, 0, 0, NORM_EPS)
+    sizes = ModelDims(0, H, d, 0, 0, NORM_EPS)
     on_threads(rope_append, threads, T, job, work, q_gain, k_gain, 1, rotary_dim, sizes, cache.layer())
     np.testing.assert_array_equal(work[:, (H + G) * d : -16], qkv[:, (H + G) * d :])
     assert (work[:, -16:] == UNTOUCHED).all()

@@ -7,7 +7,7 @@ from kernels.cache_inputs import empty_cache, kept
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from kernels.test_rope_append import Angles
 
-from tinychat.engine.arguments import Sizes
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.short_convolution import short_convolution
 
 D, d = 120, 24
@@ -34,7 +34,7 @@ def run(cache, bcx, taps, start, threads=1, sequences=None):
     job = Angles(sequences, positions, tables, NO_ANGLES, NO_FACTORS)
     out = np.full((T, D + 8), UNTOUCHED, np.float32)
     scratch = np.full((threads, d + 16), np.nan, np.float32)
-    sizes = Sizes(0, 5, d, D, 0, np.float32(0))
+    sizes = ModelDims(0, 5, d, D, 0, np.float32(0))
     # Layers before and behind it are not its own.
     on_threads(short_convolution, threads, T, job, work, taps.reshape(-1), scratch, sizes, cache.layer(1), out)
     np.testing.assert_array_equal(work[:, D:-16], bcx[:, D:])

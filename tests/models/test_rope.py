@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tinychat.models.architectures import parse_config
-from tinychat.models.rope import attention_factor, inverse_frequencies, rope_tables, temperatures
+from tinychat.models.rope import attention_factor, inverse_frequencies, query_scales, rope_tables
 
 BASE = {
     "architectures": ["LlamaForCausalLM"],
@@ -83,7 +83,7 @@ def test_qwen_1s_base_grows_by_doublings_of_the_training_length():
     for length, growth in ((64, 1), (65, 3), (128, 3), (129, 7), (512, 15), (513, 31)):
         grown = replace(plain, rope_theta=10_000 * growth ** (64 / 62))
         np.testing.assert_allclose(inverse_frequencies(config, length), inverse_frequencies(grown), rtol=1e-12)
-    factors = temperatures(config, range(60, 70))
+    factors = query_scales(config, range(60, 70))
     np.testing.assert_array_equal(factors[:4], 1)
     np.testing.assert_allclose(factors[4:], [math.log(p + 1) / math.log(64) for p in range(64, 70)], rtol=1e-12)
 

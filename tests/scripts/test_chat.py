@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = """#!/bin/sh
 echo "$*" >> "$LOG"
 case "$*" in
-*--editable*|*requirement.txt) for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q compile_usual.py "$LOG" || sleep 1; done ;;
+*--editable*|*requirement.txt) for _ in 1 2 3 4 5 6 7 8 9 10; do grep -q compile_default.py "$LOG" || sleep 1; done ;;
 esac
 case "$*" in
 *requirement.txt) exit "$MODEL_FAILS" ;;
@@ -51,7 +51,7 @@ def test_kernels_are_compiled_beside_the_installation(clone):
     assert said == "chat with chat a --b\n"
     installed, rest, compiled, model = calls
     assert "pip install" in installed and installed.rpartition(" ")[2].startswith("numba>=")
-    assert compiled == f"-P {clone}/scripts/compile_usual.py"
+    assert compiled == f"-P {clone}/scripts/compile_default.py"
     assert rest.endswith("--editable .")
     assert "--require-hashes" in model and model.endswith("usual_requirement.txt")
     # All is there: nothing is installed or compiled again.
@@ -68,7 +68,7 @@ def test_kernels_are_compiled_beside_the_download_where_all_else_is_installed(cl
     said, noted, calls = run(clone)
     assert said == "chat with chat a --b\n"
     assert "installing tinychat" not in noted
-    assert len(calls) == 2 and f"-P {clone}/scripts/compile_usual.py" in calls, calls
+    assert len(calls) == 2 and f"-P {clone}/scripts/compile_default.py" in calls, calls
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")

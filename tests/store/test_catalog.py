@@ -3,17 +3,17 @@
 import pytest
 from console import Console
 
-from tinychat import estimates
+from tinychat.conversion.pipeline import Recipe, stored, weight_count
 from tinychat.engine.blocks import bytes_per_position
-from tinychat.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
-from tinychat.making import Recipe, stored, weight_count
 from tinychat.models.architectures import FAMILIES, parse_config
 from tinychat.models.layout import tensor_specs
 from tinychat.models.shapes import config_of
+from tinychat.store import estimates
 from tinychat.store.catalog import CATALOG
+from tinychat.store.default_model import DEFAULT_MODEL, REPOSITORY
+from tinychat.store.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.store.local import store_folder
 from tinychat.store.names import catalogued, find, known_names
-from tinychat.store.usual import REPOSITORY, USUAL
 
 # Those of Llama's build: a few keys say everything.
 DENSE = [
@@ -92,7 +92,7 @@ def test_a_short_name_is_a_repository_until_it_is_converted():
     assert catalogued("qwen3-0.6b").path.name == "Qwen--Qwen3-0.6B"
     add_model("qwen3-0.6b")
     assert find("qwen3-0.6b").path.name == "qwen3-0.6b"
-    assert CATALOG[USUAL].repository == REPOSITORY
+    assert CATALOG[DEFAULT_MODEL].repository == REPOSITORY
 
 
 def test_a_name_that_is_nearly_one_of_the_catalog_is_suggested():

@@ -20,12 +20,13 @@ from huggingface_hub import constants
 from huggingface_hub.utils import _http
 from safetensors.numpy import save
 
-from tinychat import api, estimates
+from tinychat import api
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import convert
-from tinychat.conversion.unfinished import Pieces
+from tinychat.conversion.pipeline import Recipe
+from tinychat.conversion.unfinished import JournaledWriter
 from tinychat.errors import CheckpointError, ConversionError, HubError, UnsupportedModelError
-from tinychat.making import Recipe
+from tinychat.store import estimates
 from tinychat.store.hub import download_size, fetch
 
 CONFIG = {
@@ -149,12 +150,14 @@ def sharded(hub, tmp_path):
 @pytest.fixture
 def plainly(monkeypatch):
     """Convert as fast as can be where a model is named."""
-    monkeypatch.setattr("tinychat.making.usual_recipe", lambda folder: Recipe("int8", method="plain", check=False))
+    monkeypatch.setattr(
+        "tinychat.conversion.pipeline.default_recipe", lambda folder: Recipe("int8", method="plain", check=False)
+    )
 
 
 def test_a_conversion_begins_with_the_first_shard(sharded, plainly, monkeypatch):
     checkpoint, released = sharded
-    write, written = Pieces.write, []
+    write, written = JournaledWriter.write, []
 
     def note(self, linear, layer, *rest):
         written.append((linear, layer, released.is_set()))
@@ -162,7 +165,7 @@ def test_a_conversion_begins_with_the_first_shard(sharded, plainly, monkeypatch)
             released.set()
         write(self, linear, layer, *rest)
 
-    monkeypatch.setattr(Pieces, "write", note)
+    monkeypatch.setattr(JournaledWriter, "write", note)
     folder = api.locate("owner/sharded")
     assert [before for _, _, before in written[:4]] == [False] * 3 + [True]
     expected = convert(checkpoint, checkpoint.parent / "whole", "int8")
@@ -224,7 +227,7 @@ def test_a_conversion_that_fails_ends_the_download(sharded, plainly, hub, monkey
     def fail(*arguments):
         raise ConversionError("it fails")
 
-    monkeypatch.setattr(Pieces, "write", fail)
+    monkeypatch.setattr(JournaledWriter, "write", fail)
     monkeypatch.setattr("tinychat.store.hub._SECONDS_TO_STOP", 0.01)
     with pytest.raises(ConversionError, match="it fails"):
         api.locate("owner/sharded")
@@ -240,7 +243,7 @@ def test_a_download_that_goes_on_after_its_block_is_still_checked(sharded, plain
 
     *_, last = hub.held_back
     before = _http._GLOBAL_CLIENT_FACTORY
-    monkeypatch.setattr(Pieces, "write", fail)
+    monkeypatch.setattr(JournaledWriter, "write", fail)
     monkeypatch.setattr("tinychat.store.hub._SECONDS_TO_STOP", 0.01)
     with pytest.raises(ConversionError, match="it fails"):
         api.locate("owner/sharded")

@@ -11,8 +11,8 @@ import pytest
 
 from tinychat.chat.commands import COMMANDS as SLASH_COMMANDS
 from tinychat.cli import command_line
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 from weights.training import counting, stories, usage, vocabulary
 from weights.training.conversations import corpus
 from weights.training.memory import KINDS, Memory

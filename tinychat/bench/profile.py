@@ -13,7 +13,7 @@ from tinychat.engine.arguments import ExpertMlp, GatedMlp, HybridLayers, Paralle
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.errors import SettingError
 from tinychat.kernels.variants import NoNorm, NoPositions
-from tinychat.kernels.weights import Either
+from tinychat.kernels.weights import PerLayer
 from tinychat.models.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def stages(sequence: Sequence, T: int, start: int) -> Iterator[Stage]:
         if not isinstance(norm, NoNorm):
             yield Stage("norms after", T * D * 12, T * D * 4)
 
-    parallel, mixed = isinstance(p.layers.mlp, ParallelMlp), isinstance(p.layers.mlp, Either)
+    parallel, mixed = isinstance(p.layers.mlp, ParallelMlp), isinstance(p.layers.mlp, PerLayer)
     mlp = p.layers.mlp.mlp if parallel else p.layers.mlp.second if mixed else p.layers.mlp
     first = "gate_up_proj" if isinstance(mlp, GatedMlp | ExpertMlp) else "up_proj"
     first_rows = 2 * F if isinstance(mlp, GatedMlp) else F

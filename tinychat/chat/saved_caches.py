@@ -15,7 +15,7 @@ from tinychat.errors import SessionError
 from tinychat.files import unfinished_bytes
 from tinychat.generate.model import Model
 
-USUAL_BYTES = 1 << 30
+DEFAULT_BYTES = 1 << 30
 """Most disk space of all files together where nobody says otherwise."""
 _SHARE_OF_FREE = 0.1
 # A shorter conversation is read about as fast as a file.
@@ -35,7 +35,7 @@ class SavedCaches:
         read.
     """
 
-    def __init__(self, folder: Path, most_bytes: int = USUAL_BYTES) -> None:
+    def __init__(self, folder: Path, most_bytes: int = DEFAULT_BYTES) -> None:
         self.folder = folder
         self.most_bytes = most_bytes
 

@@ -24,7 +24,7 @@ from tinychat.commands.options import (
     take_preferences,
 )
 from tinychat.generate.precedence import FLAGS, Preferences
-from tinychat.store.usual import DEMO, advice, usual_model
+from tinychat.store.default_model import DEMO, advice, default_model
 from tinychat.user_folders import state_folder
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def chat(
     named = model or named_model
     preferences = take_preferences(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
-    from tinychat.terminal.line_input import open_input
+    from tinychat.terminal.open_input import open_input
 
     load: Loader = context.obj
     is_new = not (continues or resume or private) and preferences.model(named) is None
@@ -140,7 +140,7 @@ def _load_or_spare(
     except MODEL_PROBLEMS as error:
         if spare is None:
             raise
-        renderer.notice(f"{model or usual_model()} cannot be used: {error}; the bundled demo model answers")
+        renderer.notice(f"{model or default_model()} cannot be used: {error}; the bundled demo model answers")
     return spare, load(spare, preferences.resolve(spare).loading)
 
 
@@ -167,7 +167,7 @@ def _models(load: Loader, preferences: Preferences) -> Models:
         open=lambda name: load(now.model(name), now.resolve(name, now.model(name)).loading),
         names=known_names,
         advised=lambda name, loaded: now.resolve(name, now.model(name), loaded.name, advice=loaded.own_defaults),
-        default=lambda: now.model(None) or usual_model(),
+        default=lambda: now.model(None) or default_model(),
         ready=lambda: [model.name for model in ready_models()],
         roles=roles,
         enter_role=enter_role,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tinychat.commands.words import completed_command
+from tinychat.commands.default_command import completed_command
 
 # Set by the code that a shell runs.
 VARIABLE = "_TINYCHAT_COMPLETE"

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from tinychat.commands.options import flag_problem
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import FieldError
-from tinychat.store.local import certificate_lines, code_lines, summary_line
+from tinychat.store.local import code_lines, quality_lines, summary_line
 
 
 @click.command()
@@ -72,7 +72,7 @@ def convert(
     """
     # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint
-    from tinychat.making import check_together
+    from tinychat.conversion.pipeline import check_together
 
     given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     try:
@@ -91,7 +91,7 @@ def convert(
             calibration=calibration,
             check=not no_check,
         )
-    for line in [*code_lines(folder), *certificate_lines(folder)]:
+    for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"written: {folder}: {summary_line(folder)}", file=sys.stderr)
     print(f"chat with it: tinychat {shlex.quote(str(target))}", file=sys.stderr)

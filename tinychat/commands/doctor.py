@@ -21,7 +21,7 @@ def doctor(model: str | None, context: int | None, kv: str | None) -> None:
     if model is None and (context is not None or kv is not None):
         raise click.UsageError("--context and --kv are about a MODEL: name one, such as demo")
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.doctor import Findings, examine_machine, examine_model
+    from tinychat.bench.doctor import Findings, examine_machine, examine_model
     from tinychat.store.names import find
 
     findings = Findings()

@@ -31,14 +31,14 @@ def offer_better_model() -> str | None:
         return None
     # Imported here: it keeps `tinychat --help` fast.
     with held_signals():
-        from tinychat.better_model import model_to_offer
-        from tinychat.store.usual import usual_model
+        from tinychat.store.better_model import model_to_offer
+        from tinychat.store.default_model import default_model
         from tinychat.terminal.rendering import Renderer
 
     better = model_to_offer()
     if better is None:
         return None
-    usual, name = usual_model(), better.entry.name
+    usual, name = default_model(), better.entry.name
     say = Renderer(sys.stdout, sys.stderr, os.environ).notice
     for line in better.lines(usual):
         say(line)

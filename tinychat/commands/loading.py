@@ -53,9 +53,9 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     """
     model = resolve_alias(model)
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.store.usual import DEMO, usual_model
+    from tinychat.store.default_model import DEMO, default_model
 
-    name = usual_model() if model is None else model
+    name = default_model() if model is None else model
     try:
         loaded = _opened(name, options)
     except MODEL_PROBLEMS as error:

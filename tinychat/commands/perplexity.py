@@ -17,7 +17,7 @@ from tinychat.files import read_text
 from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
-    from tinychat.perplexity import Report
+    from tinychat.generate.perplexity import Report
 
 DEFAULT_CONTEXT = 512
 
@@ -46,7 +46,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
     other = None if against is None else load(against, options)
     measured = load(model, options)
     # Imported here: a file that cannot be read is reported before numpy is loaded.
-    from tinychat.perplexity import measure
+    from tinychat.generate.perplexity import measure
 
     with progress_bar(f"reading {file.name}") as progress:
         report = measure(measured, text, stride=stride, against=other, progress=progress)

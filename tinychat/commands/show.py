@@ -17,16 +17,16 @@ from tinychat.configuration import resolve_alias
 def show(model: str | None, as_json: bool) -> None:
     """Show what MODEL is: where it is, how it is quantized, its size, context and advice for sampling."""
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.store.local import MANIFEST, certificate_lines, code_lines, holds
+    from tinychat.store.default_model import default_model
+    from tinychat.store.local import MANIFEST, code_lines, holds, quality_lines
     from tinychat.store.names import find
-    from tinychat.store.usual import usual_model
 
-    name = resolve_alias(model) or usual_model()
+    name = resolve_alias(model) or default_model()
     reference = find(name)
     facts: dict[str, object] = {"name": reference.path.name, "kind": reference.kind, "source": reference.source}
     if holds(reference.path, MANIFEST):
         facts |= _facts_of_folder(reference.path)
-        lines = [*code_lines(reference.path), *certificate_lines(reference.path)]
+        lines = [*code_lines(reference.path), *quality_lines(reference.path)]
     else:
         lines = ["it is not converted yet: its first use, or `tinychat pull`, does that"]
     if as_json:
@@ -40,7 +40,7 @@ def show(model: str | None, as_json: bool) -> None:
 
 
 def _facts_of_folder(folder: Path) -> dict[str, object]:
-    from tinychat.generate.own_defaults import own_defaults
+    from tinychat.generate.generation_config import own_defaults
     from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
     from tinychat.store.local import number_format

@@ -11,7 +11,7 @@ import click
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
-from tinychat.store.local import StoredModel, certificate_lines, code_lines, summary_line
+from tinychat.store.local import StoredModel, code_lines, quality_lines, summary_line
 from tinychat.terminal.safe_text import one_safe_line
 
 
@@ -45,7 +45,7 @@ def pull(model: str, quant: str | None) -> None:
 
     with progress_bar(f"converting {model}") as progress:
         folder = pull_model(model, progress, quant)
-    for line in [*code_lines(folder), *certificate_lines(folder)]:
+    for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"stored as {folder.name}: {summary_line(folder)}", file=sys.stderr)
     print(f"chat with it: tinychat {folder.name}", file=sys.stderr)
@@ -66,9 +66,9 @@ def list_models(available: bool, as_json: bool) -> None:
     if available:
         _list_available()
         return
+    from tinychat.store.default_model import default_model
+    from tinychat.store.external_models import found_models
     from tinychat.store.names import ready_models
-    from tinychat.store.others import found_models
-    from tinychat.store.usual import usual_model
 
     models = ready_models()
     if as_json:
@@ -80,13 +80,13 @@ def list_models(available: bool, as_json: bool) -> None:
         state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
         rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
     _print_table(rows)
-    usual = one_safe_line(Preferences(read_configuration()).model(None) or usual_model())
+    usual = one_safe_line(Preferences(read_configuration()).model(None) or default_model())
     print(f"{usual} answers where no MODEL is named; `tinychat models --available` lists more", file=sys.stderr)
 
 
 def _write_json(models: Sequence[StoredModel]) -> None:
     """Print a line for each model of the store and of other programs."""
-    from tinychat.store.others import found_models
+    from tinychat.store.external_models import found_models
 
     for model in models:
         fields = {"name": model.name, "path": str(model.path), "bytes": model.bytes, "program": "tinychat"}
@@ -103,15 +103,15 @@ def _size(count: int) -> str:
 
 def _list_available() -> None:
     """Print the catalog; all but the names is estimated, and a line on stderr says from what."""
-    from tinychat.estimates import (
+    from tinychat.machine import available_memory_bytes, memory_bytes
+    from tinychat.store.catalog import CATALOG, CatalogEntry
+    from tinychat.store.estimates import (
         cores_become_free,
         disk_bytes,
         memory_bandwidth,
         memory_bytes_needed,
         tokens_per_second,
     )
-    from tinychat.machine import available_memory_bytes, memory_bytes
-    from tinychat.store.catalog import CATALOG, CatalogEntry
     from tinychat.store.names import catalogued
 
     measured = "just now" if cores_become_free() else "while other programs hold cores, too low for free ones"

@@ -69,7 +69,7 @@ def without_middle(model: Model, text: str) -> str:
     return f"{model.decode(ids[:count])}{_LEFT_OUT}{model.decode(ids[-count:])}"
 
 
-def forget_oldest(
+def drop_oldest(
     render: Callable[[int], list[int]], first: int, messages: abc.Sequence[Message], context_size: int
 ) -> tuple[int, list[int]]:
     """Leave out whole exchanges until a quarter of the context is free, or only the last one remains.
@@ -135,7 +135,7 @@ def shortening_notice(count: int, used: int, context_size: int) -> str:
     )
 
 
-def forgetting_notice(
+def dropped_notice(
     forgotten: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
 ) -> str:
     """Return the notice that turns went, or of what else `verb` says of them, with the room that there is now."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import (
     begins_full,
+    drop_oldest,
+    dropped_notice,
     end_of,
     fills,
-    forget_oldest,
-    forgetting_notice,
     long_replies,
     shortening_notice,
     without_middle,
@@ -19,7 +19,7 @@ from tinychat.errors import PromptTooLongError
 from tinychat.generate.run import Room
 
 if TYPE_CHECKING:
-    from tinychat.conversation.conversation import Chat
+    from tinychat.conversation.state import ChatState
     from tinychat.generate.sequence import Ids
 
 
@@ -28,7 +28,7 @@ class ReplyRoom:
 
     Parameters
     ----------
-    chat : Chat
+    chat : ChatState
         The conversation; its `forgotten` grows with the exchanges that go.
     messages : list of Message
         What is answered.
@@ -36,7 +36,7 @@ class ReplyRoom:
         Tokens of the reply that is continued.
     """
 
-    def __init__(self, chat: Chat, messages: list[Message], begun: Ids) -> None:
+    def __init__(self, chat: ChatState, messages: list[Message], begun: Ids) -> None:
         self._chat = chat
         self._messages = messages
         self._begun = begun
@@ -98,11 +98,11 @@ class ReplyRoom:
         """Leave the oldest exchanges out of `ids`, which end with the `written` part of a reply, and say so."""
         chat, messages = self._chat, self._messages
         size, first = chat.model.context_size, chat.forgotten
-        chat.forgotten, shorter = forget_oldest(lambda oldest: self._prompt(oldest, written), first, messages, size)
+        chat.forgotten, shorter = drop_oldest(lambda oldest: self._prompt(oldest, written), first, messages, size)
         if len(shorter) > size:
             # The last exchange alone is too long: nothing that could be forgotten makes room for it.
             raise PromptTooLongError(len(shorter), size, chat.model.trained_length)
         if chat.forgotten > first:
-            chat.on_notice(forgetting_notice(messages[first : chat.forgotten], len(shorter), size))
+            chat.on_notice(dropped_notice(messages[first : chat.forgotten], len(shorter), size))
             return Room(shorter, len(ids) - len(shorter) if chat.overflow == "shift" else 0)
         return Room(shorter)

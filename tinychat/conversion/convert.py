@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from tinychat.conversion.calibrated import Calibrated, Finished, Packed
+from tinychat.conversion.gptq import Calibrated, Finished, Packed
 from tinychat.conversion.keep import Piece, account_of, kept_layers
 from tinychat.conversion.pack import Packer, check_finite, relative_error
 from tinychat.conversion.smoothing import smoothed
-from tinychat.conversion.unfinished import Pieces, Work, key_of, work_for
+from tinychat.conversion.unfinished import JournaledWriter, Work, key_of, work_for
 from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms, tables
@@ -173,7 +173,7 @@ def write_weights(
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
     total = sum(spec.bytes for spec in specs.values())
-    with Pieces(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as pieces:
+    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as pieces:
 
         def show() -> None:
             if progress:

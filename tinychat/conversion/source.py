@@ -18,7 +18,7 @@ from tinychat.conversion.pack import check_finite
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts
-from tinychat.models.rope import rope_tables, sliding_rope, temperatures
+from tinychat.models.rope import query_scales, rope_tables, sliding_rope
 from tinychat.models.tensors import Linear as LinearLayout
 
 Floats = NDArray[np.float32]
@@ -304,7 +304,7 @@ def _attended(source: Source, layer: int, qkv: Floats) -> Floats:
     if config.qk_norm == "head":
         q, k = source.normed("q_norm", layer, q), source.normed("k_norm", layer, k)
     table = _angles(sliding_rope(config) if config.angle_sets[layer] else config, T)[:, : config.rotary_dims[layer]]
-    factors = (config.attention_scale * temperatures(config, range(T))).astype(np.float32)
+    factors = (config.attention_scale * query_scales(config, range(T))).astype(np.float32)
     q, k = _rotated(q, table) * factors[:, None], _rotated(k, table)
     mask = _mask(config.sliding_windows[layer], T)
     slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]

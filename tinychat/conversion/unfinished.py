@@ -251,7 +251,7 @@ def _touched(folder: Path) -> float:
         return time.time()
 
 
-class Pieces:
+class JournaledWriter:
     """A weight file that is written piece by piece; a journal beside it lists which are finished.
 
     Parameters
@@ -294,7 +294,7 @@ class Pieces:
             # Closed with the block that this is used in.
             self._close = stack.pop_all().close
 
-    def __enter__(self) -> "Pieces":
+    def __enter__(self) -> "JournaledWriter":
         return self
 
     def __exit__(

@@ -59,7 +59,7 @@ class Layer(NamedTuple):
     scoring: Any  # what is done to scores: `kernels.scores`
     o_proj: Any
     post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
-    mlp: Any  # one of those above; or, where only some layers have experts, `Either` such or one of the others
+    mlp: Any  # one of those above; or, where only some layers have experts, `PerLayer` such or one of the others
 
 
 class ShortConvolution(NamedTuple):
@@ -78,7 +78,7 @@ class NoMlp(NamedTuple):
 class HybridLayers(NamedTuple):
     """Layers of which some have attention and the others a short convolution."""
 
-    mixer: Any  # `Either` a `Layer` without its MLP, or a `ShortConvolution`
+    mixer: Any  # `PerLayer` a `Layer` without its MLP, or a `ShortConvolution`
     cache_layer: np.ndarray  # int64: the first of its layers in the cache
     mlp: Any
 
@@ -95,7 +95,7 @@ class Parameters(NamedTuple):
     cap: Any  # of the logits
 
 
-class Sizes(NamedTuple):
+class ModelDims(NamedTuple):
     """The numbers of the configuration that the arrays do not show."""
 
     num_hidden_layers: int
@@ -125,7 +125,7 @@ class Scratch(NamedTuple):
     experts: Any  # `kernels.experts.ExpertScratch` or `NoExperts`
 
 
-class Job(NamedTuple):
+class Batch(NamedTuple):
     """What one call runs: T of up to C rows, each a token of some sequence.
 
     The rows of a sequence stand together, in the order of their positions.
@@ -138,7 +138,7 @@ class Job(NamedTuple):
     firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
     tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's
     wanted: np.ndarray  # int64 [C]: the rows to give logits for, ascending
-    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
+    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.record_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
 
@@ -147,9 +147,9 @@ class Arguments(NamedTuple):
     """All that the forward pass works with; the last three are replaced by others now and again."""
 
     parameters: Parameters
-    sizes: Sizes
+    sizes: ModelDims
     scratch: Scratch
-    job: Job
+    job: Batch
     cache: Any  # `kernels.kv.CacheBuffers`
     attention: Any  # `kernels.attention.AttentionScratch`
     logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from tinychat.engine.prefixes import PrefixIndex
 from tinychat.errors import CacheFullError, FieldError, SettingError
 from tinychat.kernels.buffers import CacheBuffers, empty_buffers
-from tinychat.kernels.places import places_of
+from tinychat.kernels.pointers import pointers_of
 from tinychat.kernels.sizes import BLOCK, STORAGE
 from tinychat.machine import available_memory_bytes
 from tinychat.models.config import ModelConfig
 
 # Of what is free, where nobody says otherwise: taken only as it is written.
-USUAL_SHARE = 0.25
+DEFAULT_SHARE = 0.25
 FORGOTTEN_AT_ONCE = 1 / 16  # of all blocks: finding the oldest takes a look at many
 
 
@@ -74,10 +74,10 @@ class BlockPool:
         self.is_fixed = memory is not None
         self.prefixes = PrefixIndex()
         self.buffers = self._allocate(0)
-        self._placed = self.buffers, places_of(self.buffers)
+        self._placed = self.buffers, pointers_of(self.buffers)
         self.position_bytes = bytes_per_position(config, kv)
         self._block_bytes = BLOCK * self.position_bytes
-        self._limit = (self._usual_memory() if memory is None else memory) // self._block_bytes
+        self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
         # By the `id` of a reference to the owner, which enters the second when the owner is no more.
@@ -98,9 +98,9 @@ class BlockPool:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where the buffers are, for `kernels.memory.arrays_at`."""
+        """Where the buffers are, for `kernels.memory.from_pointers`."""
         if self._placed[0] is not self.buffers:
-            self._placed = self.buffers, places_of(self.buffers)
+            self._placed = self.buffers, pointers_of(self.buffers)
         return self._placed[1]
 
     def reserve(self, positions: int) -> None:
@@ -205,7 +205,7 @@ class BlockPool:
         """Let no later sequence find the kept beginning that ends in a block."""
         with self.lock:
             with self._changed_prefixes() as prefixes:
-                gone = prefixes.forget_block(block)
+                gone = prefixes.evict_block(block)
             self.release(gone)
 
     def is_shared(self, block: int) -> bool:
@@ -277,5 +277,5 @@ class BlockPool:
         return empty_buffers(self.kv, blocks, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
 
     @staticmethod
-    def _usual_memory() -> int:
-        return int(USUAL_SHARE * (available_memory_bytes() or 0))
+    def _default_memory() -> int:
+        return int(DEFAULT_SHARE * (available_memory_bytes() or 0))

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
-from operator import index, is_
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,22 +12,20 @@ from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments
 from tinychat.engine.blocks import BlockPool
-from tinychat.engine.cache import KVCache
-from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
 from tinychat.engine.forward_pass import ForwardPass
-from tinychat.engine.parameters import LOG2_E, bind_parameters, sizes_of
-from tinychat.engine.scratch import allocate_attention, allocate_job, allocate_scratch
-from tinychat.engine.sequence import Sequence, Span
+from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
+from tinychat.engine.scheduled_chunk import ScheduledChunk
+from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
 from tinychat.kernels.buffers import AttentionScratch
-from tinychat.kernels.places import places_of
+from tinychat.kernels.pointers import pointers_of
 from tinychat.kernels.setup import sources_digest
 from tinychat.kernels.sizes import LANES
-from tinychat.models.folder import ModelFolder, model_stamp
+from tinychat.models.folder import ModelFolder, model_fingerprint
 from tinychat.models.layout import padded
-from tinychat.models.rope import RopeTable, angle_set, has_temperatures, rope_tables, sliding_rope, temperatures
+from tinychat.models.rope import RopeTable, angle_set, has_query_scales, query_scales, rope_tables, sliding_rope
 
 CHUNK_SIZE = 256
 FLOAT32 = np.dtype(np.float32)
@@ -84,17 +82,17 @@ class Engine:
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
         attention = allocate_attention(config, 0, threads, kv)
-        self._attention = AttentionMemory(0, attention, places_of(attention))
-        self._job = allocate_job(config, self.chunk_size)
+        self._attention = AttentionMemory(0, attention, pointers_of(attention))
+        self._job = allocate_batch(config, self.chunk_size)
         self._job.query_factors[:] = self._query_scale
-        self._has_temperatures = has_temperatures(config)
+        self._has_query_scales = has_query_scales(config)
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
-        self._lasting = (self.parameters, sizes_of(config), scratch, self._job)
+        self._lasting = (self.parameters, dims_of(config), scratch, self._job)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
-        self._places = places_of(arguments)
-        self._replaced = len(places_of(self._lasting))  # where the places of the others begin
+        self._places = pointers_of(arguments)
+        self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
         self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
-        function = "take_part_in_hybrid" if config.conv_layers else "take_part"
+        function = "hybrid_worker_loop" if config.conv_layers else "worker_loop"
         self.forward_pass = ForwardPass(function, arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
@@ -106,7 +104,7 @@ class Engine:
     @cached_property
     def origin(self) -> str:
         """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
-        return f"{sources_digest()} {model_stamp(self._folder.path)}"
+        return f"{sources_digest()} {model_fingerprint(self._folder.path)}"
 
     def changed(self, kv: str, threads: int) -> "Engine":
         """Return an engine of the same weights with another type of caches or number of threads.
@@ -120,32 +118,12 @@ class Engine:
         """
         return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
 
-    def sequence(self, context_size: int | None = None) -> Sequence:
-        """Return a new sequence without tokens.
-
-        Parameters
-        ----------
-        context_size : int, optional
-            Capacity of its cache in positions; the model's own when omitted, at most 8192.
-
-        Raises
-        ------
-        SettingError
-            If the capacity is out of range, or needs more than this machine's memory.
-        """
-        if context_size is None:
-            context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
-        context_size = index(context_size)
-        with memory_for(context_size):
-            self.pool.reserve(context_size)
-            return Sequence(self, KVCache(self.pool, context_size))
-
-    def run(self, spans: SequenceOf[Span], out: Logits | None = None) -> list[Logits]:
+    def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.
 
         Parameters
         ----------
-        spans : sequence of Span
+        spans : sequence of ScheduledChunk
         out : float32 [>= outputs of all spans, vocab_size], optional
             Memory for the logits, of `new_logits`. Fresh memory costs time, so whoever runs step after step, and is
             done with the logits of one when the next begins, gives the same each time.
@@ -188,7 +166,7 @@ class Engine:
         """Return memory for so many rows, of whole vectors."""
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
-    def _post(self, spans: SequenceOf[Span], logits: Logits) -> tuple[Any, ...]:
+    def _post(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
         """Write what runs into the job, and where its logits go; return how many ids there are, and all memory."""
         job, firsts = self._job, [0]
         ids: list[int] = []
@@ -210,8 +188,8 @@ class Engine:
         T, outputs = len(ids), len(wanted)
         job.ids[:T], job.sequences[:T], job.positions[:T] = ids, sequences, positions
         job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
-        if self._has_temperatures:
-            job.query_factors[:T] = self._query_scale * temperatures(self.config, positions)
+        if self._has_query_scales:
+            job.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
         job.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
@@ -244,7 +222,7 @@ class Engine:
         """
         self.forward_pass.prepare(self.threads, progress)
 
-    def _check(self, spans: SequenceOf[Span]) -> None:
+    def _check(self, spans: SequenceOf[ScheduledChunk]) -> None:
         """Refuse what compiled code, which looks nothing up, would read or write beyond its arrays for."""
         count = sum(len(span.ids) for span in spans)
         if not 1 <= count <= self.chunk_size or not all(len(span.ids) for span in spans):
@@ -288,5 +266,5 @@ class Engine:
         """Return working memory for a sequence of so many positions; it grows with the longest one."""
         if positions > self._attention.positions:
             scratch = allocate_attention(self.config, positions, self.threads, self.kv)
-            self._attention = AttentionMemory(positions, scratch, places_of(scratch))
+            self._attention = AttentionMemory(positions, scratch, pointers_of(scratch))
         return self._attention

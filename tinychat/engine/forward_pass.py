@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tinychat.engine.arguments import Arguments
 from tinychat.held_signals import held_signals
 from tinychat.kernels.machine_code import EntryPoint, code_name, find_entry_point
-from tinychat.kernels.places import sample_of, type_name
+from tinychat.kernels.pointers import sample_of, type_name
 
 
 class ForwardPass:
@@ -16,7 +16,7 @@ class ForwardPass:
 
     Parameters
     ----------
-    function : {"take_part", "take_part_in_hybrid"}
+    function : {"worker_loop", "hybrid_worker_loop"}
     arguments : Arguments
         Only their types matter.
 
@@ -35,7 +35,7 @@ class ForwardPass:
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
-        """Do a share of a job: see `engine.forward.take_part`. Compiles if nobody has called `prepare`."""
+        """Do a share of a job: see `engine.forward.worker_loop`. Compiles if nobody has called `prepare`."""
         if self._entry_point is None:
             self.prepare()
         assert self._entry_point is not None
@@ -57,4 +57,4 @@ class ForwardPass:
                 # Imported here: only who compiles needs Numba.
                 from tinychat.engine.compiling import compile_kernels
         if self._entry_point is None:
-            self._entry_point = compile_kernels(self, threads, progress)
+            self._entry_point = compile_kernels(self.function, self.sample, self.code_name, threads, progress)

@@ -25,7 +25,7 @@ def kept_weight(folder: ModelFolder, name: str) -> Any:
         if stack:
             arrays = [array.reshape(*stack, len(array) // linear.pieces, *array.shape[1:]) for array in arrays]
         return AFFINE[bits](*arrays, bias)
-    places = places_of_blocks(kept.blocks(linear.rows))
+    places = block_indices(kept.blocks(linear.rows))
     none = np.zeros(0, np.float32)
     four, eight = (AFFINE[bits](*arrays, none) for bits, arrays in parts.items())
     return MixedWeight(places.reshape(*stack, -1), four, eight, bias)
@@ -38,8 +38,8 @@ def affine_arrays(tensors: dict[str, NDArray[Any]], name: str, bits: int) -> lis
     return [packed, scales, tensors.get(f"{name}.offsets{bits}", none), factors]
 
 
-def places_of_blocks(by_layer: list[list[int]]) -> NDArray[np.int32]:
-    """Return `MixedWeight.places` of blocks whose codes have 4 or 8 bits."""
+def block_indices(by_layer: list[list[int]]) -> NDArray[np.int32]:
+    """Return `MixedWeight.indices` of blocks whose codes have 4 or 8 bits."""
     bits = np.array(by_layer)
     flat, places = bits.reshape(-1), np.empty(bits.size, np.int32)
     places[flat == 4] = np.arange((flat == 4).sum())

@@ -17,7 +17,7 @@ MAX_THREADS = 1024
 NARROW_SIZE = 512
 
 
-def usual_kv(config: ModelConfig, quantization: Quantization) -> str:
+def default_kv(config: ModelConfig, quantization: Quantization) -> str:
     """Return the type of cache that suits a model: that of its weights if unquantized, else the fastest.
 
     A narrow model gets the finer float16: rounding shows most in it, and it has time to spare.
@@ -46,7 +46,7 @@ def load_engine(
     fewest_threads : int
         Fewest threads, where other programs use the cores; equal to `threads` for a fixed number.
     kv : {"bf16", "f16", "int8", "f32"}, optional
-        Type of the sequences' caches (`kernels.kv`); `usual_kv` when omitted.
+        Type of the sequences' caches (`kernels.kv`); `default_kv` when omitted.
     cache_memory : int, optional
         Most bytes for the keys and values of all sequences: see `engine.blocks.BlockPool`.
     progress : callable, optional
@@ -72,7 +72,7 @@ def load_engine(
     # More than cores would wait for each other's turns at every barrier.
     cores = available_cores()
     threads = cores if threads is None else min(threads, cores)
-    kv = kv or usual_kv(opened.config, opened.quantization)
+    kv = kv or default_kv(opened.config, opened.quantization)
     engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory)
     engine.compile(progress)
     return engine

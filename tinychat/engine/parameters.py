@@ -11,16 +11,17 @@ from tinychat.engine.arguments import (
     GatedMlp,
     HybridLayers,
     Layer,
+    ModelDims,
     NoMlp,
     ParallelMlp,
     Parameters,
     PlainMlp,
     ShortConvolution,
-    Sizes,
 )
 from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.variants import (
-    Capped,
+    Alibi,
+    AttentionSink,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -33,12 +34,11 @@ from tinychat.kernels.variants import (
     RmsNorm,
     Shared,
     Silu,
-    Sloped,
-    Sunk,
+    SoftCap,
     Unchanged,
     WidthNorm,
 )
-from tinychat.kernels.weights import Either, Float32Weight, Int4Weight, Int8Weight, SplitWeight
+from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
@@ -67,7 +67,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         layers=layers,
         norm=_without_layers(parts.norm("norm")),
         lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
-        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+        cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
     )
 
 
@@ -120,11 +120,11 @@ class _Parts:
         """Return what is done to scores, which are in powers of two."""
         config, L = self._config, len(self._layers)
         if config.alibi_slopes:
-            return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+            return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
         if config.sinks:
-            return Sunk(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
+            return AttentionSink(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
         if config.attention_softcap is not None:
-            return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
+            return SoftCap(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
 
     def attention(self, mlp: Any) -> Layer:
@@ -158,7 +158,7 @@ class _Parts:
         places[list(config.attention_layers)] = np.arange(len(config.attention_layers))
         places[list(config.conv_layers)] = -1 - np.arange(len(config.conv_layers))
         cache_layer = np.array([config.cache_layers.index(layer) for layer in self._layers], np.int64)
-        return HybridLayers(Either(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
+        return HybridLayers(PerLayer(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
 
     def mlp(self) -> Any:
         """Return the MLPs of all layers, of which some or all may have experts."""
@@ -171,7 +171,7 @@ class _Parts:
         places = np.empty(len(self._layers), np.int64)
         places[list(experts.layers)] = np.arange(len(experts.layers))
         places[list(dense)] = -1 - np.arange(len(dense))
-        return Either(places, self._expert_mlp(experts), self._dense_mlp(dense))
+        return PerLayer(places, self._expert_mlp(experts), self._dense_mlp(dense))
 
     def _dense_mlp(self, layers: Sequence[int]) -> Any:
         parts = (
@@ -209,11 +209,11 @@ def _without_layers(norm: Any) -> Any:
     return type(norm)(*(part.reshape(-1) for part in norm))
 
 
-def sizes_of(config: ModelConfig) -> Sizes:
+def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
     found = config.experts
     experts = (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else ()
-    return Sizes(
+    return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
         config.head_dim,

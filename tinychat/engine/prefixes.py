@@ -104,7 +104,7 @@ class PrefixIndex:
                 gone += self._remove(node)
         return gone
 
-    def forget_block(self, block: int) -> list[int]:
+    def evict_block(self, block: int) -> list[int]:
         """Take out a block and those behind it; return all that went."""
         node = next((node for node in self._nodes if node.block == block), None)
         return [] if node is None else self._remove(node)

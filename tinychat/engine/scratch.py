@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinychat.engine.arguments import Job, Scratch
+from tinychat.engine.arguments import Batch, Scratch
 from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
 from tinychat.kernels.buffers import (
@@ -10,9 +10,9 @@ from tinychat.kernels.buffers import (
     ExpertScratch,
     NoExperts,
     Routing,
-    most_slots,
-    new_scratch,
-    parts_at_most,
+    attention_scratch,
+    max_partials,
+    max_slots,
 )
 from tinychat.kernels.sizes import LANES, TILE_FLOATS, TOKENS
 from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
@@ -77,7 +77,7 @@ def allocate_experts(
     experts, D = config.experts, padded(config.hidden_size, quantization.column_multiple)
     assert experts is not None
     count, used = experts.num_experts, experts.num_experts_per_tok
-    slots = most_slots(chunk_size, used, count)
+    slots = max_slots(chunk_size, used, count)
     width = max(D, padded(experts.intermediate_size, quantization.column_multiple))
     return ExpertScratch(
         routing=Routing(FloatActivations(np.zeros(padded(chunk_size, len(TOKENS)) * D, np.float32)), rows, tiles),
@@ -118,12 +118,12 @@ def activations(
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
+    return attention_scratch(kv, config.head_dim, threads, max_partials(context_size, threads))
 
 
-def allocate_job(config: ModelConfig, chunk_size: int) -> Job:
+def allocate_batch(config: ModelConfig, chunk_size: int) -> Batch:
     """Return the arrays that carry a call's particulars; tables take memory when they are written."""
-    return Job(
+    return Batch(
         counts=np.zeros(3, np.int64),
         ids=np.zeros(chunk_size, np.int64),
         positions=np.zeros(chunk_size, np.int64),

@@ -1,7 +1,7 @@
 """A process that compiles beside this one.
 
-Numba compiles one function at a time in a process, so a second core needs a second process. It gets the procedures that
-the first has found it needs (`kernels.procedures`), begins with the longest, and leaves what it compiles in the kernel
+Numba compiles one function at a time in a process, so a second core needs a second process. It gets the tasks of the
+first one's compile queue (`kernels.compile_queue`), begins with the longest, and leaves what it compiles in the kernel
 cache. It says nothing and may fail: then the first process compiles everything.
 
 The compiler's imports stand in functions: a process that has just been started reads what it is told at once.
@@ -52,7 +52,7 @@ class SecondCompiler:
         )
 
     def tell(self, job: Any) -> None:
-        """Tell it of a procedure; if it has ended, nothing happens."""
+        """Send a compile task; if the process has ended, nothing happens."""
         told = pickle.dumps(tuple(job))
         with suppress(OSError):
             assert self._process.stdin is not None
@@ -74,7 +74,7 @@ class SecondCompiler:
 @contextmanager
 def second_compilers(count: int) -> Iterator[None]:
     """Let up to `count` more processes compile inside the block."""
-    from tinychat.kernels.procedures import AGENDA
+    from tinychat.kernels.compile_queue import COMPILE_QUEUE
 
     with ExitStack() as stack:
         # Nothing comes back where nothing is kept; and an interpreter inside another program may have no file.
@@ -86,8 +86,8 @@ def second_compilers(count: int) -> Iterator[None]:
                 stack.callback(started[-1].close)
 
         for compiler in started:
-            AGENDA.listeners.append(compiler.tell)
-            stack.callback(AGENDA.listeners.remove, compiler.tell)
+            COMPILE_QUEUE.listeners.append(compiler.tell)
+            stack.callback(COMPILE_QUEUE.listeners.remove, compiler.tell)
         yield
 
 
@@ -96,7 +96,7 @@ def serve(cache: str) -> None:
     told: list[bytes] = []
     threading.Thread(target=_read, args=(told,), daemon=True).start()
     # Imported here: the other process must not wait until this one has done so.
-    from tinychat.kernels.procedures import AGENDA, Job
+    from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
 
     import_module("tinychat.engine.forward")
     if os.environ["NUMBA_CACHE_DIR"] != cache:
@@ -104,8 +104,8 @@ def serve(cache: str) -> None:
     gc.set_threshold(*RARELY)
     while True:
         while told:
-            AGENDA.add(Job(*pickle.loads(told.pop(0))))
-        if not AGENDA.compile_next():
+            COMPILE_QUEUE.add(CompileTask(*pickle.loads(told.pop(0))))
+        if not COMPILE_QUEUE.compile_next():
             time.sleep(_PAUSE)
 
 

@@ -50,7 +50,7 @@ class Cores:
     free: int | None = None
 
 
-class Pace:
+class ThreadTuner:
     """The number of threads for jobs of one kind, and the cost of a token with it.
 
     Parameters
@@ -216,13 +216,13 @@ class ThreadCount:
 
     def __init__(self, fewest: int, most: int) -> None:
         self.fewest, self.most = fewest, most
-        self._paces: dict[int, Pace] = {}
-        self._latest = Pace(fewest, most, most)
+        self._paces: dict[int, ThreadTuner] = {}
+        self._latest = ThreadTuner(fewest, most, most)
 
-    def pace(self, tokens: int) -> Pace:
+    def pace(self, tokens: int) -> ThreadTuner:
         """Return the pace of jobs of `tokens` tokens; a new kind begins with the threads that the latest kind has."""
         kind = tokens.bit_length()
         if kind not in self._paces:
-            self._paces[kind] = Pace(self.fewest, self.most, self._latest.threads)
+            self._paces[kind] = ThreadTuner(self.fewest, self.most, self._latest.threads)
         self._latest = self._paces[kind]
         return self._latest

@@ -18,12 +18,12 @@ from typing import Any
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
-from tinychat.kernels.team_queue import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
+from tinychat.kernels.team_queue import CLAIMED, CLOSING, LINE, MAX_WAIT, STATES, WAITED, new_queue
 from tinychat.machine import core_wait, free_cores, usable_cores
 
-TakePart = Callable[..., bool]
-"""``take_part(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share; it
-returns False without having begun if one of them sleeps. Any other thread does its share of jobs until it is idle."""
+WorkerLoop = Callable[..., bool]
+"""``worker_loop(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share;
+it returns False without having begun if one of them sleeps. Any other thread does its share of jobs until it idles."""
 
 # Seconds that a job waits for workers to wake before it makes do with the fewest threads allowed.
 WAKING = 0.05
@@ -35,8 +35,8 @@ BIND_AGAIN = 0.05
 class WorkerThreads:
     """The state of the worker threads; it has no reference to `Workers`, so that threads end when that is collected."""
 
-    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
-        self.take_part = take_part
+    def __init__(self, worker_loop: WorkerLoop, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
+        self.worker_loop = worker_loop
         self.count = count
         self.arguments = arguments
         self.queue = new_queue(count.most, count.fewest)
@@ -61,7 +61,7 @@ class WorkerThreads:
             self.wake[thread].clear()
             if self.closed:
                 return
-            self.take_part(thread, self.count.most, self.queue, *self.arguments)
+            self.worker_loop(thread, self.count.most, self.queue, *self.arguments)
 
     def keep(self, *memory: Any) -> None:
         """Keep a job's memory alive as long as a thread may be in it.
@@ -89,25 +89,25 @@ class WorkerThreads:
     def close(self) -> None:
         """End the threads."""
         self.closed = True
-        self.queue[RECALL] = 1
+        self.queue[CLOSING] = 1
         self.wake_first(self.count.most)
 
 
 class Workers:
-    """Threads for `take_part`, whose arguments are the same for every job.
+    """Threads for `worker_loop`, whose arguments are the same for every job.
 
     Parameters
     ----------
-    take_part : compiled function
-        See `TakePart`.
+    worker_loop : compiled function
+        See `WorkerLoop`.
     count : ThreadCount
         Says how many threads a job takes, the caller's included.
     arguments : tuple
         Arrays and namedtuples; a job's particulars are written into them before `run`.
     """
 
-    def __init__(self, take_part: TakePart, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
-        self._threads = WorkerThreads(take_part, count, arguments)
+    def __init__(self, worker_loop: WorkerLoop, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
+        self._threads = WorkerThreads(worker_loop, count, arguments)
         self._lock = threading.Lock()
         self._worked = 0.0  # seconds
         self._bound_at = -BIND_AGAIN  # when a job last began with the caller bound to a core
@@ -125,7 +125,7 @@ class Workers:
             self._threads.keep(*memory)
             pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
-            queue[PATIENCE] = int(1e9 * pace.patience(tokens))
+            queue[MAX_WAIT] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
             if pace.contended or self._threads.bound:
                 awake = self._begin_bound(pace.wanted, pace.contended)
@@ -142,7 +142,7 @@ class Workers:
     def _begin(self, wanted: int) -> bool:
         """Run a job on `wanted` threads, or on the fewest allowed if some take long to wake; return whether all did."""
         workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
-        while not workers.take_part(0, threads, workers.queue, *workers.arguments):
+        while not workers.worker_loop(0, threads, workers.queue, *workers.arguments):
             if time.monotonic() > deadline:
                 threads = min(threads, workers.count.fewest)
             workers.wake_first(threads)
@@ -167,7 +167,7 @@ class Workers:
     def _start(self) -> None:
         """Start new workers: a fork copies no threads, and a start that Ctrl-C interrupted has started only some."""
         old = self._threads
-        workers = WorkerThreads(old.take_part, old.count, old.arguments)
+        workers = WorkerThreads(old.worker_loop, old.count, old.arguments)
         weakref.finalize(self, workers.close)
         try:
             # Ctrl-C inside of `Thread.start` could come out as a RuntimeError about its locks.

@@ -23,12 +23,12 @@ PLACES, COMPARED = 32, 32
 # A draft has to bring so much more than a pass without one.
 WORTHWHILE = 1.05
 # What each row costs beside the first, as a share of it, where nothing has been measured.
-USUAL_ROW = 0.15
+DEFAULT_ROW = 0.15
 # The weight of the latest pass in the measured cost, and how many times the usual a pass counts that was held up.
 LATEST, HELD_UP = 0.2, 2.0
 # How often a run of 1, 2, 3-4, 5-8, 9-16, 17 or more ids that agree goes on, before any was tried; as how many tries
 # that counts, and how many tries are remembered.
-USUAL_CHANCES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
+DEFAULT_CHANCES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 WEIGHT, MEMORY = 4.0, 64.0
 
 
@@ -132,9 +132,9 @@ class RowCosts:
             return np.zeros(0)
         numbers = sorted(self._seconds)
         seconds = [self._seconds[rows] for rows in numbers]
-        one = self._seconds.get(1, seconds[0] / (1.0 + USUAL_ROW * (numbers[0] - 1)))
+        one = self._seconds.get(1, seconds[0] / (1.0 + DEFAULT_ROW * (numbers[0] - 1)))
         wanted = np.arange(first, last + 1)
-        return np.interp(wanted, numbers, seconds) + USUAL_ROW * one * np.maximum(wanted - numbers[-1], 0)
+        return np.interp(wanted, numbers, seconds) + DEFAULT_ROW * one * np.maximum(wanted - numbers[-1], 0)
 
 
 class Drafts:
@@ -142,8 +142,8 @@ class Drafts:
 
     def __init__(self) -> None:
         self._costs = RowCosts()
-        self._goes_on = np.array(USUAL_CHANCES) * WEIGHT
-        self._tries = np.full(len(USUAL_CHANCES), WEIGHT)
+        self._goes_on = np.array(DEFAULT_CHANCES) * WEIGHT
+        self._tries = np.full(len(DEFAULT_CHANCES), WEIGHT)
 
     def new_text(self) -> DraftText:
         """Return the text of another reply."""
@@ -199,5 +199,5 @@ class Drafts:
 
 
 def _kind(matched: int) -> int:
-    """Return the place in `USUAL_CHANCES` of so many ids that agree."""
-    return min((max(matched, 1) - 1).bit_length(), len(USUAL_CHANCES) - 1)
+    """Return the place in `DEFAULT_CHANCES` of so many ids that agree."""
+    return min((max(matched, 1) - 1).bit_length(), len(DEFAULT_CHANCES) - 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tinychat.configuration import Configuration
-from tinychat.generate.own_defaults import Advice
+from tinychat.generate.generation_config import Advice
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import Thinking, as_thinking
 from tinychat.settings import ChatSettings, LoadSettings, ScreenSettings

@@ -13,7 +13,8 @@ from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
-    from tinychat.engine.sequence import Sequence, Span
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
+    from tinychat.engine.sequence import Sequence
 
 
 class Prefill(NamedTuple):
@@ -141,5 +142,5 @@ class Part(NamedTuple):
     """
 
     run: Run
-    span: Span
+    span: ScheduledChunk
     draft: list[int] | None

@@ -73,7 +73,7 @@ def shifted(builder, line):
     return builder.bitcast(builder.lshr(words, constant(4, I16, 32)), U8X64)
 
 
-def usual_shuffle():
+def default_shuffle():
     """Return the best way to look up bytes by their low four bits, whatever their upper ones."""
     if ISA == "avx512vnni":
         return shuffle_vbmi if llvm.get_host_cpu_features().get("avx512vbmi") else shuffle_512
@@ -82,7 +82,7 @@ def usual_shuffle():
     return shuffle_256
 
 
-shuffle = usual_shuffle()
+shuffle = default_shuffle()
 
 
 @intrinsic

@@ -27,7 +27,7 @@ def element_pointer(context, builder, array_type, array, index, pointee: ir.Type
 
 
 class KindType(types.Opaque):
-    """Stands for arrays of which a compiled function only needs the types: it finds them by `arrays_at`.
+    """Stands for arrays of which a compiled function only needs the types: it finds them by `from_pointers`.
 
     Python would look at each array that it passes to compiled code, for about a microsecond.
     """
@@ -46,8 +46,8 @@ register_model(KindType)(models.OpaqueModel)
 
 
 @intrinsic
-def arrays_at(typingctx, like, places):
-    """Return a tuple of arrays, of numbers, or of such tuples, from where `places_of` found them.
+def from_pointers(typingctx, like, places):
+    """Return a tuple of arrays, of numbers, or of such tuples, from where `pointers_of` found them.
 
     like : a tuple of the same types, or what is of its `KindType`. Whoever wrote the places keeps the arrays alive.
     """

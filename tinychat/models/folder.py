@@ -38,7 +38,7 @@ from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
 FORMAT, KEPT_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
-# What `model_stamp` looks at.
+# What `model_fingerprint` looks at.
 _WEIGHT_FILES = ".safetensors"
 _SMALL_FILES = (".json", ".jinja", ".model")
 _MAX_SMALL_FILE = 256 << 20
@@ -77,7 +77,7 @@ def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
     return len(text).to_bytes(8, "little") + text, {name: base + start for name, start in starts.items()}
 
 
-def model_stamp(folder: Path) -> str:
+def model_fingerprint(folder: Path) -> str:
     """Return a digest of a model folder: its small files; size, time stamp, header and some pages of its weights."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*")):

@@ -76,12 +76,12 @@ class RopeTable:
         return self._table[positions]
 
 
-def has_temperatures(config: ModelConfig) -> bool:
-    """Return whether `temperatures` depend on the position."""
+def has_query_scales(config: ModelConfig) -> bool:
+    """Return whether `query_scales` depend on the position."""
     return bool(config.log_temperature_length or config.temperature_beta)
 
 
-def temperatures(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
+def query_scales(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
     """Return what queries at these positions are multiplied by, beside the attention's scale."""
     if config.log_temperature_length:
         length = config.log_temperature_length

@@ -129,7 +129,7 @@ def describe(path: Path) -> StoredModel:
         manifest = read_json_object(path / MANIFEST)
     except CheckpointError:
         manifest = {}
-    quality = _short(certificate_texts(manifest))
+    quality = _short(quality_texts(manifest))
     return StoredModel(path.name, path, size, _as_text(manifest.get("source")), number_format(manifest), quality)
 
 
@@ -144,7 +144,7 @@ def number_format(manifest: Mapping[str, object]) -> str:
     return _as_text(method)
 
 
-def certificate_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
+def quality_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
     """Return what a manifest's certificate says of each text: numbers by name; nothing where it has none."""
     certificate = manifest.get("certificate")
     texts = certificate.get("texts") if isinstance(certificate, dict) else None
@@ -157,7 +157,7 @@ def certificate_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, flo
     }
 
 
-def certificate_lines(folder: Path) -> list[str]:
+def quality_lines(folder: Path) -> list[str]:
     """Return the certificate of a model folder in lines to read; none where it has none.
 
     Raises
@@ -166,7 +166,7 @@ def certificate_lines(folder: Path) -> list[str]:
         If its manifest is damaged.
     """
     manifest = read_json_object(folder / MANIFEST)
-    texts = certificate_texts(manifest)
+    texts = quality_texts(manifest)
     lines = [
         f"{name}: KL {entry.get('kl', 0):.4f} to the checkpoint in float32, same top token {entry.get('top1', 0):.1%}, "
         f"perplexity {entry.get('perplexity', 0):.2f} ({entry.get('source_perplexity', 0):.2f}), "

@@ -1,8 +1,8 @@
 """What the MODEL of a command stands for: a path, a name of the store or of another program's, or a repository.
 
 Looked for in this order: a model folder or a checkpoint folder; a name of the store; a GGUF file or a folder with one;
-a name that Ollama, LM Studio or the hub's cache have, see `tinychat.store.others`; a repo id; "demo", the usual model,
-and the catalog's names.
+a name that Ollama, LM Studio or the hub's cache have, see `tinychat.store.external_models`; a repo id; "demo", the
+default model, and the catalog's names.
 """
 
 import os
@@ -17,6 +17,8 @@ from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.catalog import CATALOG
+from tinychat.store.default_model import DEFAULT_MODEL, DEMO, PACKAGE, default_file
+from tinychat.store.external_models import HUB_CACHE, find_model, found_models
 from tinychat.store.local import (
     MANIFEST,
     SEE_MODELS,
@@ -28,8 +30,6 @@ from tinychat.store.local import (
     nearest,
     path_for,
 )
-from tinychat.store.others import HUB_CACHE, find_model, found_models
-from tinychat.store.usual import DEMO, PACKAGE, USUAL, usual_file
 
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # Beside the package in a source tree, inside it when installed from a wheel.
@@ -75,7 +75,7 @@ def find(model: str) -> ModelReference:
         if model == DEMO:
             folder = demo_model()
             return ModelReference("folder", str(folder), folder)
-        if model == USUAL:
+        if model == DEFAULT_MODEL:
             return _usual()
         if model not in CATALOG:
             raise
@@ -83,10 +83,10 @@ def find(model: str) -> ModelReference:
 
 
 def _usual() -> ModelReference:
-    file = usual_file()
+    file = default_file()
     if file is None:
-        raise StoreError(f"{USUAL} is not on this machine: get it with `tinychat pull {USUAL}`")
-    return converted_or("checkpoint", str(file), USUAL)
+        raise StoreError(f"{DEFAULT_MODEL} is not on this machine: get it with `tinychat pull {DEFAULT_MODEL}`")
+    return converted_or("checkpoint", str(file), DEFAULT_MODEL)
 
 
 def catalogued(name: str) -> ModelReference:
@@ -106,10 +106,10 @@ def ready_models() -> list[StoredModel]:
     """List the models that need no download: those of the store, the usual one of its package, and the bundled one."""
     models = list_models()
     stored = {model.name for model in models}
-    file = usual_file()
-    if file is not None and USUAL not in stored:
+    file = default_file()
+    if file is not None and DEFAULT_MODEL not in stored:
         source = f"{PACKAGE}; converted on first use"
-        models.append(StoredModel(USUAL, file, file.stat().st_size, source, "GGUF"))
+        models.append(StoredModel(DEFAULT_MODEL, file, file.stat().st_size, source, "GGUF"))
     with suppress(StoreError):
         if DEMO not in stored:
             models.append(replace(describe(demo_model()), name=DEMO, source="bundled with tinychat"))

@@ -17,7 +17,7 @@ from tinychat.terminal.wrapping import wrapped
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
 
-_USUAL_SIZE = (80, 24)
+_DEFAULT_SIZE = (80, 24)
 _METER_CELLS = 10
 
 # The rate of a few tokens is that of chance.
@@ -312,8 +312,8 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        return _USUAL_SIZE
-    return columns or _USUAL_SIZE[0], rows or _USUAL_SIZE[1]
+        return _DEFAULT_SIZE
+    return columns or _DEFAULT_SIZE[0], rows or _DEFAULT_SIZE[1]
 
 
 def _wait_until_read(out: TextIO) -> None:

@@ -1,0 +1,413 @@
+"""From a checkpoint to a model folder: calibration texts first, then the conversion, then its certificate."""
+
+from __future__ import annotations
+
+import shutil
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinychat.errors import ConversionError, FieldError, SettingError
+from tinychat.files import read_text
+from tinychat.machine import available_memory_bytes
+from tinychat.models.architectures import weight_count
+from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
+
+if TYPE_CHECKING:
+    from tinychat.conversion.unfinished import Work
+    from tinychat.generate.model import Model
+    from tinychat.models.config import ModelConfig
+    from tinychat.models.layout import Quantization
+
+Progress = Callable[[int, int], None]
+"""Called with (thousandths done, 1000)."""
+
+_TEXTS_FILE, _INT8_FOLDER = "texts.json", "int8"
+METHODS = ("plain", "importance", "gptq")
+LEAST_BITS, MOST_BITS = 4.25, 8.25
+# Of the weights, how many must be codes that can be kept: the others take eight bits then.
+LEAST_KEPT = 0.5
+# Linears that are kept in int8 where there is room, in this order, after the output matrix; a model has some of them.
+# And which share of a tied embedding's rows goes before each. KL of SmolLM2-135M at 92 MB, on text of others and of its
+# own: 0.040 and 0.045 with down_proj, 0.041 and 0.047 with qkv_proj, each beside the rows that still fit; 0.047 and
+# 0.051 with o_proj and all rows. At 83 MB o_proj gains what as many bytes of rows do.
+WORTH_INT8 = {"down_proj": 1 / 4, "qkv_proj": 1 / 4, "gate_up_proj": 1 / 4, "up_proj": 1 / 4, "o_proj": 1}
+# Calibration texts that a small model writes, and a larger one; one more is written for the certificate.
+TEXTS, FEWER_TEXTS = 12, 6
+# Texts, and tokens of each, by which int8 activations are smoothed: those of a file, else the certificate's text.
+INT8_TEXTS, INT8_TOKENS = 2, 1024
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a checkpoint is converted.
+
+    Attributes
+    ----------
+    quant : {"int4", "int8", "f32", "kept"}
+        "kept": the checkpoint's own codes, exactly.
+    group_size : int
+        Columns that share one scale.
+    method : {"plain", "importance", "gptq"}
+        How four-bit codes are chosen: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the
+        activations of int8 weights.
+    bits : str
+        Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
+        is used to keep some weights in int8.
+    calibration : Path, optional
+        A text file to calibrate with; the model writes texts of its own when None.
+    check : bool
+        Whether to measure the certificate.
+    """
+
+    quant: str = "int4"
+    group_size: int = 32
+    method: str = "gptq"
+    bits: str = "auto"
+    calibration: Path | None = None
+    check: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise SettingError(f"method {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
+        try:
+            known = self.bits == "auto" or LEAST_BITS <= float(self.bits) <= MOST_BITS
+        except ValueError:
+            known = False
+        if not known:
+            raise SettingError(f"bits {self.bits!r} are out of range: give {LEAST_BITS} to {MOST_BITS}, or auto")
+        usual = {one.name: one.default for one in fields(self)}
+        check_together(self.quant, self.method, [name for name, value in usual.items() if getattr(self, name) != value])
+
+    @property
+    def uses_texts(self) -> bool:
+        """Whether the result depends on calibration texts."""
+        return self.quant in ("int4", "int8") and self.method != "plain"
+
+
+def check_together(quant: str, method: str, given: Collection[str]) -> None:
+    """Refuse fields of a recipe that contradict others.
+
+    Parameters
+    ----------
+    quant, method : str
+        Those of the recipe.
+    given : collection of str
+        Names of the fields that somebody has set.
+
+    Raises
+    ------
+    FieldError
+        For a field that would do nothing.
+    """
+    has_groups = quant in ("int4", "int8")
+    idle = {
+        "group_size": not has_groups,
+        "method": not has_groups and method != "plain",
+        "bits": quant != "int4" or method == "plain",
+        "calibration": not has_groups or method == "plain",
+    }
+    for name in given:
+        if idle.get(name):
+            other = "method plain" if method == "plain" and has_groups else f"quant {quant}"
+            raise FieldError(name, f"does nothing beside {other}: leave one of them out")
+
+
+def default_recipe(folder: Path) -> Recipe:
+    """Return how a checkpoint is converted by default.
+
+    Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files, and
+    of other packed checkpoints, are quantized too, if not so that they can be kept. For a small one, eight bits hardly
+    change them and take seconds.
+    """
+    from tinychat.checkpoint.gguf import is_gguf
+    from tinychat.checkpoint.packed import is_packed
+    from tinychat.models.architectures import read_config
+
+    if has_codes(folder):
+        return Recipe("kept", check=False)
+    if (is_gguf(folder) or is_packed(folder)) and weight_count(read_config(folder / "config.json")) < SMALL:
+        return Recipe("int8", check=False)
+    return Recipe()
+
+
+def has_codes(folder: Path) -> bool:
+    """Return whether most weights of a checkpoint are codes that can be kept exactly."""
+    from tinychat.checkpoint.gguf import is_gguf
+    from tinychat.checkpoint.packed import is_packed
+
+    if not is_gguf(folder) and not is_packed(folder):
+        return False
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.conversion.keep import kept_share
+
+    return kept_share(open_checkpoint(folder)) >= LEAST_KEPT
+
+
+def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
+    """Return how the weights of a checkpoint will be stored."""
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.models.architectures import read_config
+
+    if recipe.quant != "kept":
+        return stored(read_config(folder / "config.json"), recipe)
+    from tinychat.conversion.convert import check_tensors
+    from tinychat.conversion.keep import kept_quantization, kept_share
+
+    checkpoint = open_checkpoint(folder)
+    check_tensors(checkpoint)
+    if not kept_share(checkpoint):
+        raise ConversionError(f"{folder.name} has no codes that could be kept: choose int4, int8 or f32")
+    return kept_quantization(checkpoint)
+
+
+def make(
+    folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None, keeps: bool = False
+) -> Path:
+    """Convert a checkpoint folder into the model folder `target`.
+
+    With `keeps` the model is for the store: a later call goes on where Ctrl-C or the end of the program has stopped
+    this one, and what runs the model is compiled beside a short conversion.
+
+    Raises
+    ------
+    ConversionError
+        If a weight is not finite, or `target` exists or cannot be written.
+    TinychatError
+        If the checkpoint is damaged or not supported, or a setting is out of range.
+    """
+    from tinychat.conversion.unfinished import key_of, work_for
+    from tinychat.engine.precompile import begin as begin_ahead
+    from tinychat.models.architectures import read_config
+
+    config = read_config(folder / "config.json")
+    quantization = quantization_of(folder, recipe)
+    if keeps and not recipe.uses_texts and not recipe.check:
+        # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
+        begin_ahead(config, quantization)
+    key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
+    with work_for(target, key, keeps) as work:
+        written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
+        check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
+        check_memory(config, recipe)
+        _make(folder, work, recipe, quantization, Phases(progress), source)
+    return target
+
+
+def disk_needed(folder: Path, recipe: Recipe) -> int:
+    """Return how many bytes the conversion of a checkpoint writes at most at a time, by its configuration."""
+    from tinychat.models.architectures import read_config
+    from tinychat.models.layout import Quantization, tensor_specs
+
+    config = read_config(folder / "config.json")
+
+    def size(quantization: Quantization) -> int:
+        return sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+
+    # A model in int8 writes the texts, and is gone before the other is written.
+    int8 = size(Quantization("int8", recipe.group_size)) if recipe.uses_texts and recipe.quant == "int4" else 0
+    return max(int8, size(quantization_of(folder, recipe)))
+
+
+def check_memory(config: ModelConfig, recipe: Recipe) -> None:
+    """Refuse a conversion for which this machine has too little memory free, as far as its system tells.
+
+    Raises
+    ------
+    ConversionError
+        Saying how much is needed, and how much is there.
+    """
+    needed, free = memory_needed(config, recipe), available_memory_bytes()
+    if free is not None and needed > free:
+        other = ", or convert it with `tinychat convert --method plain`" if recipe.uses_texts else ""
+        raise ConversionError(
+            f"the conversion needs some {gigabytes(needed)} of memory, and {gigabytes(free)} are free: close other"
+            f" programs{other}"
+        )
+
+
+def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
+    """Return how many bytes of memory a conversion takes about, that cannot be given back to the system meanwhile."""
+    from tinychat.conversion.calibration import TEXT_TOKENS
+    from tinychat.models.architectures import linears
+
+    layers = [linear for linear in linears(config) if linear.layers is not None]
+    weights, columns = max(sum(each.rows) * each.columns for each in layers), max(each.columns for each in layers)
+    if not recipe.uses_texts:
+        return PROGRAM_BYTES + 4 * weights
+    tokens = TEXT_TOKENS * (TEXTS if weight_count(config) < SMALL else FEWER_TEXTS)
+    # In float32: the largest linear as it is to be coded, with the errors so far, and what is added to it; second
+    # moments of its inputs and their factors; the texts' hidden states and what goes between linears, in the quantized
+    # and in the true model.
+    floats = 3 * weights + 5 * columns**2 // 2 + tokens * (8 * config.hidden_size + 6 * config.intermediate_size)
+    return PROGRAM_BYTES + 4 * floats
+
+
+def _make(
+    folder: Path, work: Work, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
+) -> None:
+    from tinychat.conversion import convert as conversion
+    from tinychat.models.architectures import read_config
+
+    config = read_config(folder / "config.json")
+    checks = recipe.check and recipe.quant != "f32"
+    texts: list[list[int]] = []
+    held_out: list[int] = []
+    writes_texts = recipe.uses_texts and recipe.quant == "int4"
+    if writes_texts:
+        count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
+        texts, held_out = _texts(folder, work, recipe, count, phases)
+    elif recipe.uses_texts:
+        texts = _texts_for_int8(folder, recipe)
+
+    def examine(made: Path) -> dict[str, object]:
+        return _quality_report(folder, made, held_out, phases.part(0.15))
+
+    conversion.write_model_folder(
+        folder,
+        work.model,
+        quantization,
+        phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
+        source,
+        coding=conversion.Coding(recipe.method, texts),
+        examine=examine if checks else None,
+        work=work,
+    )
+
+
+def _stamp(file: Path | None) -> tuple[int, int] | None:
+    """Return what changes with a file: its size, and when it was written."""
+    try:
+        return None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
+    except OSError:
+        return None
+
+
+class Phases:
+    """The progress of several parts as one, in which each part takes a share of the whole."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._begun = 0.0
+
+    def part(self, share: float, ends: bool = False) -> Progress | None:
+        """Return the progress of the next part, which takes `share`; all that is left if it ends the whole."""
+        if self._progress is None:
+            return None
+        first, last = self._begun, 1.0 if ends else min(1.0, self._begun + share)
+        self._begun = last
+        report = self._progress
+
+        def show(done: int, total: int) -> None:
+            report(round(1000 * (first + (last - first) * done / max(total, 1))), 1000)
+
+        return show
+
+
+def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
+    """Return the quantization with which a model keeps to the recipe's bits.
+
+    Predictions suffer most from errors of the output matrix. It is kept in int8 if it fits, and then the other linears
+    that fit, in the order of what a byte of them gains. Where the output matrix is the embedding, its most frequent
+    tokens go first, then those linears, then as many more of its rows as fit.
+    """
+    from tinychat.models.architectures import linears
+    from tinychat.models.layout import LANES, Quantization, tensor_specs
+
+    plain = Quantization(recipe.quant, recipe.group_size)
+    if recipe.quant != "int4" or recipe.method == "plain":
+        return plain
+    weights = weight_count(config)
+    limit = (default_bits(weights) if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
+
+    def with_int8(names: Sequence[str], rows: int = 0) -> Quantization:
+        if rows and rows >= config.vocab_size // LANES * LANES:
+            return Quantization("int4", recipe.group_size, ("embed_tokens", *names))
+        return Quantization("int4", recipe.group_size, tuple(names), rows)
+
+    def fits(quantization: Quantization) -> bool:
+        return sum(spec.bytes for spec in tensor_specs(config, quantization).values()) <= limit
+
+    tied = config.tie_word_embeddings
+    names: list[str] = []
+    if not tied:
+        if not fits(with_int8(["lm_head"])):
+            return plain
+        names = ["lm_head"]
+    there = {linear.name for linear in linears(config)}
+    for name, share in WORTH_INT8.items():
+        rows = round(config.vocab_size * share) // LANES * LANES if tied else 0
+        if name in there and fits(with_int8([*names, name], rows)):
+            names.append(name)
+    if not tied:
+        return with_int8(names)
+    # The most rows of the embedding that fit.
+    blocks = range(1, config.vocab_size // LANES + 1)
+    most = bisect_left(blocks, True, key=lambda count: not fits(with_int8(names, count * LANES)))
+    return with_int8(names, most * LANES)
+
+
+def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
+    """Return texts that show how large the columns of activations are: any text will do for that."""
+    from tinychat.conversion.calibration import cut_texts
+    from tinychat.conversion.quality_report import TEXT
+    from tinychat.text.loading import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    if recipe.calibration is not None:
+        return cut_texts(tokenizer, INT8_TOKENS, read_text(recipe.calibration), INT8_TEXTS)
+    ids = tokenizer.encode(TEXT)[:INT8_TOKENS]
+    return [ids] if ids else []
+
+
+def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
+    """Return token ids: the calibration texts, and one text held out for the certificate."""
+    from tinychat.conversion import convert as conversion
+    from tinychat.conversion.calibration import cut_texts, write_texts
+
+    earlier: Any = work.read(_TEXTS_FILE)
+    converting, writing = phases.part(0.05), phases.part(0.4)
+    if earlier:
+        return earlier["texts"], earlier["held_out"]
+    int8 = work.folder / _INT8_FOLDER
+    if not work.is_sealed(_INT8_FOLDER):
+        shutil.rmtree(int8, ignore_errors=True)
+        conversion.convert(folder, int8, "int8", recipe.group_size, converting)
+        work.seal(_INT8_FOLDER)
+    model = _load(int8)
+    if recipe.calibration is None:
+        *texts, held_out = write_texts(model, count + 1, writing)
+    else:
+        (held_out,) = write_texts(model, 1, writing)
+        texts = cut_texts(model, model.context_size, read_text(recipe.calibration), count)
+    work.write(_TEXTS_FILE, {"texts": texts, "held_out": held_out})
+    shutil.rmtree(int8, ignore_errors=True)
+    return texts, held_out
+
+
+def _quality_report(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
+    from tinychat.checkpoint.checkpoint import open_checkpoint
+    from tinychat.conversion.calibration import write_texts
+    from tinychat.conversion.quality_report import examine
+    from tinychat.conversion.source import Source
+    from tinychat.models.folder import WEIGHTS
+
+    model = _load(made)
+    held_out = held_out or write_texts(model, 1)[0]
+    checkpoint = open_checkpoint(folder)
+    certificate: dict[str, object] = {
+        "texts": examine(Source(checkpoint), model, held_out, progress),
+        "bits_per_weight": round(8 * (made / WEIGHTS).stat().st_size / weight_count(checkpoint.config), 3),
+    }
+    return certificate
+
+
+def _load(folder: Path) -> Model:
+    from tinychat.conversion.calibration import MODEL_CONTEXT
+    from tinychat.generate.model import load_folder
+    from tinychat.models.architectures import read_config
+
+    trained = read_config(folder / "config.json").max_position_embeddings
+    return load_folder(folder, context=min(MODEL_CONTEXT, trained))

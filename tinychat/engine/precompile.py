@@ -1,0 +1,121 @@
+"""Compiling for a model before it is there: beside its download or conversion, in a process of its own.
+
+Which kernels a model needs follows from its configuration and from how its weights are stored; their values are of no
+account. What the process compiles comes to others by the kernel cache, and whoever needs the forward pass that it is
+compiling waits for it (`engine.compiling`).
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from tinychat.file_lock import try_lock
+from tinychat.models.config import ModelConfig
+from tinychat.models.folder import MAPPED_AS, ModelFolder
+from tinychat.models.layout import Quantization, tensor_specs
+
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tinychat.engine.precompile import serve
+serve()
+"""
+_SECONDS_BETWEEN_LOOKS = 0.3
+_DONE = b"done"
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def begin(config: ModelConfig, quantization: Quantization) -> None:
+    """Let another process compile for a model that is loaded later.
+
+    Without a second core nothing happens, nor where a process is at it or has done so. What is started ends when it is
+    done, or with this process, or when it fails; it says nothing.
+    """
+    from tinychat.kernels.setup import available_cores
+
+    if available_cores() < 2 or not sys.executable or _is_begun(config, quantization):
+        return
+    # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
+    command = [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])]
+    with suppress(OSError):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # Not waited for, and nobody is to be told that.
+        _started.append(process)
+        assert process.stdin is not None
+        with process.stdin as stream:
+            stream.write(pickle.dumps((config, quantization)))
+
+
+def serve() -> None:
+    """Compile for the model that stdin tells of."""
+    end_with_parent()
+    config, quantization = pickle.load(sys.stdin.buffer)
+    compile_for(config, quantization)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def compile_for(config: ModelConfig, quantization: Quantization) -> None:
+    """Compile what an engine for such a model runs, with the usual settings, and note that in the kernel cache."""
+    # Imported here: only the process that compiles needs NumPy's and LLVM's libraries.
+    from tinychat.engine.engine import Engine
+    from tinychat.engine.loading import default_kv
+    from tinychat.kernels.setup import available_cores
+
+    # Memory that is never touched.
+    tensors = {
+        name: np.zeros(spec.shape, MAPPED_AS[spec.dtype]) for name, spec in tensor_specs(config, quantization).items()
+    }
+    folder = ModelFolder(Path(), config, quantization, tensors)
+    with ExitStack() as stack:
+        note, place = None, _note_of(config, quantization)
+        with suppress(OSError):
+            if place is not None:
+                note = stack.enter_context(place.open("ab", buffering=0))
+                # Until the file is closed, however this process ends.
+                try_lock(note.fileno())
+        Engine(folder, available_cores(), default_kv(config, quantization)).compile()
+        if note is not None:
+            with suppress(OSError):
+                note.write(_DONE)
+
+
+def _is_begun(config: ModelConfig, quantization: Quantization) -> bool:
+    """Return whether a process compiles for such a model, or has done so."""
+    place = _note_of(config, quantization)
+    try:
+        with open(place or os.devnull, "rb+") as note:
+            return not try_lock(note.fileno()) or note.read().startswith(_DONE)
+    except OSError:
+        return False
+
+
+def _note_of(config: ModelConfig, quantization: Quantization) -> Path | None:
+    """Return the file that is locked while kernels for such a model are compiled; None where none are kept."""
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    digest = sha256(repr((config, quantization)).encode()).hexdigest()
+    return Path(folder) / f"ahead-{digest[:16]}" if folder else None

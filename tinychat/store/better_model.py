@@ -1,0 +1,93 @@
+"""The model of the catalog that would answer best on this machine, offered once to those who have none better."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import time
+
+from tinychat.machine import available_memory_bytes, memory_bytes
+from tinychat.store.catalog import CATALOG, CatalogEntry
+from tinychat.store.default_model import DEFAULT_MODEL, Offer, read_offer, write_offer
+from tinychat.store.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
+from tinychat.store.names import catalogued
+
+# A model of this size is downloaded and converted in minutes, and reads faster than most people do.
+MOST_BYTES, LEAST_RATE = 500_000_000, 10.0
+# Others are given to those only who have accepted their terms on the hub.
+_OPEN_LICENCES = ("Apache-2.0", "MIT")
+SECONDS_FOR_THE_HUB = 3.0
+_SECONDS_BETWEEN_LOOKS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Better:
+    """A model to offer.
+
+    Attributes
+    ----------
+    entry : CatalogEntry
+    rate : float
+        Tokens a second on this machine, estimated from its measured memory bandwidth.
+    download : int
+        Bytes of its weights on the hub.
+    """
+
+    entry: CatalogEntry
+    rate: float
+    download: int
+
+    def lines(self, usual: str) -> list[str]:
+        """Return its costs, beside those of the model that answers without it."""
+        name, memory = self.entry.name, memory_bytes_needed(self.entry)
+        return [
+            f"{name} ({self.entry.licence}) would answer better than {usual}, at some {self.rate:.0f} tokens a second.",
+            f"It takes a download of {self.download / 1e9:.2f} GB, some minutes to convert, then"
+            f" {disk_bytes(self.entry) / 1e9:.2f} GB on the disk and up to {memory / 1e9:.1f} GB of memory.",
+        ]
+
+
+def best_entry(bandwidth: float, free: int | None) -> CatalogEntry | None:
+    """Return the largest model of the catalog that this machine runs well; None if the usual one is as large.
+
+    Parameters
+    ----------
+    bandwidth : float
+        What this machine reads from memory, in GB/s.
+    free : int, optional
+        Bytes of memory that are free, None where that is not known.
+    """
+    fitting = [
+        entry
+        for entry in CATALOG.values()
+        if entry.licence in _OPEN_LICENCES
+        and disk_bytes(entry) <= MOST_BYTES
+        and (free is None or memory_bytes_needed(entry) <= free)
+        and tokens_per_second(entry, bandwidth) >= LEAST_RATE
+    ]
+    best = max(fitting, key=lambda entry: entry.shape.weights, default=None)
+    return best if best is not None and best.shape.weights > CATALOG[DEFAULT_MODEL].shape.weights else None
+
+
+def model_to_offer(environment: Mapping[str, str] = os.environ, clock: Callable[[], float] = time) -> Better | None:
+    """Return the model to offer now, and note that it was; None where there is nothing, or it was offered before.
+
+    Memory is measured and the hub is asked at most once a day, for some seconds.
+    """
+    offer, now = read_offer(), clock()
+    is_due = offer.name is None and not 0 <= now - offer.looked_at < _SECONDS_BETWEEN_LOOKS
+    if environment.get("TINYCHAT_MODEL") or not is_due or not write_offer(Offer(None, now)):
+        return None
+    bandwidth, free = memory_bandwidth(), available_memory_bytes() or memory_bytes()
+    entry = best_entry(bandwidth, free)
+    if entry is None or catalogued(entry.name).kind == "stored":
+        return None
+    # Imported here: the hub's client takes a while.
+    from tinychat.store.hub import download_size
+
+    download = download_size(entry.repository, SECONDS_FOR_THE_HUB)
+    if download is None:
+        return None
+    write_offer(Offer(entry.name, now))
+    return Better(entry, tokens_per_second(entry, bandwidth), download)

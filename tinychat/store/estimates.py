@@ -1,0 +1,132 @@
+"""What a model of some shape takes and does on this machine: bytes on disk, memory, tokens a second.
+
+All of it follows from the number of its weights: nothing has to be downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+
+from tinychat.engine.context import DEFAULT_CONTEXT
+from tinychat.errors import ConversionError
+from tinychat.machine import free_cores, usable_cores
+from tinychat.store.catalog import CatalogEntry
+
+# Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
+SMALL = 500_000_000
+SMALL_BITS, LARGE_BITS = 4.95, 4.5
+# Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
+PROGRAM_BYTES = 300 << 20
+# Of a chat's KV cache.
+_BYTES_PER_CACHED_NUMBER = 2
+# The share of the memory's speed that decoding TinyLlama-1.1B and SmolLM2-135M leaves, and what each layer takes beside
+# the reading of its weights: by `tinychat bench`, at the beginning of a conversation.
+_SHARE_OF_BANDWIDTH, _SECONDS_PER_LAYER = 0.93, 40e-6
+# Far beyond most caches, and soon filled.
+_BUFFER_BYTES, _ROUNDS = 256 << 20, 4
+# How long to wait for free cores, and between two looks at them.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.02
+
+
+def default_bits(weights: int) -> float:
+    """Return the most bits of a weight on average that an int4 model of so many weights has."""
+    return SMALL_BITS if weights < SMALL else LARGE_BITS
+
+
+def disk_bytes(entry: CatalogEntry) -> int:
+    """Return the size of a model folder, in int4."""
+    return round(entry.shape.weights * default_bits(entry.shape.weights) / 8)
+
+
+def memory_bytes_needed(entry: CatalogEntry) -> int:
+    """Return what a chat takes once its context is full, of the usual size."""
+    context = min(entry.context, DEFAULT_CONTEXT)
+    return disk_bytes(entry) + context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER + PROGRAM_BYTES
+
+
+def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:
+    """Return how fast a model decodes at the beginning of a conversation.
+
+    Parameters
+    ----------
+    entry : CatalogEntry
+    bandwidth : float
+        What this machine reads from memory, in GB/s.
+    """
+    read = entry.shape.weights_per_token * default_bits(entry.shape.weights) / 8
+    return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + entry.shape.layers * _SECONDS_PER_LAYER)
+
+
+def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
+    """Return how fast this machine reads memory on all its cores, in GB/s (1e9 bytes), as NumPy does it.
+
+    That takes a third of a second, no compiled kernel, and gives some tenths less than `tinychat bench` says.
+    """
+    # Imported here: only this needs them.
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    threads = len(usable_cores()) or os.cpu_count() or 1
+    # Ones, not zeros: zeros that were never written are all one page. The largest of integers is found by vectors.
+    parts = np.array_split(np.ones(buffer_bytes // 4, np.int32), threads)
+    fastest = float("inf")
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(_ROUNDS):
+            started = perf_counter()
+            list(pool.map(np.max, parts))
+            fastest = min(fastest, perf_counter() - started)
+    return sum(part.nbytes for part in parts) / fastest / 1e9
+
+
+def cores_become_free(seconds: float = _PATIENCE_SECONDS) -> bool:
+    """Wait until other programs leave all cores to this one, for some seconds at most; return whether they do.
+
+    Where the system does not say how busy it is, it counts as free.
+    """
+    cores, until = len(usable_cores()) or os.cpu_count() or 1, monotonic() + seconds
+    while True:
+        free = free_cores()
+        # The one that runs this is not free.
+        if free is None or free + 1 >= cores:
+            return True
+        if monotonic() >= until:
+            return False
+        sleep(_PAUSE_SECONDS)
+
+
+def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:
+    """Check that disks have room, before anything is written.
+
+    Parameters
+    ----------
+    needs : sequence of (str, Path, int)
+        What will be written, where, and how many bytes.
+
+    Raises
+    ------
+    ConversionError
+        If a disk has not: saying how much is needed there, for what, and how much is free.
+    """
+    disks: dict[int, list[tuple[str, Path, int]]] = {}
+    for what, path, size in needs:
+        place = next(parent for parent in [path.absolute(), *path.absolute().parents] if parent.exists())
+        disks.setdefault(place.stat().st_dev, []).append((what, place, size))
+    for parts in disks.values():
+        place, needed = parts[0][1], sum(size for _, _, size in parts)
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            whats = " and ".join(f"{what} ({gigabytes(size)})" for what, _, size in parts if size)
+            raise ConversionError(
+                f"{gigabytes(needed)} are needed on the disk of {place} for {whats}, and {gigabytes(free)} are free:"
+                " free some space"
+            )
+
+
+def gigabytes(count: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{count / 1e9:.2f} GB"
