@@ -14,6 +14,7 @@ import click
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
+from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     check_raw,
@@ -26,7 +27,6 @@ from tinychat.commands.options import (
 )
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import say_if_no_template
-from tinychat.commands.reply_output import EXIT_CUT
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.generation_config import own_defaults

@@ -14,12 +14,12 @@ from tinychat.engine import forward
 from tinychat.engine.arguments import Arguments
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask
 from tinychat.kernels.jit import object_code
-from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, keep_code, load_entry_point
+from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, load_entry_point, write_code
 from tinychat.kernels.memory import KindType
-from tinychat.kernels.procedures import COMPILE_QUEUE, PROCEDURES, CompileTask
 
-# What is left when all procedures are compiled, as `CompileTask.seconds`.
+# Time of the entry point after all deferred functions, as `CompileTask.seconds`.
 REST_SECONDS = 5.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
@@ -67,7 +67,7 @@ class CompilationProgress:
     def share(self, now: float) -> float:
         """Return how much is done, from 0 to 1; never less than before."""
         jobs = list(self._jobs)
-        done = sum(job.seconds for job in jobs if job.types in PROCEDURES[job.name].overloads)
+        done = sum(job.seconds for job in jobs if job.types in DEFERRED[job.name].overloads)
         counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
         if counted > self._counted:
             self._counted, self._counted_at = counted, now
@@ -134,6 +134,6 @@ def compile_kernels(
             stack.enter_context(second_compilers(threads - 1))
             symbol, code = object_code(getattr(forward, function), types)
             if path is not None:
-                keep_code(path, symbol, code)
+                write_code(path, symbol, code)
             found = load_entry_point(name, symbol, code)
     return found

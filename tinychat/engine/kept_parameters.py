@@ -39,7 +39,7 @@ def affine_arrays(tensors: dict[str, NDArray[Any]], name: str, bits: int) -> lis
 
 
 def block_indices(by_layer: list[list[int]]) -> NDArray[np.int32]:
-    """Return `MixedWeight.places` of blocks whose codes have 4 or 8 bits."""
+    """Return `MixedWeight.indices` of blocks whose codes have 4 or 8 bits."""
     bits = np.array(by_layer)
     flat, places = bits.reshape(-1), np.empty(bits.size, np.int32)
     places[flat == 4] = np.arange((flat == 4).sum())

@@ -20,7 +20,8 @@ from tinychat.engine.arguments import (
 )
 from tinychat.engine.kept_parameters import kept_weight
 from tinychat.kernels.variants import (
-    Capped,
+    Alibi,
+    AttentionSink,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -33,8 +34,7 @@ from tinychat.kernels.variants import (
     RmsNorm,
     Shared,
     Silu,
-    Sloped,
-    Sunk,
+    SoftCap,
     Unchanged,
     WidthNorm,
 )
@@ -67,7 +67,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         layers=layers,
         norm=_without_layers(parts.norm("norm")),
         lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
-        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+        cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
     )
 
 
@@ -120,11 +120,11 @@ class _Parts:
         """Return what is done to scores, which are in powers of two."""
         config, L = self._config, len(self._layers)
         if config.alibi_slopes:
-            return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+            return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
         if config.sinks:
-            return Sunk(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
+            return AttentionSink(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
         if config.attention_softcap is not None:
-            return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
+            return SoftCap(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
 
     def attention(self, mlp: Any) -> Layer:

@@ -10,9 +10,9 @@ from tinychat.kernels.buffers import (
     ExpertScratch,
     NoExperts,
     Routing,
-    most_slots,
-    new_scratch,
-    parts_at_most,
+    attention_scratch,
+    max_partials,
+    max_slots,
 )
 from tinychat.kernels.sizes import LANES, TILE_FLOATS, TOKENS
 from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
@@ -77,7 +77,7 @@ def allocate_experts(
     experts, D = config.experts, padded(config.hidden_size, quantization.column_multiple)
     assert experts is not None
     count, used = experts.num_experts, experts.num_experts_per_tok
-    slots = most_slots(chunk_size, used, count)
+    slots = max_slots(chunk_size, used, count)
     width = max(D, padded(experts.intermediate_size, quantization.column_multiple))
     return ExpertScratch(
         routing=Routing(FloatActivations(np.zeros(padded(chunk_size, len(TOKENS)) * D, np.float32)), rows, tiles),
@@ -118,7 +118,7 @@ def activations(
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
+    return attention_scratch(kv, config.head_dim, threads, max_partials(context_size, threads))
 
 
 def allocate_batch(config: ModelConfig, chunk_size: int) -> Batch:

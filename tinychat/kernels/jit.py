@@ -19,8 +19,8 @@ from numba.core.sigutils import normalize_signature
 from numba.extending import overload
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.linked import AssemblyCompiler, LinkedAssemblyCompiler, LinkedCompiler, rebuild
-from tinychat.kernels.setup import complain_once
+from tinychat.kernels.numba_internals import AssemblyCompiler, LinkedAssemblyCompiler, LinkedCompiler, rebuild
+from tinychat.kernels.setup import warn_once
 
 # Reference counts are Numba's "NRT": kernels allocate nothing, and their arrays belong to whoever calls them. Without
 # counts, and without wrappers that nobody calls, compilation takes 40 % less.
@@ -74,7 +74,7 @@ class ForgivingCache(FunctionCache):  # type: ignore[misc]
             with locked_within(index.with_suffix(".lock"), MOST_SECONDS, lambda: time.sleep(_PAUSE)):
                 super()._save_overload(signature, data)
         except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
-            complain_once(Path(self.cache_path), error)
+            warn_once(Path(self.cache_path), error)
 
 
 class InnerDispatcher(CPUDispatcher):  # type: ignore[misc]
@@ -112,7 +112,7 @@ def keep(dispatcher: Any) -> Any:
     return dispatcher
 
 
-def subroutine(function: Callable[..., Any]) -> Any:
+def noinline(function: Callable[..., Any]) -> Any:
     """Compile a function of its own for compiled code, and keep it on disk, for it may serve several engines."""
     return keep(inner()(function))
 
@@ -135,10 +135,10 @@ def object_code(function: Any, types: tuple[Any, ...]) -> tuple[str, bytes]:
 # then once more where it is called.
 kernel = compiled()
 allocating_kernel = compiled(_nrt=True)
-inlined = inner(forceinline=True)
-written_in = compiled(inline="always")
+always_inline = inner(forceinline=True)
+inline = compiled(inline="always")
 # The same, of what only puts subroutines together, for those who call it from Python.
-assembly_written_in = compiled(inline="always", pipeline_class=AssemblyCompiler)
+inline_call_only = compiled(inline="always", pipeline_class=AssemblyCompiler)
 
 
 def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -158,7 +158,7 @@ def chosen(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 # A function that takes the Numba types of its arguments and returns what is compiled for them, of the same parameters.
 # Compiled code calls it like any other.
 by_type = chosen()
-inlined_by_type = chosen(forceinline=True)
+always_inline_by_type = chosen(forceinline=True)
 
 
 def is_kind(kind: Any, *classes: type) -> bool:

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import allocating_kernel, inlined
+from tinychat.kernels.jit import allocating_kernel, always_inline
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
 from tinychat.kernels.simd import I8, absolute, f32x16, fma, maximum, minimum, multiply, nearest, splat_f32, subtract
@@ -29,7 +29,7 @@ from tinychat.kernels.team import share
 TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 LARGEST_SCALE = 127
 # Where the largest weight of a group may be put, as a share of the table's lowest and of its highest value.
-PLACES = np.array([1.0, 0.94, 0.88, 0.82, 0.76, 1.06, 1.13, 1.22], np.float32)
+END_FRACTIONS = np.array([1.0, 0.94, 0.88, 0.82, 0.76, 1.06, 1.13, 1.22], np.float32)
 
 
 @intrinsic
@@ -47,7 +47,7 @@ def store_bytes(typingctx, array, index, vector):
     return types.void(array, types.intp, f32x16), codegen
 
 
-@inlined
+@always_inline
 def nearest_of(v, values, borders):
     """Return for 16 lanes the one of `values` [16] that is nearest, given the borders [15] between them."""
     found = splat_f32(values[0])
@@ -56,7 +56,7 @@ def nearest_of(v, values, borders):
     return found
 
 
-@inlined
+@always_inline
 def best_scale(x, first, size, importance, table, borders, places):
     """Return the scale of least weighted squared error of ``x[first : first + size]`` in 16 lanes."""
     to_end = inverse(extreme_of(x, first, size))
@@ -73,7 +73,7 @@ def best_scale(x, first, size, importance, table, borders, places):
     return scale
 
 
-@inlined
+@always_inline
 def load_columns(weights, lane, x):
     """Copy 16 rows of transposed weights [B, N] to x [B, 16]."""
     N = weights.shape[1]

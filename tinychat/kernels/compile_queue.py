@@ -18,9 +18,9 @@ from numba.core.dispatcher import _GeneratedFunctionCompiler
 
 from tinychat.file_lock import locked_within
 from tinychat.kernels.jit import InnerDispatcher, inner, keep
-from tinychat.kernels.linked import LinkedAssemblyCompiler
+from tinychat.kernels.numba_internals import LinkedAssemblyCompiler
 
-# What a procedure takes to compile, with those that only it calls, in seconds of some processor.
+# What a function takes to compile, with those that only it calls, in seconds of some processor.
 SECONDS = {
     "attend": 6.5,
     "multiply_parts": 5.0,
@@ -37,7 +37,7 @@ _PAUSE = 0.01
 
 
 class CompileTask(NamedTuple):
-    """A procedure that is to be compiled, by the name in `PROCEDURES`, for arguments of these Numba types."""
+    """A function that is to be compiled, by the name in `DEFERRED`, for arguments of these Numba types."""
 
     name: str
     types: tuple[Any, ...]
@@ -69,20 +69,20 @@ class CompileQueue:
         self._held = 0
 
     def add(self, job: CompileTask) -> None:
-        """Note a procedure."""
+        """Note a function."""
         if job not in self.waiting:
             self.waiting.append(job)
             for listener in self.listeners:
                 listener(job)
 
     def remove(self, job: CompileTask) -> None:
-        """Strike out a procedure that is compiled."""
+        """Strike out a function that is compiled."""
         with suppress(ValueError):
             self.waiting.remove(job)
 
     @contextmanager
     def claimed(self, function: Any, argument_types: tuple[Any, ...]) -> Iterator[None]:
-        """Keep other processes from compiling the same procedure; if one does so already, wait as in `waited_for`."""
+        """Keep other processes from compiling the same function; if one does so already, wait as in `waited_for`."""
         with self.waited_for(lock_path(function, argument_types)):
             self._held += 1
             try:
@@ -101,7 +101,7 @@ class CompileQueue:
             yield
 
     def compile_before(self, own: CompileTask) -> None:
-        """Compile what takes longer than a procedure that is needed now: what is long must not be begun last."""
+        """Compile what takes longer than a function that is needed now: what is long must not be begun last."""
         while not self._held and any(job.seconds > own.seconds for job in self.waiting):
             self.compile_next()
 
@@ -110,21 +110,21 @@ class CompileQueue:
         while self.waiting:
             job = max(self.waiting, key=lambda job: job.seconds)
             self.waiting.remove(job)
-            procedure = PROCEDURES.get(job.name)
-            if procedure is None or job.types in procedure.overloads or is_claimed(procedure, job.types):
+            function = DEFERRED.get(job.name)
+            if function is None or job.types in function.overloads or is_claimed(function, job.types):
                 continue
-            procedure.compile(job.types)
+            function.compile(job.types)
             return True
         return False
 
     def _wait(self) -> None:
         self.pause()
-        # Who waits for a procedure that this process holds may hold what such a job needs: so not while it holds any.
+        # Who waits for a function that this process holds may hold what such a job needs: so not while it holds any.
         if self._held or not self.compile_next():
             time.sleep(_PAUSE)
 
 
-class Procedure(InnerDispatcher):
+class DeferredDispatcher(InnerDispatcher):
     """A compiled function that returns nothing, compiled when code that calls it is."""
 
     def get_call_template(self, args: Any, kws: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
@@ -152,7 +152,7 @@ class Procedure(InnerDispatcher):
                 super().compile(arguments)
             COMPILE_QUEUE.remove(job)
             if self.overloads[arguments].signature.return_type != types.none:
-                raise TypeError(f"{self.full_name}: a procedure returns nothing; make it a subroutine")
+                raise TypeError(f"{self.full_name}: a deferred function returns nothing; use @noinline")
         return self.overloads[arguments].entry_point
 
     @property
@@ -175,22 +175,22 @@ def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
 
 
 COMPILE_QUEUE = CompileQueue()
-PROCEDURES: dict[str, Procedure] = {}
+DEFERRED: dict[str, DeferredDispatcher] = {}
 
 
-def procedure(function: Callable[..., Any]) -> Procedure:
+def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
     """Compile a function of its own for compiled code, which returns nothing, and keep it on disk."""
-    dispatcher: Procedure = keep(inner(dispatcher=Procedure)(function))
-    PROCEDURES[dispatcher.full_name] = dispatcher
+    dispatcher: DeferredDispatcher = keep(inner(dispatcher=DeferredDispatcher)(function))
+    DEFERRED[dispatcher.full_name] = dispatcher
     return dispatcher
 
 
-def procedure_by_type(choose: Callable[..., Any]) -> Procedure:
-    """Make a procedure of a function that returns what is compiled for arguments of some types: see `jit.by_type`.
+def deferred_by_type(choose: Callable[..., Any]) -> DeferredDispatcher:
+    """Make a function of a function that returns what is compiled for arguments of some types: see `jit.by_type`.
 
     What it returns may only put procedures and subroutines together: they are not optimized once more with it.
     """
-    dispatcher = procedure(choose)
+    dispatcher = deferred(choose)
     dispatcher._compiler = _GeneratedFunctionCompiler(
         choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedAssemblyCompiler
     )

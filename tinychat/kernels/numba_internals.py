@@ -61,7 +61,7 @@ class AssemblyLibrary(JITCodeLibrary):  # type: ignore[misc]
                 passes.run(function, builder)
 
     def _optimize_final_module(self) -> None:
-        # What must be inlined is; all else is optimized already.
+        # What must be always_inline is; all else is optimized already.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.run(self._final_module, self._codegen._pass_builder(opt=0))

@@ -9,17 +9,17 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.procedures import COMPILE_QUEUE, PROCEDURES, CompileTask, lock_path, procedure, procedure_by_type
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask, deferred, deferred_by_type, lock_path
 
 
-@procedure
+@deferred
 def fill(out, value):
     """Fill an array."""
     for i in range(out.shape[0]):
         out[i] = value
 
 
-@procedure
+@deferred
 def scale(out, factor):
     """Multiply an array by a factor."""
     for i in range(out.shape[0]):
@@ -78,7 +78,7 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
 
 def test_what_takes_longest_is_compiled_first(monkeypatch):
     begun, claimed = [], COMPILE_QUEUE.claimed
-    monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"scale": 2.0})
+    monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})
     monkeypatch.setattr(
         COMPILE_QUEUE, "claimed", lambda function, types: begun.append(function) or claimed(function, types)
     )
@@ -90,7 +90,7 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
 
-    @procedure_by_type
+    @deferred_by_type
     def set_first(out):
         return (lambda out: fill(out, 1.0)) if out.dtype == float64 else (lambda out: None)
 
@@ -98,7 +98,7 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
         out, other = np.zeros(3), np.zeros(3, np.int64)
         compiled(lambda out, other: set_first(out) or set_first(other))(out, other)
     finally:
-        del PROCEDURES[set_first.full_name]
+        del DEFERRED[set_first.full_name]
     assert list(out) == [1, 1, 1]
     assert list(other) == [0, 0, 0]
     jobs = [CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
@@ -106,7 +106,7 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
 
 
 def test_nobody_waits_for_ever(monkeypatch):
-    monkeypatch.setattr("tinychat.kernels.procedures.MOST_SECONDS", 0.05)
+    monkeypatch.setattr("tinychat.kernels.compile_queue.MOST_SECONDS", 0.05)
     with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
         assert held
         new_caller()(np.zeros(3))
@@ -130,14 +130,14 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
     new_caller()(np.zeros(3))
 
 
-def test_a_procedure_returns_nothing():
-    @procedure
+def test_a_deferred_function_returns_nothing():
+    @deferred
     def first(values):
         return values[0]
 
     try:
-        with pytest.raises((NumbaError, TypeError), match="a procedure returns nothing"):
+        with pytest.raises((NumbaError, TypeError), match="a deferred function returns nothing"):
             compiled(lambda values: first(values))(np.zeros(2, np.int64))
     finally:
-        del PROCEDURES[first.full_name]
+        del DEFERRED[first.full_name]
     assert (int64[::1],) not in COMPILE_QUEUE.waiting
