@@ -12,6 +12,7 @@ from tinychat.conversion.convert import convert, write_model_folder
 from tinychat.conversion.keep import kept_quantization
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.engine import Engine
+from tinychat.engine.sequence import new_sequence
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.architectures import read_config
 from tinychat.models.folder import open_model_folder
@@ -61,7 +62,7 @@ def open_engine(folder, threads=1, kv=None, positions=None):
 
 
 def open_sequence(folder, context_size=CONTEXT_SIZE, threads=1, kv=None):
-    return open_engine(folder, threads, kv).sequence(context_size)
+    return new_sequence(open_engine(folder, threads, kv), context_size)
 
 
 def fresh_logits(folder):

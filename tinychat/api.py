@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tinychat.checkpoint.gguf import folder_of, is_gguf
+from tinychat.checkpoint.folder import folder_of
+from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
 from tinychat.settings import LoadSettings
@@ -171,8 +172,8 @@ def check_checkpoint(folder: Path) -> None:
     """
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.json_file import each_file_once
+    from tinychat.text.loading import load_tokenizer
     from tinychat.text.template import load_template
-    from tinychat.text.tokenizer import load_tokenizer
 
     with each_file_once():
         open_checkpoint(folder)

@@ -18,13 +18,12 @@ import click
 import tinychat
 from tinychat.commands.completion import VARIABLE, answer_shell
 from tinychat.commands.default_command import implied_command
+from tinychat.commands.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE
 from tinychat.commands.lazy import LazyCommands
 from tinychat.commands.loading import Loader, load_model
 from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 from tinychat.terminal.safe_text import one_safe_line
-
-EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
 # Windows has no SIGHUP.
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -46,8 +45,7 @@ def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> i
     Returns
     -------
     int
-        0 done, 1 an error that was written to stderr in one line, 2 wrong usage, 130 interrupted;
-        128 and its number for a signal that ended the program.
+        See `tinychat.commands.exit_codes`; 128 and its number for a signal that ended the program.
     """
     _prepare_streams()
     with _ending_signals() as received:

@@ -26,8 +26,8 @@ from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.layout import Quantization
 from tinychat.store.local import code_lines, list_models, summary_line
 from tinychat.text.hard_texts import HARD_TEXTS
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 LLAMA_TOKENIZER = Path(__file__).parents[3] / "shared" / "data" / "llama2-tokenizer.model"
 F32 = Quantization("f32")

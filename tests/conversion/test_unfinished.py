@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tinychat
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert, gptq
 from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.conversion.pipeline import Recipe, quantization_of
@@ -26,7 +26,7 @@ TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert, unfinished
 from tinychat.models.layout import Quantization
 from tinychat.conversion.pipeline import Recipe, quantization_of

@@ -10,6 +10,7 @@ from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
 from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
+from tinychat.engine.sequence import new_sequence
 from tinychat.generate.drafts import LONGEST, PLACES, Drafts, DraftText, Occurrences, RowCosts
 from tinychat.generate.model import Model
 from tinychat.generate.run import Room
@@ -304,7 +305,7 @@ def folder(tmp_path_factory):
 
 
 def model_of(engine, drafts=None):
-    return Model(engine.sequence(CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
+    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
 
 
 @given(st.data())
@@ -338,7 +339,7 @@ def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
     run.to_end()
     assert run.token_ids == right
     assert [p.logprobs for p in wanted._pieces] == [(t,) for p in run.reply._pieces for t in p.logprobs]
-    after = fresh.sequence(CONTEXT)
+    after = new_sequence(fresh, CONTEXT)
     ids = [*prompt, *right]
     for start in range(0, len(ids), 200):
         logits = after.step(ids[start : start + 200])

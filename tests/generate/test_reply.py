@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_model import BOS, EOS, VOCAB_SIZE, ByteTokenizer, Continuation, fake_model
 
-from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
@@ -134,10 +134,10 @@ def test_a_piece_as_json_is_a_part_of_the_reply():
 
 def test_a_text_becomes_a_message_where_there_is_a_template():
     model, bare = fake_model(STORY), fake_model(STORY, has_template=False)
-    as_message = chat_prompt(model, [{"role": "user", "content": "x"}])
-    assert text_prompt(model, "x") == text_prompt(model, "x", as_chat=True) == as_message
+    as_message = model.chat_prompt([{"role": "user", "content": "x"}])
+    assert model.text_prompt("x") == model.text_prompt("x", as_chat=True) == as_message
     assert not as_message.joins_reply
-    assert text_prompt(model, "x", as_chat=False) == text_prompt(bare, "x") == Prompt([BOS, *b"x"])
+    assert model.text_prompt("x", as_chat=False) == bare.text_prompt("x") == Prompt([BOS, *b"x"])
     both = [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]
-    assert text_prompt(bare, "x", system="s") == chat_prompt(bare, both)
-    assert chat_prompt(bare, both).stop == ("\nUser:",)
+    assert bare.text_prompt("x", system="s") == bare.chat_prompt(both)
+    assert bare.chat_prompt(both).stop == ("\nUser:",)

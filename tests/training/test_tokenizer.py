@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 from weights.training import vocabulary
 from weights.training.conversations import corpus
 

@@ -10,9 +10,10 @@ from tinychat.chat.commands import as_text, complete_command, is_command, run_co
 from tinychat.chat.draft import Draft
 from tinychat.chat.interrupt_flag import InterruptFlag
 from tinychat.chat.workspace import Workspace
-from tinychat.conversation.conversation import Chat, ReplyHooks
+from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
+from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import PromptTooLongError, SettingError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.generate.reply import Piece

@@ -31,7 +31,6 @@ from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, say_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.generate.precedence import Preferences
-from tinychat.generate.prompt import is_message
 
 
 @click.command()
@@ -123,12 +122,12 @@ def complete(
     is_text = rules is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
     system = None if as_chat is False else found.chat.system
-    as_message = continues or is_message(loaded, system, as_chat)
+    as_message = continues or loaded.takes_message(system, as_chat)
     if as_message:
         say_if_no_template(loaded)
     request = replace(found.request, think_budget=found.thinking.budget)
     if rules is not None:
-        request = replace(request, constraint=rules.compile(loaded))
+        request = replace(request, constraint=loaded.constraint(rules))
     question = Question(earlier, asked.text, model, system, found)
     as_markdown = as_message and rules is None and not found.screen.plain
     write_replies(

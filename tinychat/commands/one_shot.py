@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import SessionError
-from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.user_folders import state_folder, trusted_folder
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ class Question:
         """Return the prompt; `as_chat` is that of `text_prompt`, for a question that begins anew."""
         thinking = self.found.thinking.wanted
         if not self.earlier.messages:
-            return text_prompt(loaded, self.text, self.system, as_chat, thinking)
+            return loaded.text_prompt(self.text, self.system, as_chat, thinking)
         said = [message.as_dict() for message in self.earlier.messages]
-        return chat_prompt(loaded, [*said, {"role": "user", "content": self.text}], self.system, thinking)
+        return loaded.chat_prompt([*said, {"role": "user", "content": self.text}], self.system, thinking)
 
     def keep(self, reply: Reply) -> None:
         """Keep question and reply in the log; a reply of which nothing was written is not kept."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.settings import SEEDS
 from tinychat.text.code_block import CodeBlock, first_code_block
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from tinychat.generate.request import Request
     from tinychat.generate.stream import Stream
     from tinychat.terminal.rendering import Renderer
-
-EXIT_CUT = 3
-"""The exit code of --fail-on-cut."""
 
 SEPARATOR = "---"
 """The line between two replies of text; on stderr, since no model wrote it."""

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.compaction import Compaction, with_summary
-from tinychat.conversation.history import History, Transcript
+from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
-from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
-from tinychat.conversation.reply_settings import ReplySettings
-from tinychat.conversation.seen import Seen
-from tinychat.errors import FieldError, SettingError, TextError
+from tinychat.conversation.state import ChatState, ReplyHooks
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
-from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
-from tinychat.generate.prompt import Prompt, chat_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields, as_request
+from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
-from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context", "loop")
@@ -32,14 +28,7 @@ _FOR_PROGRAMS = (
 ).split()
 
 
-class ReplyHooks(TypedDict, total=False):
-    """Callables that watch a reply and may end it: see `tinychat.generate.stream.Stream`."""
-
-    on_prefill: PrefillProgress | None
-    cancelled: Callable[[], bool] | None
-
-
-class Chat(Transcript, ReplySettings):
+class Chat(ChatState):
     """A conversation that remembers.
 
     The whole conversation is rendered for every reply; what the model's cache already holds of it
@@ -91,23 +80,13 @@ class Chat(Transcript, ReplySettings):
         overflow: str = "stop",
         **fields: Unpack[RequestFields],
     ) -> None:
-        Transcript.__init__(self)
-        ReplySettings.__init__(self, as_request(**fields))
-        self.model = model
-        self.system = system
+        super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
-        self.overflow = as_policy(overflow)
         self.summary: Summary | None = None
         self.writing = False
-        self.on_notice: Callable[[str], None] = lambda text: None
-        self.on_summarising: Callable[[int], None] = lambda characters: None
-        self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        self._counted: tuple[Seen, int] | None = None
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
-        self._run: Stream | None = None
-        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<Chat with {self.model.name}, {len(self.messages)} messages>"
@@ -121,14 +100,6 @@ class Chat(Transcript, ReplySettings):
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
-
-    def adopt(self, found: Resolved) -> None:
-        """Take settings over, but keep what was set in this conversation."""
-        super().adopt(found)
-        if not self.was_set("overflow"):
-            self.overflow = as_policy(found.chat.overflow)
-        if not self.was_set("system"):
-            self.system = found.chat.system
 
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
@@ -218,12 +189,6 @@ class Chat(Transcript, ReplySettings):
                 # Behind a step that may still be running there.
                 thread.submit(pieces.close)
 
-    def close(self) -> None:
-        """End the reply that is being written, also by another thread; no other can be asked for."""
-        self._is_closed = True
-        if self._run is not None:
-            self._run.close()
-
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
         """Answer the last message again; the old reply returns if the new one has no text.
 
@@ -283,19 +248,6 @@ class Chat(Transcript, ReplySettings):
         self.reply_ids = reply_ids
         return shorter[1].content
 
-    def aside(self, prompt: Prompt, request: Request, **hooks: Unpack[ReplyHooks]) -> Stream:
-        """Begin a reply that is no part of the conversation; `close` ends it, too."""
-        self._refuse_if_closed()
-        self._run = self.model.reply(prompt, request, **hooks)
-        return self._run
-
-    @property
-    def opens_thinking(self) -> bool:
-        """Whether replies begin inside their think section."""
-        template = self.model.template
-        variables = template.thinking_variables(self.thinking.wanted)
-        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
-
     @property
     def stopped_in_thought(self) -> bool:
         """Whether the last reply ends inside its think section."""
@@ -311,40 +263,6 @@ class Chat(Transcript, ReplySettings):
         """
         self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
-
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return the prompt that asks the model to answer `messages`, the system prompt before them.
-
-        The last one is kept: what is asked about the conversation between two changes renders it once.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses them.
-        """
-        thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [message.as_seen() for message in messages]
-        if self._rendered is None or self._rendered[0] != asked:
-            self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
-        return self._rendered[1]
-
-    def tokens_in_use(self) -> int:
-        """Return the tokens of what the model sees of the conversation.
-
-        After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
-        for more. The next prompt has a few more: what the template puts around messages.
-        """
-        if self._counted is not None and self._counted[0].is_still(self):
-            return self._counted[1]
-        seen = self.messages[self.forgotten :]
-        if not seen and not self.system:
-            return 0
-        try:
-            return len(self.prompt(seen).ids)
-        except TextError:
-            # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.shortened or message.text for message in seen)]
-            return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
 
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
@@ -395,7 +313,7 @@ class Chat(Transcript, ReplySettings):
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
+                self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
@@ -405,10 +323,6 @@ class Chat(Transcript, ReplySettings):
             prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit([*prompt.ids, *begun])
         return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
-
-    def _refuse_if_closed(self) -> None:
-        if self._is_closed:
-            raise SettingError("the conversation is closed: begin another one")
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

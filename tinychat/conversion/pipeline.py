@@ -353,7 +353,7 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
     """Return texts that show how large the columns of activations are: any text will do for that."""
     from tinychat.conversion.calibration import cut_texts
     from tinychat.conversion.quality_report import TEXT
-    from tinychat.text.tokenizer import load_tokenizer
+    from tinychat.text.loading import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     if recipe.calibration is not None:

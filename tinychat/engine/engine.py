@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
-from operator import index, is_
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments
 from tinychat.engine.blocks import BlockPool
-from tinychat.engine.cache import KVCache
-from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
+from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
-from tinychat.engine.sequence import ScheduledChunk, Sequence
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
@@ -119,26 +117,6 @@ class Engine:
             If there is no such type.
         """
         return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
-
-    def sequence(self, context_size: int | None = None) -> Sequence:
-        """Return a new sequence without tokens.
-
-        Parameters
-        ----------
-        context_size : int, optional
-            Capacity of its cache in positions; the model's own when omitted, at most 8192.
-
-        Raises
-        ------
-        SettingError
-            If the capacity is out of range, or needs more than this machine's memory.
-        """
-        if context_size is None:
-            context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
-        context_size = index(context_size)
-        with memory_for(context_size):
-            self.pool.reserve(context_size)
-            return Sequence(self, KVCache(self.pool, context_size))
 
     def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.

@@ -57,4 +57,4 @@ class ForwardPass:
                 # Imported here: only who compiles needs Numba.
                 from tinychat.engine.compiling import compile_kernels
         if self._entry_point is None:
-            self._entry_point = compile_kernels(self, threads, progress)
+            self._entry_point = compile_kernels(self.function, self.sample, self.code_name, threads, progress)

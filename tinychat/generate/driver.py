@@ -95,7 +95,7 @@ class Driver:
         with self.lock:
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
-            self.engine, self.context_size = sequence.engine, sequence.context_size
+            self.engine, self.context_size, self._another = sequence.engine, sequence.context_size, sequence.another
             self._logits: Logits | None = None
             self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()
@@ -246,7 +246,7 @@ class Driver:
 
     def _new_sequence(self) -> Sequence:
         self._check_open()
-        return self.engine.sequence(self.context_size)
+        return self._another()
 
     def _begin(self) -> bool:
         """Look up what is cached of prompts that have not begun; return whether that is told for the first time."""

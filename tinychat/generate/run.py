@@ -13,7 +13,8 @@ from tinychat.generate.reply import Piece, Reply
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
-    from tinychat.engine.sequence import ScheduledChunk, Sequence
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
+    from tinychat.engine.sequence import Sequence
 
 
 class Prefill(NamedTuple):
