@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tinychat
-from tinychat import Chat, Message, Model, Piece, Reply, Request, TinychatError, errors
+from tinychat import Chat, Delta, Message, Model, Reply, Request, TinychatError, errors
 
 
 def convert(source: Path, target: Path) -> Path:
@@ -22,17 +22,17 @@ def convert(source: Path, target: Path) -> Path:
 
 def stream(model: Model) -> str:
     replies = model.stream("Once upon a time", max_tokens=8, temperature=0.0, stop=("\n",), seed=None)
-    texts = [assert_type(piece, Piece).text for piece in replies]
+    texts = [assert_type(delta, Delta).text for delta in replies]
     assert_type(replies.token_ids, list[int])
     assert_type(replies.summary.decode_rate, float)
     return "".join(texts)
 
 
 async def stream_async(model: Model, chat: Chat) -> AsyncIterator[str]:
-    async for piece in model.astream("Once", max_tokens=4):
-        yield assert_type(piece, Piece).text
-    async for piece in chat.astream("Hello!"):
-        yield piece.text
+    async for delta in model.astream("Once", max_tokens=4):
+        yield assert_type(delta, Delta).text
+    async for delta in chat.astream("Hello!"):
+        yield delta.text
 
 
 def generate(model: Model) -> list[Reply]:
@@ -50,8 +50,8 @@ def generate(model: Model) -> list[Reply]:
 def converse(model: Model) -> list[Message]:
     with Chat(model, "Be brief.", overflow="drop", temperature=0.0, max_tokens=8) as chat:
         assert_type(chat.say("Hello!"), str)
-        for piece in chat.stream("And again?", cancelled=lambda: False):
-            assert_type(piece, Piece)
+        for delta in chat.stream("And again?", cancelled=lambda: False):
+            assert_type(delta, Delta)
         chat.undo()
         assert_type(chat.request, Request)
         assert_type(chat.tokens_in_use(), int)

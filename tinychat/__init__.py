@@ -4,8 +4,8 @@ import tinychat
 
 tinychat.convert("path/of/checkpoint", "path/of/model", quant="int4")
 model = tinychat.load("path/of/model")
-for piece in model.stream("Once upon a time"):
-    print(piece.text, end="")
+for delta in model.stream("Once upon a time"):
+    print(delta.text, end="")
 print(tinychat.Chat(model).say("Hello!"))
 """
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from tinychat.conversation.conversation import Chat
     from tinychat.conversation.messages import Message
     from tinychat.generate.model import Model
-    from tinychat.generate.reply import Piece, Reply
+    from tinychat.generate.reply import Delta, Reply
     from tinychat.generate.request import Request
 
 __version__ = "0.1.0"
 __all__ = [
     "Chat",
+    "Delta",
     "Message",
     "Model",
-    "Piece",
     "Reply",
     "Request",
     "TinychatError",
@@ -43,12 +43,14 @@ _HOMES = {
     "Chat": "tinychat.conversation.conversation",
     "Message": "tinychat.conversation.messages",
     "Model": "tinychat.generate.model",
-    "Piece": "tinychat.generate.reply",
+    "Delta": "tinychat.generate.reply",
     "Reply": "tinychat.generate.reply",
     "Request": "tinychat.generate.request",
     "convert": "tinychat.api",
     "load": "tinychat.api",
 }
+# Former names, for one release.
+_RENAMED = {"Piece": "Delta"}
 
 
 # Hidden from type checkers, which would take every name for one of the package.
@@ -56,11 +58,12 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import a public name when it is first used: `import tinychat` stays light."""
-        if name not in _HOMES:
+        named = _RENAMED.get(name, name)
+        if named not in _HOMES:
             raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(_HOMES[name]), name)
+        value = getattr(import_module(_HOMES[named]), named)
         globals()[name] = value
         return value
 

@@ -17,7 +17,7 @@ from tinychat.conversation.overflow import way_out
 from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import PromptTooLongError, SettingError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
-from tinychat.generate.reply import Piece
+from tinychat.generate.reply import Delta
 from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, PlainInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
 
@@ -233,14 +233,14 @@ class Repl:
         if names := ", ".join(attachment.name for attachment in self.chat.attachments):
             self.notice(f"still attached to your next message: {names}; /detach takes back")
 
-    def _write(self, start: Callable[..., Iterator[Piece]], in_thought: bool | None = None) -> None:
+    def _write(self, start: Callable[..., Iterator[Delta]], in_thought: bool | None = None) -> None:
         """Stream the reply that `start` begins, or goes on with, then perhaps in its think section; Ctrl-C ends it."""
         messages_before = self.chat.messages
         self._renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
         with InterruptFlag() as interrupted:
             try:
-                for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
-                    self._renderer.text(piece.text)
+                for delta in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
+                    self._renderer.text(delta.text)
             finally:
                 self._renderer.end_reply()
         if interrupted() and not self._lines.interactive:

@@ -15,7 +15,7 @@ SET_HERE, SYSTEM_HERE, SAVED = "/set", "/system", "this conversation"
 """Origins of settings that another model does not change."""
 
 
-class ReplySettings:
+class RequestState:
     """The request for each next reply, whose seed grows from one to the next.
 
     Attributes
