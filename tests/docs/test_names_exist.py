@@ -1,6 +1,7 @@
 """Paths, tests, modules and decorators that the pages name in code exist, and excerpts are those of the source."""
 
 import ast
+import functools
 import importlib
 import re
 import textwrap
@@ -16,6 +17,7 @@ _DOTTED = re.compile(r"tinychat(?:\.\w+)+")
 # Names of files, which look like names of modules.
 _FILES = (".json", ".toml", ".html")
 _DECORATOR = re.compile(r"@(\w+)")
+_MEMBER = re.compile(r"([A-Z]\w+)\.(\w+)")
 # Pages whose excerpts are of this file, word by word.
 EXCERPTS = {"docs/adding-a-family.md": "tinychat/models/families/starcoder2.py"}
 
@@ -50,8 +52,18 @@ def has_name(dotted):
 
 def is_decorator(name):
     """Return whether a file of the package defines a function, or a variable, of this name."""
-    files = (REPO / "tinychat").rglob("*.py")
-    return any(re.search(rf"^(def {name}\(|{name} = )", file.read_text(encoding="utf-8"), re.M) for file in files)
+    return any(re.search(rf"^(def {name}\(|{name} = )", text, re.MULTILINE) for text in sources())
+
+
+def is_member(kind, name):
+    """Return whether a file of the package defines a class, and something of this name in its body."""
+    body = rf"^class {kind}\b(?:.*\n(?!\S))*?    (?:(?:async )?def )?{name}\b(?:\(|:| =)"
+    return any(re.search(body, text, re.MULTILINE) for text in sources())
+
+
+@functools.cache
+def sources():
+    return [file.read_text(encoding="utf-8") for file in sorted((REPO / "tinychat").rglob("*.py"))]
 
 
 def wrong_names(text):
@@ -61,6 +73,8 @@ def wrong_names(text):
         if _PATH.match(code) and not has_path(code):
             wrong.append(code)
         wrong += [name for name in _DOTTED.findall(code) if not name.endswith(_FILES) and not has_name(name)]
+        member = _MEMBER.fullmatch(code)
+        wrong += [code] * bool(member and not is_member(*member.groups()))
         wrong += [f"@{name}" for name in _DECORATOR.findall(code) if code.startswith("@") and not is_decorator(name)]
     return wrong
 
@@ -96,3 +110,5 @@ def test_wrong_names_are_found():
     assert wrong_names("`tinychat.none` `tinychat.errors.None_`") == ["tinychat.none", "tinychat.errors.None_"]
     assert wrong_names("`tests/test_house.py::none` `tests/test_house.py`") == ["tests/test_house.py::none"]
     assert wrong_names("`@noinline` `@none`") == ["@none"]
+    named = "`Driver.step` `KVCache.length` `Linear.scale` `Driver.none` `None_.step` `BlockPool.step`"
+    assert wrong_names(named) == ["Driver.none", "None_.step", "BlockPool.step"]
