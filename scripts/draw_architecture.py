@@ -136,7 +136,7 @@ def room_box(canvas: Canvas, left: float, top: float, room: str, kind: str) -> N
     width, height = BOX
     canvas.box(left, top, width, height, kind)
     canvas.write(left + width / 2, top + 20, room, "title")
-    canvas.write(left + width / 2, top + 37, ROOMS[room])
+    canvas.write(left + width / 2, top + 37, ROOMS.get(room, ""))
 
 
 def weight() -> str:

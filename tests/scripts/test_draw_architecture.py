@@ -28,11 +28,12 @@ def test_the_rooms_are_drawn_and_described():
     drawn = draw_architecture.rooms()
     page = (draw_architecture.DOCS / "architecture.md").read_text(encoding="utf-8")
     graph = room_graph()
-    assert draw_architecture.ROOMS.keys() == graph.keys()
+    assert draw_architecture.ROOMS.keys() == graph.keys(), "ROOMS of the script says what each room is"
     for room in graph:
         assert f">{room}</text>" in drawn
     folders = [room for room in graph if (draw_architecture.PACKAGE / room).is_dir()]
-    assert [room for room in folders if f"`{room}`" not in page] == []
+    missing = [room for room in folders if f"`{room}`" not in page]
+    assert not missing, f"the table of rooms in docs/architecture.md lacks {missing}"
 
 
 def test_an_arrow_is_drawn_for_each_import_that_no_longer_way_stands_for(monkeypatch):
