@@ -102,6 +102,26 @@ def test_excerpts_are_python(page):
             ast.parse(text if is_whole else "def excerpt():\n" + textwrap.indent(text, "    "), str(block))
 
 
+HOUR = PAGES["docs/read-in-an-hour.md"].split("\n## ")[1:-1]
+
+
+@pytest.mark.parametrize("section", HOUR, ids=lambda section: section.partition(":")[0])
+def test_the_hour_names_what_is_in_its_files(section):
+    named = section.partition(" ")[2].partition(":")[0]
+    (file,) = [path for path in (REPO / named, REPO / "tinychat" / named) if path.is_file()]
+    linked = [REPO / "docs" / link for link in re.findall(r"\((\.\./\S+\.py)\)", section)]
+    text = "".join(path.read_text(encoding="utf-8") for path in (file, *linked))
+    words = {word for code in code_of(section) for word in re.findall(r"[A-Za-z_]\w+", code)}
+    assert [word for word in words if not re.search(rf"\b{word}\b", text)] == []
+
+
+def test_the_hour_takes_an_hour():
+    table = PAGES["docs/read-in-an-hour.md"].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \|.*\| (\d+) \|$", table, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == [*range(1, len(HOUR) + 1)] == [*range(1, 11)]
+    assert sum(int(minutes) for _, minutes in rows) == 60
+
+
 def test_wrong_names_are_found():
     assert wrong_names("`tinychat/none.py` `tests/*.none` `tinychat.load(x)` `tinychat.json` `docs/*.md`") == [
         "tinychat/none.py",
