@@ -92,27 +92,17 @@ class Configuration:
     aliases: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
 
-    def role(self, name: str) -> Mapping[str, Any]:
-        """Return the settings of a role.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is none of this name.
-        """
+    def role(self, name: str | None) -> Mapping[str, Any]:
+        """Return the settings of a role, none without a name; `ConfigurationError` if it is unknown."""
         return self._named("role", name, self.roles)
 
-    def template(self, name: str) -> Mapping[str, Any]:
-        """Return a prompt template.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is none of this name.
-        """
+    def template(self, name: str | None) -> Mapping[str, Any]:
+        """Return a prompt template, as `role` does."""
         return self._named("template", name, self.templates)
 
-    def _named(self, kind: str, name: str, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _named(self, kind: str, name: str | None, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        if name is None:
+            return {}
         if name not in known:
             others = nearest(name, known) or f"; there {'are ' + ', '.join(known) if known else 'is none'}"
             raise ConfigurationError(f"{self.path} has no {kind} {name!r}{others}")

@@ -57,7 +57,7 @@ def converse(folder):
 
     def run(overflow, turns, reply_tokens):
         sequence = open_sequence(folder, context_size=96, kv="f32")
-        model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), None, Path("letters"))
+        model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), Path("letters"))
         system = LetterTokenizer().decode(range(100, 108))
         chat = Chat(model, system, overflow=overflow, max_tokens=reply_tokens, temperature=0.0)
         chat.notices = []

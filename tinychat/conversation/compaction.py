@@ -41,10 +41,7 @@ class Compaction:
     """
 
     def __init__(
-        self,
-        chat: ChatState,
-        on_prefill: PrefillProgress | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        self, chat: ChatState, on_prefill: PrefillProgress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> None:
         self._chat = chat
         self._on_prefill, self._cancelled = on_prefill, cancelled

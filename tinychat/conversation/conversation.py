@@ -73,12 +73,7 @@ class Chat(ChatState):
     """
 
     def __init__(
-        self,
-        model: Model,
-        system: str | None = None,
-        *,
-        overflow: str = "stop",
-        **fields: Unpack[RequestFields],
+        self, model: Model, system: str | None = None, *, overflow: str = "stop", **fields: Unpack[RequestFields]
     ) -> None:
         super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
