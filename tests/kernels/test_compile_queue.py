@@ -106,7 +106,7 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
 
 
 def test_nobody_waits_for_ever(monkeypatch):
-    monkeypatch.setattr("tinychat.kernels.compile_queue.MOST_SECONDS", 0.05)
+    monkeypatch.setattr("tinychat.kernels.compile_queue.LOCK_TIMEOUT", 0.05)
     with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
         assert held
         new_caller()(np.zeros(3))

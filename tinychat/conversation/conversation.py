@@ -72,13 +72,19 @@ class Chat(ChatState):
         If a setting is out of range.
     """
 
+    # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
+    messages: list[Message]
+    history: History
+    forgotten: int
+    reply_ids: list[int]
+
     def __init__(
         self, model: Model, system: str | None = None, *, overflow: str = "stop", **fields: Unpack[RequestFields]
     ) -> None:
         super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
         self.summary: Summary | None = None
-        self.writing = False
+        self.writing: bool = False
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None

@@ -98,8 +98,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.history = History()
-        self.forgotten = 0
+        self.history: History = History()
+        self.forgotten: int = 0
         self.reply_ids: list[int] = []
         self.on_change: Callable[[], None] = lambda: None
 

@@ -31,10 +31,10 @@ class RequestState:
     """
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.request: Request = request
         self.origins: dict[str, str] = {}
-        self.thinking = Thinking()
-        self.standing = Resolved({}, {})
+        self.thinking: Thinking = Thinking()
+        self.standing: Resolved = Resolved({}, {})
         self._written = self._seeded_since = 0
 
     def seed(self) -> None:

@@ -87,7 +87,7 @@ class DraftText:
     def __init__(self) -> None:
         self._text = Occurrences()
         self.suggestion: list[int] = []
-        self.matched = 0
+        self.matched: int = 0
 
     def begin(self, ids: Sequence[int]) -> None:
         """Set the text before the next token; where it extends the last one, only the rest is indexed."""

@@ -29,6 +29,7 @@ from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
     from tinychat.engine.sequence import Sequence
 
 # Tokens of prompts in a step, while replies are being written.
@@ -64,8 +65,8 @@ class Driver:
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.drafts = drafts
-        self.rows = 0
-        self.lock = threading.RLock()
+        self.rows: int = 0
+        self.lock: threading.RLock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
         # In the order in which they were submitted.
@@ -93,7 +94,9 @@ class Driver:
         with self.lock:
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
-            self.engine, self.context_size, self._another = sequence.engine, sequence.context_size, sequence.another
+            self.engine: Engine = sequence.engine
+            self.context_size: int = sequence.context_size
+            self._another = sequence.another
             self._logits: Logits | None = None
             self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()

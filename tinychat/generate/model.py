@@ -69,8 +69,8 @@ class Model:
         self.template = template
         self.stop_ids = stop_ids
         self.path = path
-        self.own_defaults = own_defaults or {}
-        self.driver = Driver(sequence, drafts)
+        self.own_defaults: Mapping[str, float] = own_defaults or {}
+        self.driver: Driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"

@@ -64,9 +64,10 @@ class Run:
         self.is_over = self.has_begun = False
         self.cached = 0
         self.miss: PrefixMiss | None = None
-        self.base, self.removed = list(reply.prompt.ids), reply.prompt.removed
+        self.base: list[int] = list(reply.prompt.ids)
+        self.removed: int = reply.prompt.removed
         self.text: DraftText | None = None
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self._ahead = ahead
 
     @property

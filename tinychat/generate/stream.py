@@ -38,7 +38,7 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self.reply = run.reply
+        self.reply: Reply = run.reply
         self.token_ids: list[int] = []
         self._driver, self._run = driver, run
         self._on_prefill, self._cancelled = on_prefill, cancelled
