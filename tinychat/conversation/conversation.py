@@ -293,7 +293,7 @@ class Chat(ChatState):
                 self.reply_ids = [*begun_ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.dropped :]).ids, *self.reply_ids]
-                # Where the context ended the reply, its last token was chosen but has no place.
+                # Where the context ended the reply, its last token was chosen but has no position.
                 self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
 

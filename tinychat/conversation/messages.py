@@ -13,7 +13,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SUMMARY_REQUEST = (
     "Please summarise everything we have said so far in a few sentences, with all names, numbers and decisions."
 )
-"""The message whose reply stands for turns before it: see `tinychat.conversation.compaction`."""
+"""The message whose reply replaces the turns before it: see `tinychat.conversation.compaction`."""
 _KEYS = {
     "assistant": ("role", "content", "tool_calls", "reasoning", "reasoning_content"),
     "tool": ("role", "content", "tool_call_id", "name"),
@@ -111,8 +111,7 @@ def as_messages(value: object) -> list[Message]:
 def as_message(value: object, field: str) -> Message:
     """Return the message of a plain dict; `field` names it in a `FieldError`.
 
-    An assistant message may leave its content out where it has calls. The arguments of a call are a text, or the object
-    itself.
+    A content may be missing where there are calls, whose arguments are a text, or the object itself.
     """
     if not isinstance(value, dict):
         raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')

@@ -60,7 +60,7 @@ class ReplyRoom:
         ids, removed = self._made_shorter(before, written)
         if len(ids) >= len(before):
             return None
-        # The driver puts the reply behind what stands before it.
+        # The driver puts the reply behind the ids before it.
         return Room(ids[: len(ids) - len(reply_ids[:-1])], removed)
 
     def _prompt(self, first: int, written: Ids) -> list[int]:

@@ -36,24 +36,24 @@ class RequestState:
     @contextmanager
     def using(self, request: Request) -> Iterator[None]:
         """Write replies by another request within a block; its seed, if it has one, is used as it is given."""
-        usual, since = self.request, self._seeded_since
+        default, since = self.request, self._seeded_since
         self.request = request
-        if request.seed != usual.seed:
+        if request.seed != default.seed:
             self.seed()
         try:
             yield
         finally:
-            self.request, self._seeded_since = usual, since
+            self.request, self._seeded_since = default, since
 
     def adopt(self, found: Resolved) -> None:
         """Adopt settings, except those set in this conversation."""
         self.standing = found
-        kept = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
-        values = {name: getattr(self.request, name) for name in kept if hasattr(self.request, name)}
+        own = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
+        values = {name: getattr(self.request, name) for name in own if hasattr(self.request, name)}
         self.request = replace(found.request, **values)
-        if "think" not in kept:
+        if "think" not in own:
             self.thinking = found.thinking
-        self.origins = {**found.origins, **kept}
+        self.origins = {**found.origins, **own}
 
     def was_set(self, name: str) -> bool:
         """Return whether a setting was changed in this conversation."""

@@ -43,24 +43,10 @@ LISTENING_SECONDS = 2.0
 class Driver:
     """Writes the replies of one engine, any number at once.
 
-    Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever
-    waits for one reply makes the steps of all.
-
-    Parameters
-    ----------
-    sequence : Sequence
-        The first one of the engine; its capacity is that of later ones.
-    drafts : Drafts, optional
-        Proposes ids that are checked in the same pass as the next token; replies have the same ids without.
-    prompt_budget : int
-        Tokens of prompts in a step, while replies are being written.
-
-    Attributes
-    ----------
-    rows : int
-        How many tokens there were in all steps.
-    lock : RLock
-        Held by whoever uses a sequence of the driver.
+    Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
+    for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
+    step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
+    steps; whoever uses a sequence of the driver holds `lock`.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
@@ -84,13 +70,7 @@ class Driver:
         self.adopt(sequence)
 
     def adopt(self, sequence: Sequence) -> None:
-        """Continue with a sequence that no run uses, its engine and capacity, instead of all idle ones.
-
-        Raises
-        ------
-        SettingError
-            If replies are being written.
-        """
+        """Continue with another sequence, its engine and capacity, instead of all idle ones."""
         with self.lock:
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
@@ -112,7 +92,8 @@ class Driver:
         with self.lock:
             self._end_dropped()
             if not len(self._idle):
-                self._idle.put(self._new_sequence())
+                self._check_open()
+                self._idle.put(self._another())
             return self._idle.last
 
     def submit(self, run: Run) -> None:
@@ -236,12 +217,8 @@ class Driver:
         for run in [run for run in self._waiting if run.wants_more]:
             self._waiting.remove(run)
             taken = self._idle.take(run.reply.prompt.previous or run.base, bool(self._running))
-            run.sequence, run.text = taken or (self._new_sequence(), None)
+            run.sequence, run.text = taken or (self._another(), None)
             self._running.append(run)
-
-    def _new_sequence(self) -> Sequence:
-        self._check_open()
-        return self._another()
 
     def _begin(self) -> bool:
         """Find the cached prefix of prompts that have not begun; return whether one was reported for the first time."""

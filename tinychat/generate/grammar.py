@@ -44,10 +44,7 @@ Mask = npt.NDArray[np.bool_]
 class Grammar:
     """A grammar in llguidance's Lark, compiled once in the helper process; `source` names it in errors.
 
-    Raises
-    ------
-    SettingError
-        If the library is missing, or refuses the grammar, or compiling exceeds a limit.
+    `SettingError` if the library is missing, or refuses the grammar, or compiling exceeds a limit.
     """
 
     lark: str
@@ -119,10 +116,7 @@ class ConstraintState:
     def allowed(self) -> Mask:
         """Return the mask of tokens that may come next, bool [vocab_size]; stop tokens only where the reply may end.
 
-        Raises
-        ------
-        SettingError
-            If the grammar has become too complex, or no token fits it.
+        `SettingError` if the grammar has become too complex, or no token fits it.
         """
         bits: npt.NDArray[np.uint8] = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         _check(self._matcher.get_error(), self._source)

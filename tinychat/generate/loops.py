@@ -69,7 +69,8 @@ class LoopDetector:
         self._check_mark(token)
         is_known = (*self._entries[-1:], entry) in self._pairs
         counts = token.kind is _Kind.NUMBER and not begins_line and not is_known
-        is_alike = self._judge(token_id, entry, _COUNTED if counts else _cost(token, is_new))
+        cost = _COUNTED if counts else _NEW if is_new and token.kind is _Kind.WORD else _WRONG
+        is_alike = self._judge(token_id, entry, cost)
         self._go_on(token_id, entry, is_alike)
         return self._is_loop(self._shape.is_structured, self._shape.add(token.text))
 
@@ -129,7 +130,3 @@ def _token(text: bytes) -> _Token:
         return _Token(_Kind.NUMBER, text)
     # Bytes beyond ASCII are letters of other languages, but for a few signs.
     return _Token(_Kind.WORD if any(byte > 127 or chr(byte).isalpha() for byte in plain) else _Kind.SIGN, text)
-
-
-def _cost(token: _Token, is_new: bool) -> int:
-    return _NEW if is_new and token.kind is _Kind.WORD else _WRONG

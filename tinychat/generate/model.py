@@ -36,23 +36,10 @@ _FOR_PROGRAMS = (
 class Model:
     """A loaded model: an engine and the driver of its replies, tokenizer and chat template in one.
 
-    Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every
-    run passes all token ids, and computes only what follows the longest cached prefix.
-
-    Parameters
-    ----------
-    sequence : Sequence
-        The first sequence of the engine; its capacity is `context_size`.
-    tokenizer : Tokenizer
-    template : ChatTemplate
-    stop_ids : frozenset of int
-        Tokens that end a reply.
-    path : Path
-        The model folder.
-    drafts : Drafts, optional
-        Proposes tokens that passes check several at once; replies are the same without.
-    own_defaults : mapping
-        Settings that the model's makers advise: see `tinychat.generate.generation_config`.
+    Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every run
+    passes all token ids, and computes only what follows the longest cached prefix. `tinychat.load` makes one; its
+    attributes are the `path` of the model folder, `tokenizer`, `template`, `stop_ids` and `own_defaults`, the settings
+    that the model's makers advise.
     """
 
     def __init__(
@@ -126,10 +113,7 @@ class Model:
     def resize(self, context_size: int) -> None:
         """Change the capacity of the context; the cache of the last conversation stays.
 
-        Raises
-        ------
-        SettingError
-            If its ids or this machine's memory do not fit, or replies are being written.
+        `SettingError` if its ids or this machine's memory do not fit, or replies are being written.
         """
         with self.driver.lock:
             sequence = self.driver.recent
@@ -178,11 +162,7 @@ class Model:
         """Return the prompt that asks for the reply to a conversation, the system prompt before it.
 
         `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses the conversation.
+        `TextError` if the template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
         template = self.template

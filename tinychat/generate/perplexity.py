@@ -82,14 +82,8 @@ def measure(
     """Score every token of `text`.
 
     Windows fill the context; each after the first scores `stride` tokens, half the context by default. `against`, a
-    model of the same vocabulary and a context as large, is the reference of the comparison.
-
-    Raises
-    ------
-    SettingError
-        If the text is too short, the stride does not fit, or the models cannot be compared.
-    ModelFolderError
-        If a model's logits are not finite.
+    model of the same vocabulary and a context as large, is the reference of the comparison. `SettingError` if the text
+    is too short, the stride does not fit, or the models cannot be compared.
     """
     prefix = model.encode("")
     ids = model.encode(text, add_bos=False)

@@ -54,26 +54,10 @@ class Delta:
 class Summary:
     """Counts and times of one reply; times in seconds, without those of the caller between deltas.
 
-    Attributes
-    ----------
-    prompt_tokens : int
-        Tokens of the prompt, reused ones included.
-    reused_tokens : int
-        Leading tokens of the prompt that were cached.
-    new_tokens : int
-        Tokens of the reply, without the stop id.
-    decode_steps : int
-        Tokens chosen after the first, which comes from the prefill; the stop id is one of them.
-    drafted_tokens, accepted_tokens : int
-        Tokens that drafts proposed, and those of them in the reply: these took no run of their own.
-    prefill_seconds, decode_seconds : float
-        Time for reading the prompt, and for all tokens after the first.
-    first_token_seconds : float
-        Time from the start to the first token.
-    finish_reason : str
-        See `FinishReason`.
-    seed : int
-        The seed that gives these tokens again.
+    `prompt_tokens` include the `reused_tokens` that were cached, `new_tokens` exclude the stop id. `decode_steps` are
+    the tokens after the first, which comes from the prefill, and the stop id; `accepted_tokens` of the `drafted_tokens`
+    are part of the reply and took no run of their own. `first_token_seconds` count from the start. `seed` gives these
+    tokens again.
     """
 
     prompt_tokens: int
@@ -180,21 +164,11 @@ class Reply:
         self._counted.reused_tokens, self._counted.prefill_seconds = reused_tokens, seconds
 
     def accept(self, logits: Logits, seconds: float = 0.0) -> Delta:
-        """Choose the next token and return the text that it settles.
+        """Choose the next token by logits, float32 [vocab_size], and return the text that it settles.
 
-        Parameters
-        ----------
-        logits : float32 [vocab_size]
-            After the prompt and all tokens so far. Not changed.
-        seconds : float
-            How long the model took for them; the first ones come from the prompt and count there.
-
-        Raises
-        ------
-        ModelFolderError
-            If the logits hold no finite maximum, which only damaged weights produce.
-        SettingError
-            If no token fits the constraint.
+        `seconds` is the model's time for them; the first ones come from the prompt and count there. `ModelFolderError`
+        if they hold no finite maximum, which only damaged weights produce; `SettingError` if no token fits the
+        constraint.
         """
         started, counted = perf_counter(), self._counted
         delta = self._choose(logits)

@@ -46,21 +46,10 @@ class Sampler:
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
-        """Choose the next token.
+        """Choose the next token by logits, float32 [vocab_size], which are not changed.
 
-        Parameters
-        ----------
-        logits : float32 [vocab_size]
-            Not changed.
-        previous_ids : sequence of int
-            Prompt and reply so far; penalties look at its end.
-        is_structured : bool
-            Whether it is in a block of code or a table.
-
-        Raises
-        ------
-        ModelFolderError
-            If the logits hold no finite maximum, which only damaged weights produce.
+        Penalties look at the end of `previous_ids`, prompt and reply so far; `is_structured` in a block of code or a
+        table. `ModelFolderError` if the logits hold no finite maximum, which only damaged weights produce.
         """
         if self.request.repeat_in_code or not is_structured:
             logits = self._penalized(logits, previous_ids)
