@@ -1,24 +1,7 @@
-"""Everything tinychat raises on purpose.
+"""The errors that tinychat raises on purpose.
 
-    TinychatError
-    |- CheckpointError          a file of the checkpoint is missing, damaged or contradicts another
-    |- UnsupportedModelError    the architecture or one of its settings is not implemented
-    |- ConversionError          the conversion cannot go on: values, target folder
-    |- ModelFolderError         a converted model folder is missing, damaged or too new
-    |- HubError                 the hub cannot be reached or does not have the repository
-    |- StoreError               the local store has no such model, or cannot be written
-    |- TextError                a text, a tokenizer or a chat template cannot be used
-    |- ConfigurationError       the configuration file is not as it should be
-    |- SessionError             a saved conversation is missing or damaged, or its file or cache cannot be written
-    |- ContextError             the tokens do not fit into the context
-    |  |- PromptTooLongError    the prompt alone has more of them than the context
-    |  `- CacheFullError        the memory of all sequences' keys and values is full
-    `- SettingError             an argument or environment variable is out of range
-       `- FieldError            the value of one named field is
-
-The library raises; only the command line turns an error into text. Each message is one line
-that says what is wrong, which file or value it is about, and what to do. A field is called by the name
-that it has in Python; the command line says ``--top-k`` where the error says ``top_k``.
+The library raises; only the command line turns them into text. Each message is one line that names the fault, the file
+or value, and the remedy. A field is called by its name in Python; the command line says ``--top-k`` for ``top_k``.
 """
 
 
@@ -72,7 +55,7 @@ class PromptTooLongError(ContextError):
     Attributes
     ----------
     tokens, context_size : int
-        What the prompt has, and what the context holds.
+        Tokens of the prompt, and positions of the context.
     can_grow : bool
         Whether the model was trained on contexts that would hold it.
     """
@@ -103,7 +86,7 @@ class FieldError(SettingError):
     field : str
         The field's name in Python, with which the message begins.
     problem : str
-        The rest of the message: what its value must be.
+        The rest of the message: the range of its value.
     """
 
     def __init__(self, field: str, problem: str) -> None:

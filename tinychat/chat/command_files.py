@@ -149,7 +149,7 @@ def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attac
     """Refuse attachments that no message can go with; return whether turns will be forgotten to make room for them."""
     chat, size = loop.chat, loop.chat.model.context_size
     message = Message("user", "\n\n".join(each.content for each in attached))
-    needed = len(chat.prompt([*chat.messages[chat.forgotten :], message]).ids)
+    needed = len(chat.prompt([*chat.messages[chat.dropped :], message]).ids)
     if not begins_full(needed, size):
         return False
     if chat.overflow != "stop" and chat.messages:

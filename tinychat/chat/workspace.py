@@ -371,11 +371,11 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     if not messages or not (messages[-1].role == "user" or messages[-1].is_unwritten):
         return messages, history, Draft()
     change = history.past[-1]
-    if messages[-1].is_unwritten and messages[-2].role == "tool" and change.kept < len(messages) - 1:
+    if messages[-1].is_unwritten and messages[-2].role == "tool" and change.shared < len(messages) - 1:
         # The results of its calls stay: /regen answers them.
         return messages[:-1], history, Draft()
     before, undone = history.undone(messages)
-    asked = messages[change.kept :]
+    asked = messages[change.shared :]
     # There is no pending message where a reply was being written again.
     waits = bool(asked) and asked[0].role == "user"
     pending = Draft(asked[0].content, len(exchanges(change.tail))) if waits else Draft()
