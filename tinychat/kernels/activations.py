@@ -6,8 +6,8 @@ GeluTanh  ``v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v**3)))``
 Relu      ``max(v, 0)``
 Relu2     ``max(v, 0)**2``                                             (So et al., 2021)
 
-ClampedSwiglu is of gates alone: ``g / (1 + exp(-alpha g)) * (u + 1)`` with the gate g and what it lets through, u,
-brought to ``g <= limit`` and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
+ClampedSwiglu needs a gate g and an up projection u: ``g / (1 + exp(-alpha g)) * (u + 1)``, clamped to ``g <= limit``
+and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2
 
 @always_inline_by_type
 def gated(activation, gate, up):
-    """Return what 16 gates let through of 16 numbers."""
+    """Return ``activation(gate) * up`` of 16 numbers."""
 
     def clamped(activation, gate, up):
         limit, one = splat_f32(activation.limit), splat_f32(1.0)

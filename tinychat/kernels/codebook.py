@@ -16,12 +16,12 @@ Weights stand transposed here, [K, N]: a lane is a row, as in the linears.
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from tinychat.kernels.intrinsics import ANY, I8, I32X16, INDEX, f32x16, operation
 from tinychat.kernels.jit import allocating_kernel, always_inline
-from tinychat.kernels.memory import element_pointer, load_f32, store_f32
+from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
-from tinychat.kernels.simd import I8, absolute, f32x16, fma, maximum, minimum, multiply, nearest, splat_f32, subtract
+from tinychat.kernels.simd import absolute, fma, maximum, minimum, multiply, nearest, splat_f32, subtract
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share
 
@@ -32,19 +32,10 @@ LARGEST_SCALE = 127
 END_FRACTIONS = np.array([1.0, 0.94, 0.88, 0.82, 0.76, 1.06, 1.13, 1.22], np.float32)
 
 
-@intrinsic
-def store_bytes(typingctx, array, index, vector):
+@operation(types.void, ANY, INDEX, f32x16)
+def store_bytes(builder, array, index, vector):
     """Store 16 whole floats, as bytes, from flat element `index` of an array of uint8 or int8."""
-
-    def codegen(context, builder, signature, arguments):
-        container, position, value = arguments
-        whole = builder.fptosi(value, ir.VectorType(ir.IntType(32), LANES))
-        narrow = builder.trunc(whole, ir.VectorType(I8, LANES))
-        pointer = element_pointer(context, builder, signature.args[0], container, position, narrow.type)
-        builder.store(narrow, pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, f32x16), codegen
+    array.store(index, builder.trunc(builder.fptosi(vector, I32X16), ir.VectorType(I8, LANES)), align=1)
 
 
 @always_inline

@@ -9,27 +9,20 @@ A lane is a row, as in the linears: the codes of a lane's columns are the bytes 
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from tinychat.kernels.intrinsics import ANY, F32, I32, INDEX, f32x16, i32x16, operation, splat
 from tinychat.kernels.jit import allocating_kernel, always_inline, by_type, kernel
-from tinychat.kernels.memory import element_pointer, load_f32, store_f32
+from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.simd import (
-    F32,
-    I32X16,
     absolute,
     add,
     divide,
-    f32x16,
     fma,
-    i32x16,
     maximum,
     minimum,
     multiply,
     nearest,
-    operation,
-    splat,
     splat_f32,
     splat_i32,
     sum_lanes,
@@ -59,28 +52,16 @@ def put_code(builder, line, code, shift):
     return builder.or_(line, builder.shl(code, splat(builder, shift)))
 
 
-@intrinsic
-def store_line(typingctx, packed, index, line):
+@operation(types.void, ANY, INDEX, i32x16)
+def store_line(builder, packed, index, line):
     """Store 16 lanes of 4 bytes at flat byte `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        container, first, vector = arguments
-        pointer = element_pointer(context, builder, signature.args[0], container, first, I32X16)
-        builder.store(vector, pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(packed, types.intp, i32x16), codegen
+    packed.store(index, line, align=4)
 
 
-@intrinsic
-def bfloat16_value(typingctx, bits):
+@operation(types.float32, types.uint16)
+def bfloat16_value(builder, bits):
     """Return the float32 that begins with these 16 bits."""
-
-    def codegen(context, builder, signature, arguments):
-        wide = builder.zext(arguments[0], ir.IntType(32))
-        return builder.bitcast(builder.shl(wide, ir.IntType(32)(16)), F32)
-
-    return types.float32(types.uint16), codegen
+    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
 
 
 @by_type

@@ -1,8 +1,8 @@
-"""What is done to attention's scores before the softmax, and to logits, where a model does anything.
+"""Changes of attention's scores before the softmax, and of logits, in models that have them.
 
-SoftCap  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
-Alibi  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
-AttentionSink    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
+SoftCap        ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
+Alibi          ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+AttentionSink  ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def soft_cap(v, cap):
 
 @always_inline_by_type
 def final_score(scoring, item, r, start, score):
-    """Return the scores of row `r` of an item (`kernels.attention`) with 64 keys, from position `start` on."""
+    """Return the scores of row `r` of an item (`kernels.attention`) for 64 keys, from position `start` on."""
 
     def capped(scoring, item, r, start, score):
         return soft_cap(score, scoring.cap)
@@ -45,7 +45,7 @@ def final_score(scoring, item, r, start, score):
 
 @always_inline_by_type
 def softmax_sum(scoring, item, row, largest, total):
-    """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : that of the keys."""
+    """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : the sum over the keys."""
 
     def sunk(scoring, item, row, largest, total):
         sink = scoring.sinks[item.g * item.group + row % item.group]
@@ -56,7 +56,7 @@ def softmax_sum(scoring, item, row, largest, total):
 
 @stage
 def cap_rows(team, rows, logits, cap):
-    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `SoftCap`."""
+    """Cap rows of logits, float32 [>= rows, a multiple of 16], in place; cap : `SoftCap`."""
     vectors = rows * logits.shape[1] // LANES
     first, last = share_of(team, vectors)
     for i in range(first * LANES, last * LANES, LANES):
