@@ -75,7 +75,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_and_said_so(monkeypatch, tmp
     folder = setup.writable_cache_folder()
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert capsys.readouterr().err.startswith(f"tinychat: cannot keep compiled kernels in {tmp_path / 'file'}")
+    assert capsys.readouterr().err.startswith(f"tinychat: cannot cache compiled kernels in {tmp_path / 'file'}")
 
 
 def test_cores_are_those_this_process_may_use():

@@ -13,10 +13,10 @@ def binary(a, b, out):
     """Write each lane-wise operation of two vectors to a row of `out`."""
     x, y = load_f32(a, 0), load_f32(b, 0)
     rows = (
-        simd.add(x, y),
-        simd.subtract(x, y),
-        simd.multiply(x, y),
-        simd.divide(x, y),
+        x + y,
+        x - y,
+        x * y,
+        x / y,
         simd.maximum(x, y),
         simd.minimum(x, y),
         simd.fma(x, y, x),
@@ -32,9 +32,18 @@ def unary(a, out):
     rows = (
         simd.absolute(x),
         simd.nearest(x),
-        simd.shift_exponent(x, simd.add(simd.nearest(x), simd.like(x, simd.ROUNDER))),
+        simd.shift_exponent(x, simd.nearest(x) + simd.ROUNDER),
         simd.splat_f32(x_first(a)),
     )
+    for i in range(len(rows)):
+        store_f32(out, i * LANES, rows[i])
+
+
+@compiled
+def with_numbers(a, number, out):
+    """Write operations of a vector and a number on either side."""
+    x = load_f32(a, 0)
+    rows = (x + number, 2 - x, x * 0.1, number / x, simd.maximum(number, x), simd.fma(number, x, 0.5))
     for i in range(len(rows)):
         store_f32(out, i * LANES, rows[i])
 
@@ -49,7 +58,7 @@ def x_first(a):
 def across(a):
     """Return the operations that bring lanes together."""
     x = load_f32(a, 0)
-    whole = simd.add_i32(simd.to_i32(simd.nearest(x)), simd.splat_i32(3))
+    whole = ((simd.to_i32(simd.nearest(x)) << 2) + 14 - 1) >> 2
     return simd.sum_lanes(x), simd.max_lanes(x), simd.sum_lanes_i32(whole)
 
 
@@ -89,6 +98,15 @@ def test_lane_wise_operations_round_once(rng):
     fused = (wide * b + wide).astype(np.float32)  # a product of two float32 is exact in float64
     np.testing.assert_array_equal(out[:6], [a + b, a - b, a * b, a / b, np.maximum(a, b), np.minimum(a, b)])
     np.testing.assert_allclose(out[6], fused, rtol=EPS / 2, atol=0)
+
+
+def test_a_number_beside_a_vector_is_in_all_lanes(rng):
+    a, number = vector(rng), np.float32(1.7)
+    out = np.zeros((6, LANES), np.float32)
+    with_numbers(a, number, out)
+    expected = [a + number, 2 - a, a * np.float32(0.1), number / a, np.maximum(number, a)]
+    np.testing.assert_array_equal(out[:5], expected)
+    np.testing.assert_allclose(out[5], a.astype(np.float64) * number + 0.5, rtol=EPS)
 
 
 def test_fma_does_not_round_the_product():

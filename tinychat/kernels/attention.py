@@ -33,17 +33,13 @@ from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_fa
 from tinychat.kernels.scores import final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
-    divide,
     exp2,
     exp2_up_to_127,
     fill_outside,
     fma,
-    like,
     max_lanes,
     maximum,
-    multiply,
     splat_f32,
-    subtract,
     sum_lanes,
     zero_outside,
 )
@@ -210,7 +206,7 @@ def softmax_row(item, cache, r, block, head, largest):
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))
-    weight = as_factor(cache, exp2_up_to_127(subtract(score, like(score, largest))))
+    weight = as_factor(cache, exp2_up_to_127(score - largest))
     factor = scaled(cache, VALUE, head, weight)
     if partly:
         weight, factor = zero_outside(weight, low, high), zero_outside(factor, low, high)
@@ -234,7 +230,7 @@ def softmax(item, cache, state, block, head):
         item.maxima[r], item.sums[r] = largest, total
     for r in range(0, rows, LANES):
         largest = load_f32(item.maxima, r)
-        rescale = exp2(subtract(load_f32(state.maxima, r), largest))
+        rescale = exp2(load_f32(state.maxima, r) - largest)
         store_f32(state.maxima, r, largest)
         store_f32(state.sums, r, fma(load_f32(state.sums, r), rescale, load_f32(item.sums, r)))
         store_f32(item.rescale, r, rescale)
@@ -344,8 +340,8 @@ def merge(item, total, part):
     for r in range(0, ITEM_ROWS, LANES):
         old, new = load_f32(total.maxima, r), load_f32(part.maxima, r)
         largest = maximum(old, new)
-        rescale, part_rescale = exp2(subtract(old, largest)), exp2(subtract(new, largest))
-        more = multiply(load_f32(part.sums, r), part_rescale)
+        rescale, part_rescale = exp2(old - largest), exp2(new - largest)
+        more = load_f32(part.sums, r) * part_rescale
         store_f32(total.sums, r, fma(load_f32(total.sums, r), rescale, more))
         store_f32(total.maxima, r, largest)
         store_f32(item.rescale, r, rescale)
@@ -353,8 +349,8 @@ def merge(item, total, part):
     padded = total.acc.shape[1]
     for row in range(rows_of(item)):
         for i in range(row * padded, (row + 1) * padded, LANES):
-            more = multiply(load_f32(part.acc, i), splat_f32(item.part_rescale[row]))
-            store_f32(total.acc, i, fma(load_f32(total.acc, i), splat_f32(item.rescale[row]), more))
+            more = load_f32(part.acc, i) * item.part_rescale[row]
+            store_f32(total.acc, i, fma(load_f32(total.acc, i), item.rescale[row], more))
 
 
 @noinline
@@ -367,7 +363,7 @@ def finish(item, total, out, d):
         token = item.token + row // item.group
         first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
         for i in range(0, d, LANES):
-            value = divide(load_f32(acc, r * padded + i), weight_sum)
+            value = load_f32(acc, r * padded + i) / weight_sum
             if i + LANES <= d:
                 store_f32(out, first + i, value)
             else:

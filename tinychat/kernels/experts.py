@@ -18,7 +18,7 @@ from tinychat.kernels.jit import always_inline, inline, noinline
 from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_tiles, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
-from tinychat.kernels.simd import add, exp2, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
+from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
@@ -47,7 +47,7 @@ def next_expert(logits, t, count, before, after):
 @always_inline
 def power(v, largest):
     """Return ``exp(v - largest)`` of a vector."""
-    return exp2(multiply(subtract(v, splat_f32(largest)), splat_f32(LOG2_E)))
+    return exp2((v - largest) * LOG2_E)
 
 
 @always_inline
@@ -206,8 +206,8 @@ def add_routed(team, T, shared, branch, hidden, e):
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             total = splat_f32(0.0)
             for j in range(used):
-                total = fma(load_f32(e.down, e.slots[t, j] * e.down.shape[1] + k), splat_f32(e.weights[t, j]), total)
+                total = fma(load_f32(e.down, e.slots[t, j] * e.down.shape[1] + k), e.weights[t, j], total)
             if shared:
-                total = fma(load_f32(branch, t * branch.shape[1] + k), splat_f32(e.weights[t, used]), total)
+                total = fma(load_f32(branch, t * branch.shape[1] + k), e.weights[t, used], total)
             index = t * hidden.shape[1] + k
-            store_f32(hidden, index, add(load_f32(hidden, index), total))
+            store_f32(hidden, index, load_f32(hidden, index) + total)

@@ -20,16 +20,11 @@ from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import (
     absolute,
-    add_i32,
     max_lanes,
     maximum,
-    multiply,
     nearest,
-    shift_left,
-    shift_right,
     splat_f32,
     splat_i32,
-    subtract_i32,
     sum_lanes_i32,
     to_i32,
     zero_outside,
@@ -78,20 +73,26 @@ def groups_of(weight):
     return float32 if is_kind(weight, Float32Weight) else quantized
 
 
+@always_inline
+def peak_of(row, g, groups):
+    """Return the largest magnitude in group `g` of a row."""
+    peak = splat_f32(0.0)
+    for k in range(g * groups.size, (g + 1) * groups.size, LANES):
+        peak = maximum(peak, absolute(load_f32(row, k)))
+    return max_lanes(peak)
+
+
 @always_inline_by_type
 def write_group(weight, x, row, groups, g, tile, t, tokens):
     """Write group `g` of `row` as token `t` of a tile of `tokens`."""
 
     def quantized(weight, x, row, groups, g, tile, t, tokens):
-        peak = splat_f32(0.0)
-        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            peak = maximum(peak, absolute(load_f32(row, k)))
-        largest = max_lanes(peak)
-        to_code = splat_f32(np.float32(127) / largest if largest > 0 else np.float32(0))
+        largest = peak_of(row, g, groups)
+        to_code = np.float32(127) / largest if largest > 0 else np.float32(0)
         total = splat_i32(0)
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
-            total = add_i32(total, code)
+            code = to_i32(nearest(load_f32(row, k) * to_code))
+            total = total + code
             store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, code)
         position = (tile * groups.count + g) * tokens + t
         x.scales[position] = largest / np.float32(127)
@@ -100,19 +101,16 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
         x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
 
     def fine(weight, x, row, groups, g, tile, t, tokens):
-        peak = splat_f32(0.0)
-        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            peak = maximum(peak, absolute(load_f32(row, k)))
-        largest = max_lanes(peak)
-        to_code = splat_f32(LARGEST_FINE / largest if largest > 0 else np.float32(0))
+        largest = peak_of(row, g, groups)
+        to_code = LARGEST_FINE / largest if largest > 0 else np.float32(0)
         total = splat_i32(0)
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            both = to_i32(nearest(multiply(load_f32(row, k), to_code)))
-            total = add_i32(total, both)
-            code = shift_right(add_i32(both, splat_i32(HALF_FINE)), FINE_BITS)
+            both = to_i32(nearest(load_f32(row, k) * to_code))
+            total = total + both
+            code = (both + HALF_FINE) >> FINE_BITS
             index = (tile * groups.columns + k) * tokens + 4 * t
             store_codes(x.codes, index, 4 * tokens, code)
-            store_codes(x.fine, index, 4 * tokens, subtract_i32(both, shift_left(code, FINE_BITS)))
+            store_codes(x.fine, index, 4 * tokens, both - (code << FINE_BITS))
         position = (tile * groups.count + g) * tokens + t
         x.scales[position] = largest / LARGEST_FINE
         sum_of_codes = sum_lanes_i32(total)

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel, register_default
-from numba.extending import intrinsic
+from numba.extending import intrinsic, lower_cast
 from numba.np import arrayobj
 
 from tinychat.kernels.sizes import LANES
@@ -25,10 +25,10 @@ U8X64 = ir.VectorType(I8, 64)
 
 
 class Vector(types.Type):
-    """A SIMD register as a Numba type."""
+    """A SIMD register as a Numba type, of float32 or int32 lanes, or bytes."""
 
-    def __init__(self, name: str, register: ir.VectorType):
-        self.register = register
+    def __init__(self, name: str, register: ir.VectorType, lane: types.Number):
+        self.register, self.lane = register, lane
         super().__init__(name)
 
 
@@ -40,12 +40,19 @@ class VectorModel(PrimitiveModel):
         super().__init__(manager, fe_type, fe_type.register)
 
 
-f32x16 = Vector("f32x16", F32X16)
-f32x64 = Vector("f32x64", ir.VectorType(F32, 64))
-i32x16 = Vector("i32x16", I32X16)
-u8x64 = Vector("u8x64", U8X64)
+f32x16 = Vector("f32x16", F32X16, types.float32)
+f32x64 = Vector("f32x64", ir.VectorType(F32, 64), types.float32)
+i32x16 = Vector("i32x16", I32X16, types.int32)
+u8x64 = Vector("u8x64", U8X64, types.uint8)
 
-SAME = object()  # the type of the first operand
+
+@lower_cast(types.Number, Vector)
+def splat_number(context, builder, given, wanted, value):
+    """Cast a number to a vector: into all lanes."""
+    return splat(builder, context.cast(builder, value, given, wanted.lane), wanted.register.count)
+
+
+SAME = object()  # the type of the first operand that is no number
 ANY = object()  # whatever type an operand has
 INDEX = types.intp
 
@@ -81,8 +88,9 @@ def operation(result: Any, *operands: Any) -> Callable[..., Any]:
 
     def decorate(emit: Callable[..., Any]) -> Any:
         def typed(typingctx, *given):
-            wanted = [given[0] if kind is SAME else own if kind is ANY else kind for kind, own in zip(operands, given)]
-            returned = given[0] if result is SAME else result
+            same = next((own for own in given if not isinstance(own, types.Number)), None)
+            wanted = [same if kind is SAME else own if kind is ANY else kind for kind, own in zip(operands, given)]
+            returned = same if result is SAME else result
             if not isinstance(returned, types.Type):
                 returned = result(*wanted)
 

@@ -22,7 +22,6 @@ from tinychat.kernels.bfloat16 import load_half, store_half
 from tinychat.kernels.buffers import LayerCache
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type
 from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
-from tinychat.kernels.simd import multiply
 from tinychat.kernels.sizes import BLOCK, LANES
 
 HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
@@ -147,10 +146,10 @@ def scale_of(cache, kind, head, i):
 
 @always_inline_by_type
 def scaled(cache, kind, head, x):
-    """Return 64 scores or weights times the scales of the keys or values of a head's block, where offset are any."""
+    """Return 64 scores or weights times the scales of the keys or values of a head's block, where there are any."""
 
     def codes(cache, kind, head, x):
-        return multiply(x, load_f32x64(cache.scales, scale_index(head, kind, 0)))
+        return x * load_f32x64(cache.scales, scale_index(head, kind, 0))
 
     return codes if element_of(cache) == CODES else lambda cache, kind, head, x: x
 

@@ -34,7 +34,6 @@ from tinychat.kernels.dot import (
 )
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
-from tinychat.kernels.simd import add
 from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
 from tinychat.kernels.team import barrier, finish_stage, next_tile, stage
 from tinychat.kernels.team_queue import THREADS
@@ -243,9 +242,9 @@ def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
         value = load_f32(buffer, t * LANES)
         index = (tile * len(tokens) + t) * out.shape[1] + offset + n
         if bias.shape[0] > 0:
-            value = add(value, load_f32(bias, n))
+            value = value + load_f32(bias, n)
         if residual:
-            value = add(value, load_f32(out, index))
+            value = value + load_f32(out, index)
         store_f32(out, index, value)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import add, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
+from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import LayerNorm, NoNorm
@@ -29,9 +29,9 @@ def mean_of(values, start, size):
     total = splat_f32(0.0)
     whole = size // LANES * LANES
     for i in range(start, start + whole, LANES):
-        total = add(total, load_f32(values, i))
+        total = total + load_f32(values, i)
     if whole < size:
-        total = add(total, zero_outside(load_f32(values, start + whole), 0, size - whole))
+        total = total + zero_outside(load_f32(values, start + whole), 0, size - whole)
     return sum_lanes(total) / np.float32(size)
 
 
@@ -41,10 +41,10 @@ def inverse_deviation(values, start, size, mean, eps):
     squares = splat_f32(0.0)
     whole = size // LANES * LANES
     for i in range(start, start + whole, LANES):
-        v = subtract(load_f32(values, i), splat_f32(mean))
+        v = load_f32(values, i) - mean
         squares = fma(v, v, squares)
     if whole < size:
-        v = zero_outside(subtract(load_f32(values, start + whole), splat_f32(mean)), 0, size - whole)
+        v = zero_outside(load_f32(values, start + whole) - mean, 0, size - whole)
         squares = fma(v, v, squares)
     return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
 
@@ -54,12 +54,11 @@ def moments_of(norm, values, start, sizes):
     """Return the statistics of the row that begins at ``values[start]``, for `normed`; D is the `hidden_size`."""
 
     def rms(norm, values, start, sizes):
-        return splat_f32(inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps))
+        return inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps)
 
     def layer(norm, values, start, sizes):
         mean = mean_of(values, start, sizes.hidden_size)
-        scale = inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
-        return splat_f32(mean), splat_f32(scale)
+        return mean, inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
 
     if is_kind(norm, NoNorm):
         return lambda norm, values, start, sizes: 0
@@ -71,10 +70,10 @@ def normed(norm, moments, v, k):
     """Return 16 normed numbers of a row, from column `k` on."""
 
     def rms(norm, moments, v, k):
-        return multiply(multiply(v, moments), load_f32(norm.gain, k))
+        return v * moments * load_f32(norm.gain, k)
 
     def layer(norm, moments, v, k):
-        return fma(multiply(subtract(v, moments[0]), moments[1]), load_f32(norm.gain, k), load_f32(norm.bias, k))
+        return fma((v - moments[0]) * moments[1], load_f32(norm.gain, k), load_f32(norm.bias, k))
 
     if is_kind(norm, NoNorm):
         return lambda norm, moments, v, k: v
@@ -98,7 +97,7 @@ def add_normed(team, T, branch, norm, sizes, hidden):
         moments = moments_of(norm, branch, start, sizes)
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
-            store_f32(hidden, target + k, add(load_f32(hidden, target + k), value))
+            store_f32(hidden, target + k, load_f32(hidden, target + k) + value)
 
 
 @stage

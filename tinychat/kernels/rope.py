@@ -16,7 +16,6 @@ from tinychat.kernels.jit import always_inline, kernel
 from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
-from tinychat.kernels.simd import add, multiply, splat_f32, subtract
 from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
 
@@ -39,10 +38,8 @@ def rotate(x, start, cos_sin, rotary_dim, d, factor):
     for i in range(0, whole, LANES):
         cos, sin = load_f32(cos_sin, i), load_f32(cos_sin, half + i)
         first, second = load_f32(x, start + i), load_f32(x, start + half + i)
-        turned = subtract(multiply(first, cos), multiply(second, sin))
-        store_f32(x, start + i, multiply(turned, splat_f32(factor)))
-        turned = add(multiply(second, cos), multiply(first, sin))
-        store_f32(x, start + half + i, multiply(turned, splat_f32(factor)))
+        store_f32(x, start + i, (first * cos - second * sin) * factor)
+        store_f32(x, start + half + i, (second * cos + first * sin) * factor)
     for i in range(whole, half):
         cos, sin = cos_sin[i], cos_sin[half + i]
         first, second = load_one(x, start + i), load_one(x, start + half + i)

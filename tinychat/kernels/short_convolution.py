@@ -6,7 +6,7 @@ Of a position's numbers b, c and x, and of v = b x here and at the K - 1 positio
 
 each channel i by itself; v is 0 before position 0 (LFM2: Liquid AI, 2025, https://arxiv.org/abs/2511.23404). Vectors
 v are stored like keys and values, cut into heads: the keys of a layer of the cache, then its values, then those
-of the next layer. Earlier ones are read from target, rounded as that type of cache rounds; a position's own is not. So a
+of the next layer. Earlier ones are read from there, rounded as that type of cache rounds; a position's own is not. So a
 token gives the same bits alone and among others.
 """
 
@@ -19,7 +19,7 @@ from tinychat.kernels.team import share_of, stage
 
 @always_inline
 def head_of_part(cache, part):
-    """Return the cache layer of a head of channels, its KV head target, and whether it is stored as a key."""
+    """Return the cache layer of a head of channels, its KV head there, and whether it is stored as a key."""
     G = cache.keys.shape[2]
     half = part // G
     return layer_cache(cache, cache.layer + half // 2), part % G, half % 2 == 0

@@ -1,13 +1,16 @@
 """Vectors as values of a device function: ``f32x16``, ``i32x16``, ``u8x64``, and ``f32x64``, four registers at once.
 
-A lane is an output row, a key or a channel; lanes meet only in `sum_lanes` and `max_lanes`, in a fixed order.
+The operators ``+ - * /``, and ``<< >>`` of integers, work lane by lane; a number beside a vector is in all of its
+lanes. A lane is an output row, a key or a channel; lanes meet only in `sum_lanes` and `max_lanes`, in a fixed order.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.extending import lower_builtin, type_callable
 
 from tinychat.kernels.intrinsics import (
     F32,
@@ -15,6 +18,7 @@ from tinychat.kernels.intrinsics import (
     I32,
     I32X16,
     SAME,
+    Vector,
     call,
     constant,
     f32x16,
@@ -26,18 +30,32 @@ from tinychat.kernels.intrinsics import (
 from tinychat.kernels.jit import always_inline
 
 
-def _binary(instruction: str, kind: Any = SAME) -> Any:
-    """Return the operation of one LLVM instruction on two vectors."""
+def _define(operator: Callable[[Any, Any], Any], floats: str, integers: str) -> None:
+    """Define an operator of two vectors, or of a vector and a number, as an LLVM instruction."""
 
-    def emit(builder, a, b):
-        return getattr(builder, instruction)(a, b)
+    @type_callable(operator)
+    def typer_of(context):
+        def typer(a, b):
+            vectors = {kind for kind in (a, b) if isinstance(kind, Vector)}
+            return vectors.pop() if len(vectors) == 1 else None
 
-    emit.__name__ = instruction
-    return operation(kind, kind, kind)(emit)
+        return typer
+
+    def lower(context, builder, signature, arguments):
+        kind = signature.return_type
+        a, b = (context.cast(builder, value, given, kind) for value, given in zip(arguments, signature.args))
+        return getattr(builder, floats if kind.lane == types.float32 else integers)(a, b)
+
+    for operands in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
+        lower_builtin(operator, *operands)(lower)
 
 
-add, subtract, multiply, divide = (_binary(instruction) for instruction in ("fadd", "fsub", "fmul", "fdiv"))
-add_i32, subtract_i32 = (_binary(instruction, i32x16) for instruction in ("add", "sub"))
+_define(operator.add, "fadd", "add")
+_define(operator.sub, "fsub", "sub")
+_define(operator.mul, "fmul", "mul")
+_define(operator.truediv, "fdiv", "sdiv")
+_define(operator.lshift, "", "shl")
+_define(operator.rshift, "", "ashr")
 
 
 @operation(f32x16, types.float32)
@@ -61,12 +79,6 @@ def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Va
 def fma(builder, a, b, c):
     """Return ``a * b + c``, rounded once."""
     return fused(builder, a, b, c)
-
-
-@operation(SAME, SAME, types.float32)
-def like(builder, a, value):
-    """Return a vector as wide as `a` of `value` in every lane."""
-    return splat(builder, value, a.type.count)
 
 
 @operation(SAME, SAME)
@@ -163,18 +175,6 @@ def max_lanes(builder, a):
     return halve(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
 
 
-@operation(i32x16, i32x16, types.int32)
-def shift_left(builder, a, bits):
-    """Return ``a * 2**bits``."""
-    return builder.shl(a, splat(builder, bits))
-
-
-@operation(i32x16, i32x16, types.int32)
-def shift_right(builder, a, bits):
-    """Return ``a / 2**bits``, rounded down."""
-    return builder.ashr(a, splat(builder, bits))
-
-
 # Added to a float below 2**22 it rounds that to a whole number, which is in the sum's lowest bits.
 ROUNDER = 1.5 * 2.0**23
 
@@ -182,7 +182,7 @@ ROUNDER = 1.5 * 2.0**23
 @always_inline
 def exp2(x):
     """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127; NaN stays."""
-    return exp2_up_to_127(minimum(like(x, 127.0), x))
+    return exp2_up_to_127(minimum(127.0, x))
 
 
 @always_inline
@@ -192,14 +192,13 @@ def exp2_up_to_127(x):
     ``x = n + r`` with n whole and |r| <= 1/2; ``2**r`` is the polynomial of degree 6 of least relative error (2e-9)
     that is exact at 0, and n is added to its exponent.
     """
-    x = maximum(like(x, -126.0), x)
-    n = add(x, like(x, ROUNDER))
-    r = subtract(x, subtract(n, like(x, ROUNDER)))
-    p = like(x, 1.5353366727503806e-4)
-    p = fma(p, r, like(x, 1.3398879796102435e-3))
-    p = fma(p, r, like(x, 9.618437382550778e-3))
-    p = fma(p, r, like(x, 5.550332453862628e-2))
-    p = fma(p, r, like(x, 0.24022647912831646))
-    p = fma(p, r, like(x, 0.6931472028663254))
-    p = fma(p, r, like(x, 1.0))
+    x = maximum(-126.0, x)
+    n = x + ROUNDER
+    r = x - (n - ROUNDER)
+    p = fma(1.5353366727503806e-4, r, 1.3398879796102435e-3)
+    p = fma(p, r, 9.618437382550778e-3)
+    p = fma(p, r, 5.550332453862628e-2)
+    p = fma(p, r, 0.24022647912831646)
+    p = fma(p, r, 0.6931472028663254)
+    p = fma(p, r, 1.0)
     return shift_exponent(p, n)
