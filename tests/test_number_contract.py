@@ -91,9 +91,9 @@ def test_threads(name, method, threads, folders, expected):
 
 # Row blocks of two kinds in one linear, and of either in others.
 @pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 1), (7, 3), (256, 2)])
-def test_kept_codes(size, threads, folders, expected):
-    ids, logits = expected("tinyllama", "kept")
-    sequence = engines.open_sequence(folders("tinyllama", "kept"), threads=threads)
+def test_native_codes(size, threads, folders, expected):
+    ids, logits = expected("tinyllama", "native")
+    sequence = engines.open_sequence(folders("tinyllama", "native"), threads=threads)
     ends, rows = run_in_chunks(sequence, ids, size)
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 

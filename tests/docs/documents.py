@@ -3,16 +3,24 @@
 import re
 import shlex
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-MARKERS = ("needs a download", "needs a terminal", "needs a real model", "takes long")
-"""Reasons in a comment before a block of commands why no test runs it; its commands are parsed all the same."""
+AFTER_STEPS = "needs the steps above"
+"""Marks commands that exist only when the reader has written them, so that they are not even parsed."""
+MARKERS = (
+    *("needs a clone", "needs a download", "needs a real model", "needs a terminal", "takes long"),
+    *(AFTER_STEPS, "excerpt"),
+)
+"""Reasons in a comment before a block why no test runs it; its commands are parsed all the same."""
+HOW_TO_MARK = f"correct it, or put a comment before it that says why no test can run it: one of {', '.join(MARKERS)}"
 
-_MARKER = re.compile(r"^<!-- ((?:needs|takes) [^\n]*) -->$", re.MULTILINE)
+_MARKER = re.compile(r"^<!-- (needs [^\n]*|takes [^\n]*|excerpt) -->$", re.MULTILINE)
 _BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEREDOC = re.compile(r"<<'(\w+)'[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`((?:tinychat|scripts/\w+|\.venv/bin/\w+)\s[^`]*)`")
+_VARIABLE = re.compile(r"[A-Z_]+=")
 _PROGRAM = re.compile(r"tinychat$|scripts/|\.venv/bin/python$")
 
 
@@ -62,4 +70,6 @@ def commands_in(script):
             else:
                 commands[-1].append(token)
         commands.append([])
-    return [words for words in commands if words and _PROGRAM.match(words[0])]
+    # Variables of the environment may stand before a program.
+    found = [[*dropwhile(_VARIABLE.match, words)] for words in commands]
+    return [words for words in found if words and _PROGRAM.match(words[0])]

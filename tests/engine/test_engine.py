@@ -57,7 +57,7 @@ def held_weights(folder):
     for linear in stored_linears(opened.config, opened.quantization):
         for layer in range(linear.layers or 1):
             at = ... if linear.layers is None else layer
-            method = opened.quantization.method_of(linear.name)
+            method = opened.quantization.dtype_of(linear.name)
             if method == "f32":
                 values = reference.unpack_f32(tensors[f"{linear.name}.values"][at])
             else:

@@ -7,13 +7,13 @@ from fake_model import ByteTokenizer, fake_model
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError
+from tinychat.generate.batched import LEVELS, BatchSizeTuner
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Piece, Reply
+from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill, Run
-from tinychat.generate.written import LEVELS, RowsThatPay
 
 CONTEXT = 400
 NEW_TOKENS = 12
@@ -75,7 +75,7 @@ def written(driver, replies):
     runs, steps = submitted(driver, replies), []
     while len(driver):
         driver.step()
-        got = [run.reply for run in runs if any(isinstance(event, Piece) for event in run.events)]
+        got = [run.reply for run in runs if any(isinstance(event, Delta) for event in run.events)]
         failed = [event for run in runs for event in run.events if isinstance(event, Exception)]
         if failed:
             raise failed[0]
@@ -244,7 +244,7 @@ def test_a_run_stands_still_while_nobody_reads_it(engine):
         driver.submit(run)
     while not read.is_over:
         driver.step()
-    assert sum(isinstance(event, Piece) for event in still.events) <= 2
+    assert sum(isinstance(event, Delta) for event in still.events) <= 2
     assert len(read.reply.token_ids) == NEW_TOKENS
     while not still.is_over:
         still.events.clear()
@@ -276,7 +276,7 @@ def test_what_cannot_be_asked_ends_one_reply_only():
     asked = [(Prompt([token]), Request(max_tokens=2, temperature=0.0)) for token in (6, 9)]
     refused, too_long = ContextError("refused"), (Prompt([1] * 10_000), Request())
     found = model.write_many(iter([refused, asked[0], too_long, refused, asked[1]]), parallel=1)
-    ends = {number: got for number, got in found if not isinstance(got, Piece)}
+    ends = {number: got for number, got in found if not isinstance(got, Delta)}
     assert [isinstance(ends[number], Reply) for number in range(5)] == [False, True, False, False, True]
     assert [ends[number].token_ids for number in (1, 4)] == [[65, 65], [65, 65]]
 
@@ -300,12 +300,12 @@ def test_a_reply_that_another_ends_in_the_middle_of_a_step():
 
 
 def test_more_at_once_are_tried_as_long_as_they_pay():
-    pay = RowsThatPay()
+    pay = BatchSizeTuner()
     rates = dict(zip(LEVELS, (100, 130, 160, 161, 200, 300, 400)))
     for _ in range(200):
         pay.note(pay.count, pay.count / rates[pay.count], is_full=True)
     assert pay.count == LEVELS[2]
-    still = RowsThatPay()
+    still = BatchSizeTuner()
     for _ in range(200):
         still.note(8, 1.0, is_full=False)
     assert still.count == LEVELS[0], "steps with fewer say nothing"

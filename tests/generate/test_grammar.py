@@ -51,7 +51,7 @@ SCHEMAS = pytest.mark.parametrize(("schema", "is_valid"), [(PERSON, is_person), 
 def reply(model, grammar, prompt="x", **settings):
     """Return (text, summary) of a reply that follows a grammar."""
     run = model.stream(prompt, constraint=model.constraint(grammar), **settings)
-    return "".join(piece.text for piece in run), run.summary
+    return "".join(delta.text for delta in run), run.summary
 
 
 def uniform_model(**options):
@@ -165,7 +165,7 @@ def test_each_reply_begins_the_grammar_anew():
     model = uniform_model()
     constraint = model.constraint(Grammar.from_text('start: "ab"'))
     for _ in range(2):
-        assert "".join(piece.text for piece in model.stream("x", constraint=constraint)) == "ab"
+        assert "".join(delta.text for delta in model.stream("x", constraint=constraint)) == "ab"
 
 
 def test_control_tokens_that_a_grammar_names_stay_forbidden():

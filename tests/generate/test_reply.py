@@ -125,11 +125,11 @@ def test_bytes_of_log_probabilities_make_up_characters_of_several_tokens():
 
 def test_a_piece_as_json_is_a_part_of_the_reply():
     run = fake_model(STORY).stream("Twice", temperature=0.0, logprobs=0)
-    pieces = [run.reply.piece_as_json(piece) for piece in run]
+    deltas = [run.reply.delta_as_json(delta) for delta in run]
     whole = run.reply.as_json()
-    assert "".join(piece["text"] for piece in pieces) == whole["text"] == " a day"
-    assert [token_id for piece in pieces for token_id in piece["token_ids"]] == whole["token_ids"]
-    assert [token for piece in pieces for token in piece["logprobs"]] == whole["logprobs"]
+    assert "".join(delta["text"] for delta in deltas) == whole["text"] == " a day"
+    assert [token_id for delta in deltas for token_id in delta["token_ids"]] == whole["token_ids"]
+    assert [token for delta in deltas for token in delta["logprobs"]] == whole["logprobs"]
 
 
 def test_a_text_becomes_a_message_where_there_is_a_template():

@@ -180,7 +180,7 @@ def _add_sizes(
     cache = context * bytes_per_position(config, kv)
     needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
-    stored_as = "the checkpoint's own codes" if quantization.kept else quantization.method
+    stored_as = "the checkpoint's own codes" if quantization.passthrough else quantization.dtype
     findings.add("weights", f"{_size(weights)} in {stored_as}")
     usual = "" if asked else " unless --context says otherwise"
     trained = config.trained_length

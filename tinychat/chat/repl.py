@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.draft import Draft
@@ -16,9 +17,12 @@ from tinychat.conversation.overflow import way_out
 from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import PromptTooLongError, SettingError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
-from tinychat.generate.reply import Piece
-from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, LineInput, as_message, unfence
+from tinychat.generate.reply import Delta
+from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, PlainInput, as_message, unfence
 from tinychat.terminal.rendering import Renderer, status_bar
+
+if TYPE_CHECKING:
+    from tinychat.terminal.line_editor import TerminalInput
 
 # Two presses of Ctrl-C that are further apart have nothing to do with each other.
 _LEAVING_SECONDS = 2.0
@@ -30,7 +34,9 @@ class Repl:
     On a terminal an error is shown and the loop goes on; when lines come from a pipe, it is raised.
     """
 
-    def __init__(self, chat: Chat, lines: LineInput, renderer: Renderer, workspace: Workspace | None = None) -> None:
+    def __init__(
+        self, chat: Chat, lines: PlainInput | TerminalInput, renderer: Renderer, workspace: Workspace | None = None
+    ) -> None:
         self.chat = chat
         self.workspace = workspace or Workspace(chat)
         self._lines = lines
@@ -227,14 +233,14 @@ class Repl:
         if names := ", ".join(attachment.name for attachment in self.chat.attachments):
             self.notice(f"still attached to your next message: {names}; /detach takes back")
 
-    def _write(self, start: Callable[..., Iterator[Piece]], in_thought: bool | None = None) -> None:
+    def _write(self, start: Callable[..., Iterator[Delta]], in_thought: bool | None = None) -> None:
         """Stream the reply that `start` begins, or goes on with, then perhaps in its think section; Ctrl-C ends it."""
         messages_before = self.chat.messages
         self._renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
         with InterruptFlag() as interrupted:
             try:
-                for piece in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
-                    self._renderer.text(piece.text)
+                for delta in start(on_prefill=self._renderer.prefill_progress, cancelled=interrupted):
+                    self._renderer.text(delta.text)
             finally:
                 self._renderer.end_reply()
         if interrupted() and not self._lines.interactive:

@@ -15,7 +15,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, exchanges
 from tinychat.conversation.one_shots import OneShots
-from tinychat.conversation.reply_settings import SAVED
+from tinychat.conversation.request_state import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
 from tinychat.errors import SessionError, SettingError
@@ -119,7 +119,7 @@ class Workspace:
         self._clock = clock
         self._caches = caches or SavedCaches(self.store.folder, 0)
         self._saved_at = 0.0
-        self._stamp = 0
+        self._revision = 0
         self._failed = self._writing = self._unasked = False
         self._pending = Draft()
 
@@ -167,19 +167,19 @@ class Workspace:
     def _automatic_name(self) -> str | None:
         """Return the name of the file that is ours, if nobody has chosen it."""
         name = self.name
-        is_ours = name is not None and self.store.stamp(name) == self._stamp
+        is_ours = name is not None and self.store.revision(name) == self._revision
         return name if name is not None and is_ours and is_automatic(name) else None
 
     def _own_name(self) -> str | None:
         """Return the name of the file that is ours: a new one if another program has written to it meanwhile."""
-        if self.name is None or self.store.stamp(self.name) in (0, self._stamp):
+        if self.name is None or self.store.revision(self.name) in (0, self._revision):
             return self.name
         name = self.store.new_name(f"{self.name}-copy")
         self.chat.on_notice(f"another chat goes on with {self.name}: this one is saved as {name} from here on")
         return name
 
     def _enter(self, name: str) -> None:
-        self.name, self._stamp, self._unasked = name, self.store.stamp(name), False
+        self.name, self._revision, self._unasked = name, self.store.revision(name), False
 
     def rename(self, name: str, other: str | None = None) -> str | None:
         """Give this conversation, or another one, a new name; return the old one, None if there was none.

@@ -192,7 +192,7 @@ def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int |
 def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
     """Answer tasks, several at once, and write the results in the order of the tasks."""
     # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.generate.reply import Piece
+    from tinychat.generate.reply import Delta
 
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}
@@ -200,7 +200,7 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
         progress(results.done, len(tasks))
         asked = map(answers.request, tasks[first:])
         for number, got in answers.model.write_many(asked, parallel):
-            if isinstance(got, Piece):
+            if isinstance(got, Delta):
                 continue
             if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
                 raise got

@@ -56,7 +56,7 @@ from tinychat.generate.precedence import Preferences
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object instead of the text")
 @click.option(
-    "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per piece as it comes, then one with the summary"
+    "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per delta as it comes, then one with the summary"
 )
 @setting_flags("logprobs")
 @click.option(

@@ -28,7 +28,7 @@ class Earlier:
     ----------
     name : str, optional
         In the log.
-    stamp : int
+    revision : int
         What changes when somebody else goes on with it.
     model : str, optional
         The MODEL that answered, None for the usual one.
@@ -39,7 +39,7 @@ class Earlier:
     """
 
     name: str | None = None
-    stamp: int = 0
+    revision: int = 0
     model: str | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
@@ -76,11 +76,11 @@ def last_one_shot() -> Earlier:
     """
     log = log_of_one_shots()
     name = log.last()
-    stamp, saved = log.stamp(name), log.read(name)
+    revision, saved = log.revision(name), log.read(name)
     flags = {**saved.settings, **({"stop": saved.stop} if saved.stop else {})}
     if saved.system is not None:
         flags["system"] = saved.system
-    return Earlier(name, stamp, saved.model, flags, tuple(saved.messages))
+    return Earlier(name, revision, saved.model, flags, tuple(saved.messages))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Question:
         stop = list(settings.pop("stop", ()))
         session = SavedSession(lasting_name(self.model), self.system, messages, settings, stop)
         try:
-            log_of_one_shots().keep(session, self.earlier.name, self.earlier.stamp)
+            log_of_one_shots().keep(session, self.earlier.name, self.earlier.revision)
         except SessionError as error:
             # The reply is there, and a program that reads it has no use for a log.
             if sys.stderr.isatty():

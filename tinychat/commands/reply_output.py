@@ -121,15 +121,15 @@ def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> 
 
 
 def _write_all(renderer: Renderer, run: Stream) -> Summary:
-    for piece in run:
-        renderer.text(piece.text)
+    for delta in run:
+        renderer.text(delta.text)
     return run.reply.summary
 
 
 def _write_code(renderer: Renderer, run: Stream) -> Summary:
     block = CodeBlock(run.reply.prompt.opens_thinking)
-    for piece in run:
-        renderer.text(block.add(piece.text))
+    for delta in run:
+        renderer.text(block.add(delta.text))
         if block.closed:
             # The reply was not stopped: it has given all that was asked for.
             return replace(run.reply.summary, finish_reason="stop")
@@ -154,10 +154,10 @@ def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
 
 
 def _write_jsonl(name: str, runs: Sequence[Stream]) -> None:
-    """Write one object for each piece as it comes, and one with the summary after each reply."""
+    """Write one object for each delta as it comes, and one with the summary after each reply."""
     for number, run in enumerate(runs):
-        for piece in run:
-            _write_line({"sample": number} | run.reply.piece_as_json(piece))
+        for delta in run:
+            _write_line({"sample": number} | run.reply.delta_as_json(delta))
         _write_line({"sample": number, "model": name, "summary": run.reply.summary.as_json()})
 
 

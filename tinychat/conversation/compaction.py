@@ -100,8 +100,8 @@ class Compaction:
         )
         run = chat.aside(prompt, request, on_prefill=self._on_prefill, cancelled=self._cancelled)
         sections, written = ThinkSections(prompt.opens_thinking), ""
-        for piece in run:
-            written += "".join(part.text for part in sections.feed(piece.text) if not part.thinking)
+        for delta in run:
+            written += "".join(part.text for part in sections.feed(delta.text) if not part.thinking)
             chat.on_summarising(len(written))
         written += "".join(part.text for part in sections.finish() if not part.thinking)
         ended, text = run.summary.finish_reason, written.strip()

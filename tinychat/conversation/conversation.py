@@ -16,7 +16,7 @@ from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Piece, Summary
+from tinychat.generate.reply import Delta, Summary
 from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
 from tinychat.text.think_sections import ThinkSections
@@ -52,7 +52,7 @@ class Chat(ChatState):
     messages, history, forgotten, reply_ids, on_change
         See `Transcript`.
     request, origins, thinking
-        See `ReplySettings`.
+        See `RequestState`.
     attachments : list of Attachment
         Texts that go with the next message.
     summary : Summary, optional
@@ -72,6 +72,12 @@ class Chat(ChatState):
         If a setting is out of range.
     """
 
+    # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
+    messages: list[Message]
+    history: History
+    forgotten: int
+    reply_ids: list[int]
+
     def __init__(
         self,
         model: Model,
@@ -83,7 +89,7 @@ class Chat(ChatState):
         super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
         self.summary: Summary | None = None
-        self.writing = False
+        self.writing: bool = False
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
@@ -111,10 +117,10 @@ class Chat(ChatState):
         TextError
             If the chat template refuses the conversation; the message is withdrawn.
         """
-        return "".join(piece.text for piece in self.stream(text))
+        return "".join(delta.text for delta in self.stream(text))
 
-    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Piece, None, None]:
-        """Send a message, attachments before it, and yield the reply piece by piece.
+    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Delta, None, None]:
+        """Send a message, attachments before it, and yield the reply as it is written.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
@@ -150,7 +156,7 @@ class Chat(ChatState):
             if self.messages is not before:
                 self.attachments = []
 
-    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
 
         They are taken back with a reply that has no text; `undo` takes back the whole exchange.
@@ -171,8 +177,8 @@ class Chat(ChatState):
         _check_answered(asked)
         yield from self._answer(asked, History(self.history.past), hooks)
 
-    async def astream(self, text: str) -> AsyncGenerator[Piece, None]:
-        """Send a message, and yield the reply in an event loop: ``async for piece in chat.astream(...)``.
+    async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
+        """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
 
         Everything else is as for `stream`, whose steps a thread makes.
         """
@@ -180,16 +186,16 @@ class Chat(ChatState):
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        pieces, loop = self.stream(text), asyncio.get_running_loop()
+        deltas, loop = self.stream(text), asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as thread:
             try:
-                while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
-                    yield piece
+                while (delta := await loop.run_in_executor(thread, next, deltas, None)) is not None:
+                    yield delta
             finally:
                 # Behind a step that may still be running there.
-                thread.submit(pieces.close)
+                thread.submit(deltas.close)
 
-    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Answer the last message again; the old reply returns if the new one has no text.
 
         Raises
@@ -205,7 +211,7 @@ class Chat(ChatState):
         else:
             yield from self.extend((), **hooks)
 
-    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
 
         Raises
@@ -266,7 +272,7 @@ class Chat(ChatState):
 
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         self._refuse_if_closed()
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
@@ -291,10 +297,10 @@ class Chat(ChatState):
         self._run, self.writing, ending = run, True, False
         self.on_change()
         try:
-            for piece in run:
-                reply.content += piece.text
+            for delta in run:
+                reply.content += delta.text
                 self.on_change()
-                yield piece
+                yield delta
             reply.partial = run.summary.finish_reason in _UNFINISHED
         except SystemExit:
             ending = True

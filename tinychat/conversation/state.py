@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import as_policy
-from tinychat.conversation.reply_settings import ReplySettings
+from tinychat.conversation.request_state import RequestState
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
@@ -24,7 +24,7 @@ class ReplyHooks(TypedDict, total=False):
     cancelled: Callable[[], bool] | None
 
 
-class ChatState(Transcript, ReplySettings):
+class ChatState(Transcript, RequestState):
     """A conversation before and between its replies; `tinychat.Chat` writes them.
 
     Parameters
@@ -32,12 +32,12 @@ class ChatState(Transcript, ReplySettings):
     model, system, overflow
         See `tinychat.Chat`.
     request : Request
-        See `ReplySettings`.
+        See `RequestState`.
     """
 
     def __init__(self, model: Model, system: str | None, overflow: str, request: Request) -> None:
         Transcript.__init__(self)
-        ReplySettings.__init__(self, request)
+        RequestState.__init__(self, request)
         self.model = model
         self.system = system
         self.overflow = as_policy(overflow)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tinychat.errors import FieldError, TinychatError
+from tinychat.generate.batched import BatchEvent, write_many
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.generation_config import own_defaults
@@ -18,7 +19,6 @@ from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
-from tinychat.generate.written import Written, write_many
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Model:
         self.stop_ids = stop_ids
         self.config = config
         self.path = path
-        self.own_defaults = own_defaults or {}
-        self.driver = Driver(sequence, drafts)
+        self.own_defaults: Mapping[str, float] = own_defaults or {}
+        self.driver: Driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"
@@ -245,7 +245,7 @@ class Model:
         make_room: MakeRoom | None = None,
         **fields: Unpack[RequestFields],
     ) -> Stream:
-        """Continue `prompt`, a text or token ids, piece by piece.
+        """Continue `prompt`, a text or token ids, as it is written.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Model:
         Returns
         -------
         Stream
-            An iterator of `Piece`; its `summary` tells counts, times and the end.
+            An iterator of `Delta`; its `summary` tells counts, times and the end.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class Model:
         return Stream(self.driver, run, on_prefill, cancelled)
 
     def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> Stream:
-        """Continue `prompt` in an event loop: ``async for piece in model.astream(...)``; as `stream` otherwise."""
+        """Continue `prompt` in an event loop: ``async for delta in model.astream(...)``; as `stream` otherwise."""
         return self.stream(prompt, joins_prompt=joins_prompt, **fields)
 
     def reply(
@@ -320,8 +320,8 @@ class Model:
 
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
-    ) -> Iterator[Written]:
-        """Write a reply to each prompt, several at once: see `tinychat.generate.written.write_many`.
+    ) -> Iterator[BatchEvent]:
+        """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`.
 
         A prompt that cannot be continued has its error alone.
         """

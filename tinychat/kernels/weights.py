@@ -14,7 +14,7 @@ Of these, `scales` is int8 [N/16, K/group_size, 16], `row_scales` float32 [N/16,
 none.
 
 In native (passthrough) quantization a weight is ``f * scale * c + h * offset``, with scale and offset of a group of
-columns, and factors f and h of a span of such groups (`models.kept`):
+columns, and factors f and h of a span of such groups (`models.passthrough`):
 
     Affine4Weight  packed as in Int4Weight; c is the code
     Affine8Weight  packed as in Int8Weight; c is the code minus 128

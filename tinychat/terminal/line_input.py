@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from tinychat.errors import SettingError
 from tinychat.files import HAS_NUL
@@ -81,24 +81,6 @@ class LineDiscarded(KeyboardInterrupt):
     """Ctrl-C threw away a line that held text."""
 
 
-class LineInput(Protocol):
-    """A source of messages."""
-
-    interactive: bool
-
-    def read(self, prompt: InputPrompt) -> str:
-        """Return the next message: a line without its end, or what is fenced by three quotation marks.
-
-        Raises
-        ------
-        EOFError
-            At the end of the input.
-        KeyboardInterrupt
-            If Ctrl-C was pressed; the line is lost.
-        """
-        ...
-
-
 class PlainInput:
     """Lines of a file, a pipe or a terminal without editing."""
 
@@ -114,7 +96,7 @@ class PlainInput:
         pass
 
     def read(self, _prompt: InputPrompt) -> str:
-        """Return the next message; see `LineInput`.
+        """Return the next message: a line without its end, or lines that three quotation marks fence.
 
         Raises
         ------
@@ -156,7 +138,7 @@ class DumbTerminalInput(PlainInput):
         self._mark = PROMPT
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the next message; see `LineInput`. A text to begin with can only be shown."""
+        """Return the next message, as `PlainInput` does. A text to begin with can only be shown."""
         if prompt.text:
             self._terminal.write(safe_text(prompt.text) + "\n")
         self._mark = prompt.mark

@@ -7,13 +7,16 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, sleep
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from tinychat.generate.reply import FinishReason, Summary
 from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.clipboard import offer_to_terminal
 from tinychat.terminal.safe_text import safe_text
 from tinychat.terminal.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from tinychat.terminal.markdown_reply import MarkdownReply
 
 _DIM, _BOLD, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[1m", "\x1b[0m", "\r\x1b[K"
 
@@ -41,22 +44,6 @@ _CUTS: Mapping[FinishReason, str] = {
     "context": "the reply is cut: the context is full, and --context asks for a larger one",
     "loop": "the reply is cut: it repeats itself, and --loop-stop off lets it",
 }
-
-
-class ReplyView(Protocol):
-    """A reply being drawn."""
-
-    def feed(self, text: str) -> None:
-        """Take the next piece."""
-        ...
-
-    def finish(self) -> None:
-        """Draw all that is left, and end the line."""
-        ...
-
-    def interject(self, write: Callable[[], None]) -> None:
-        """Let `write` write whole lines where they cut nothing in two: at once, or later in the reply."""
-        ...
 
 
 class PlainReply:
@@ -141,7 +128,7 @@ class Renderer:
         self._can_erase = self._err_is_terminal and not dumb
         self._can_style = self._can_erase and not environment.get("NO_COLOR")
         self._status_shown = False
-        self._reply: ReplyView | None = None
+        self._reply: PlainReply | MarkdownReply | None = None
 
     def prefill_progress(self, done: int, total: int) -> None:
         """Show how much of the prompt has been read; nothing where the line could not be erased."""
@@ -239,7 +226,7 @@ class Renderer:
             self._write_err(_ERASE_LINE)
             self._status_shown = False
 
-    def _begin_reply(self) -> ReplyView:
+    def _begin_reply(self) -> PlainReply | MarkdownReply:
         if not self._draws_markdown:
             return PlainReply(self._out)
         # Imported here: only a terminal needs it, and it takes a tenth of a second.

@@ -15,7 +15,7 @@ SET_HERE, SYSTEM_HERE, SAVED = "/set", "/system", "this conversation"
 """Origins of settings that another model does not change."""
 
 
-class ReplySettings:
+class RequestState:
     """The request for each next reply, whose seed grows from one to the next.
 
     Attributes
@@ -31,10 +31,10 @@ class ReplySettings:
     """
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.request: Request = request
         self.origins: dict[str, str] = {}
-        self.thinking = Thinking()
-        self.standing = Resolved({}, {})
+        self.thinking: Thinking = Thinking()
+        self.standing: Resolved = Resolved({}, {})
         self._written = self._seeded_since = 0
 
     def seed(self) -> None:

@@ -16,12 +16,12 @@ from tinychat.checkpoint.gguf_codes import FORMS
 from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.keep import ROUNDED, kept_linear_of, layers_of, rounded
-from tinychat.engine.kept_parameters import block_indices
+from tinychat.conversion.passthrough import ROUNDED, layers_of, passthrough_linear, rounded
+from tinychat.engine.passthrough_parameters import block_indices
 from tinychat.errors import ConversionError
 from tinychat.generate.sequence import logits_of_all
-from tinychat.models.kept import Form, joined
-from tinychat.models.layout import Quantization, stored_kept
+from tinychat.models.layout import Quantization, passthrough_specs
+from tinychat.models.passthrough import Form, joined
 from tinychat.models.tensors import Linear
 
 LAYERS = 2
@@ -61,23 +61,23 @@ def write_file(path, rng, kinds, rows, columns):
     return Tensors(path.parent, dict.fromkeys(file.tensors, reader))
 
 
-def kept_rows(tensors, linear):
-    """Keep a linear; return what the stored codes stand for, float64 [layers, N, K], padding included."""
-    kept = kept_linear_of(tensors, linear)
-    specs = dict(stored_kept(linear, kept, -(-linear.columns // 32) * 32))
+def native_rows(tensors, linear):
+    """Store a linear; return what the stored codes stand for, float64 [layers, N, K], padding included."""
+    stored = passthrough_linear(tensors, linear)
+    specs = dict(passthrough_specs(linear, stored, -(-linear.columns // 32) * 32))
     arrays = {name: np.zeros(spec.shape, dtype_of(spec)) for name, spec in specs.items()}
-    for name, start, data in chain.from_iterable(layers_of(tensors, linear, kept)):
+    for name, start, data in chain.from_iterable(layers_of(tensors, linear, stored)):
         arrays[name].view(np.uint8).reshape(-1)[start : start + data.nbytes] = data.reshape(-1).view(np.uint8)
     blocks = {}
-    for form in kept.forms:
+    for form in stored.forms:
         packed, scales, factors = (arrays[f"x.{part}{form.bits}"] for part in ("packed", "scales", "factors"))
         offsets = arrays.get(f"x.offsets{form.bits}", np.zeros((len(packed), 0, 16), scales.dtype))
         codes = reference.unpack_int4(packed) if form.bits == 4 else reference.unpack_int8(packed).astype(int) - 128
         w = reference.dequantize_affine(codes.astype(np.float64), scales, offsets, factors)
         blocks[form.bits] = w.reshape(len(packed), 16, -1)
-    places = block_indices(kept.blocks(linear.rows))
+    places = block_indices(stored.blocks(linear.rows))
     rows = [blocks[4][place] if place >= 0 else blocks[8][-1 - place] for place in places.reshape(-1)]
-    return np.stack(rows).reshape(LAYERS, -1, blocks[kept.forms[0].bits].shape[2]), kept
+    return np.stack(rows).reshape(LAYERS, -1, blocks[stored.forms[0].bits].shape[2]), stored
 
 
 def dtype_of(spec):
@@ -101,8 +101,8 @@ def linear_of(rows, columns):
 def test_every_type_that_has_a_form_is_kept_exactly(kind, tmp_path, rng):
     tensors = write_file(tmp_path / "x.gguf", rng, [(kind, kind)] * LAYERS, (32, 24), 512)
     linear = linear_of((32, 24), 512)
-    got, kept = kept_rows(tensors, linear)
-    assert kept.forms == (FORMS[kind],)
+    got, stored = native_rows(tensors, linear)
+    assert stored.forms == (FORMS[kind],)
     np.testing.assert_array_equal(got[:, :56].astype(np.float32), read_rows(tensors, linear))
     assert not got[:, 56:].any()
 
@@ -117,10 +117,10 @@ MIXTURES = [
 
 @pytest.mark.parametrize("kinds", MIXTURES, ids=str)
 @pytest.mark.parametrize("rows", [(48, 16, 24), (40, 8, 24)], ids=["blocks", "shared blocks"])
-def test_mixtures_of_types_are_kept_exactly(kinds, rows, tmp_path, rng):
+def test_mixtures_of_types_are_stored_exactly(kinds, rows, tmp_path, rng):
     tensors = write_file(tmp_path / "x.gguf", rng, kinds, rows, 256)
     linear = linear_of(rows, 256)
-    got, _ = kept_rows(tensors, linear)
+    got, _ = native_rows(tensors, linear)
     np.testing.assert_array_equal(got[:, : sum(rows)].astype(np.float32), read_rows(tensors, linear))
     assert not got[:, sum(rows) :].any()
 
@@ -129,11 +129,11 @@ def test_other_types_are_rounded_by_half_a_step(tmp_path, rng):
     kinds = [("IQ4_NL", "F16", "Q4_1"), ("F32", "Q4_0", "MXFP4")]
     tensors = write_file(tmp_path / "x.gguf", rng, kinds, (32, 16, 16), 96)
     linear = linear_of((32, 16, 16), 96)
-    got, kept = kept_rows(tensors, linear)
+    got, stored = native_rows(tensors, linear)
     expected = read_rows(tensors, linear).astype(np.float64)
     step = np.repeat(np.abs(expected).reshape(LAYERS, 64, 3, 32).max(axis=3), 32, axis=2) / 127
-    assert kept.bits == ((8, 8, 4), (8, 4, 8))
-    for layer, bits_of in enumerate(kept.bits):
+    assert stored.bits == ((8, 8, 4), (8, 4, 8))
+    for layer, bits_of in enumerate(stored.bits):
         for rows, bits in zip((slice(0, 32), slice(32, 48), slice(48, 64)), bits_of):
             error = np.abs(got[layer, rows].astype(np.float32) - expected[layer, rows])
             assert (error <= (step[layer, rows] * 0.51 if bits == 8 else 0)).all()
@@ -182,7 +182,7 @@ HUB = {
 
 
 @pytest.mark.parametrize("name", HUB)
-def test_forms_of_other_checkpoints_are_kept_exactly(name, rng):
+def test_forms_of_other_checkpoints_are_stored_exactly(name, rng):
     form, has_zeros = HUB[name]
     N, groups = 48, 4
     codes = rng.integers(0, 16, (N, groups * GROUP), np.uint8)
@@ -200,8 +200,8 @@ def test_forms_of_other_checkpoints_are_kept_exactly(name, rng):
         rows = GroupCodes(codes, scales, zero=8)
         expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes.astype(int) - 8)
     tensors = OneTensor(rows, form)
-    got, kept = kept_rows(tensors, linear_of((N,), groups * GROUP))
-    assert kept.forms == (form,)
+    got, stored = native_rows(tensors, linear_of((N,), groups * GROUP))
+    assert stored.forms == (form,)
     np.testing.assert_array_equal(got, np.stack([expected, expected]))
     np.testing.assert_array_equal(rows.values(), expected.astype(np.float32))
 
@@ -212,34 +212,34 @@ def test_scales_that_their_form_does_not_hold_are_refused(number):
     tensors = OneTensor(GroupCodes(np.zeros((16, 64), np.uint8), scales, zero=8), Form(4))
     linear = linear_of((16,), 64)
     with pytest.raises(ConversionError, match=r"0\.q\.weight"):
-        list(chain.from_iterable(layers_of(tensors, linear, kept_linear_of(tensors, linear))))
+        list(chain.from_iterable(layers_of(tensors, linear, passthrough_linear(tensors, linear))))
 
 
 def test_joined_forms_hold_what_each_does():
     assert joined([Form(4, "I8", 32, 256, True), Form(4, "F16", 64, 0, True)]) == Form(4, "F16", 32, 256, True)
     assert joined([Form(8, "I8", 16, 256), Form(8, "I8", 32, 256, True)]) == Form(8, "F16", 16, 256, True)
     assert joined([ROUNDED]) == ROUNDED
-    assert Quantization("kept", kept=(("lm_head", None),)).method_of("lm_head") == "kept"
+    assert Quantization("native", passthrough=(("lm_head", None),)).dtype_of("lm_head") == "native"
 
 
-def test_a_model_of_kept_codes_computes_what_its_file_says(tmp_path):
+def test_a_native_model_computes_what_its_file_says(tmp_path):
     """Against the same file in float32: what differs are activations of eight bits."""
-    kept = engines.open_sequence(engines.convert_variant("tinyllama", "kept", tmp_path / "kept"))
-    plain = tinychat.convert(tmp_path / "kept.gguf", tmp_path / "f32", quant="f32")
-    ids = engines.draw_ids(kept, 40)
+    stored = engines.open_sequence(engines.convert_variant("tinyllama", "native", tmp_path / "native"))
+    plain = tinychat.convert(tmp_path / "native.gguf", tmp_path / "f32", quant="f32")
+    ids = engines.draw_ids(stored, 40)
     expected = logits_of_all(engines.open_sequence(plain, kv="f32"), ids)
-    error = logits_of_all(kept, ids) - expected
+    error = logits_of_all(stored, ids) - expected
     assert error.std() < 0.04 * expected.std()
-    manifest = json.loads((tmp_path / "kept" / "tinychat.json").read_text())
+    manifest = json.loads((tmp_path / "native" / "tinychat.json").read_text())
     assert manifest["format"] == 3
     layers = 3
     # Rows of down_proj, 172 columns, make no blocks of 32.
-    kept = {"Q8_0": 1 + layers, "Q5_0": 1, "Q4_1": 3 * layers, "Q4_0": 2 * layers}
-    assert manifest["codes"] == {"kept": kept, "rounded": {"F32": layers}}
+    counts = {"Q8_0": 1 + layers, "Q5_0": 1, "Q4_1": 3 * layers, "Q4_0": 2 * layers}
+    assert manifest["codes"] == {"kept": counts, "rounded": {"F32": layers}}
 
 
 @pytest.mark.parametrize("form", [Form(8, "F16", GROUP, GROUP, offsets=True), Form(8, "F32", GROUP, offsets=True)])
-def test_codes_of_eight_bits_that_count_from_zero_are_kept(form, rng):
+def test_codes_of_eight_bits_that_count_from_zero_are_stored(form, rng):
     codes = rng.integers(0, 256, (32, 2 * GROUP), np.uint8)
     scales = (rng.integers(1, 2048, (32, 2)) / 2**16).astype(np.float32)
     zeros = rng.integers(0, 256, (32, 2)).astype(np.float32)
@@ -247,13 +247,13 @@ def test_codes_of_eight_bits_that_count_from_zero_are_kept(form, rng):
     if form.span:
         rows = GroupCodes(codes, np.ones_like(scales), -zeros, np.stack([scales, scales], axis=2))
     tensors = OneTensor(rows, form)
-    got, _ = kept_rows(tensors, linear_of((32,), 2 * GROUP))
+    got, _ = native_rows(tensors, linear_of((32,), 2 * GROUP))
     expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes - np.repeat(zeros, GROUP, axis=1))
     np.testing.assert_array_equal(got, np.stack([expected, expected]))
 
 
 @pytest.mark.live
-def test_experts_of_kept_codes_compute_what_their_file_says(tmp_path):
+def test_native_experts_compute_what_their_file_says(tmp_path):
     """Here for its compilation: eleven seconds, for experts of types that no other test has."""
 
     def kind_of(name):
@@ -263,11 +263,11 @@ def test_experts_of_kept_codes_compute_what_their_file_says(tmp_path):
 
     variant = gguf_files.like("qwen3-moe", moe_intermediate_size=64)
     file = gguf_files.write_variant(variant, tmp_path / "model.gguf", kind_of)
-    kept = tinychat.convert(file, tmp_path / "kept", "kept", check=False)
-    codes = json.loads((kept / "tinychat.json").read_text())["codes"]
+    stored = tinychat.convert(file, tmp_path / "native", "native", check=False)
+    codes = json.loads((stored / "tinychat.json").read_text())["codes"]
     experts, layers = variant.config["num_experts"], 3
     assert (codes["kept"]["Q8_0"], codes["kept"]["Q4_0"]) == (1 + layers + 5 * experts, 2 * layers + 4 * experts)
-    sequence = engines.open_sequence(kept)
+    sequence = engines.open_sequence(stored)
     ids = engines.draw_ids(sequence, 40)
     plain = engines.open_sequence(tinychat.convert(file, tmp_path / "f32", quant="f32"), kv="f32")
     expected = logits_of_all(plain, ids)

@@ -21,13 +21,13 @@ from tinychat.kernels.weights import ZERO
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER
-from tinychat.models.kept import Form, KeptLinear, joined
 from tinychat.models.layout import LANES, Quantization, padded
+from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear, joined
 from tinychat.models.tensors import Linear
 
 ROUNDED = Form(8)
 _LARGEST_CODE = 127
-Piece = tuple[str, int, Array]
+TensorSlice = tuple[str, int, Array]
 """Name of a stored tensor, the byte of it that some data begins at, and the data."""
 
 
@@ -44,57 +44,60 @@ class Spread(NamedTuple):
     factors: NDArray[np.float32]
 
 
-def kept_quantization(checkpoint: Checkpoint) -> Quantization:
+def passthrough_quantization(checkpoint: Checkpoint) -> Quantization:
     """Return how the codes of a checkpoint are stored as they are."""
-    found = [(linear.name, kept_linear_of(checkpoint.tensors, linear)) for linear in kept_linears(checkpoint.config)]
-    return Quantization("kept", kept=tuple(found))
+    found = [
+        (linear.name, passthrough_linear(checkpoint.tensors, linear))
+        for linear in passthrough_linears(checkpoint.config)
+    ]
+    return Quantization(NATIVE, passthrough=tuple(found))
 
 
-def kept_linears(config: ModelConfig) -> list[Linear]:
+def passthrough_linears(config: ModelConfig) -> list[Linear]:
     """List the linears that can be stored as codes: all but routers."""
     return [linear for linear in linears(config) if linear.name != ROUTER]
 
 
-def kept_share(checkpoint: Checkpoint) -> float:
-    """Return how many of a checkpoint's weights, as a share, are codes that can be kept."""
-    kept = total = 0
-    for linear in kept_linears(checkpoint.config):
-        for piece in range(linear.pieces):
-            for name, rows in zip(weight_names(linear, piece), linear.rows):
+def passthrough_share(checkpoint: Checkpoint) -> float:
+    """Return how many of a checkpoint's weights, as a share, are codes that can pass through."""
+    found = total = 0
+    for linear in passthrough_linears(checkpoint.config):
+        for shard in range(linear.shards):
+            for name, rows in zip(weight_names(linear, shard), linear.rows):
                 total += rows * linear.columns
                 if name in checkpoint.tensors.names() and checkpoint.tensors.form(name) is not None:
-                    kept += rows * linear.columns
-    return kept / total
+                    found += rows * linear.columns
+    return found / total
 
 
-def account_of(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
-    """Return how many of the weights are kept, and how many are rounded, by the name of their type: tensors."""
+def count_tensors(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    """Return the numbers of tensors that pass through ("kept") and that are rounded, by the name of their type."""
     account: dict[str, dict[str, int]] = {"kept": {}, "rounded": {}}
-    for linear in kept_linears(checkpoint.config):
-        for piece in range(linear.pieces):
-            for name in weight_names(linear, piece):
+    for linear in passthrough_linears(checkpoint.config):
+        for shard in range(linear.shards):
+            for name in weight_names(linear, shard):
                 found = account["rounded" if checkpoint.tensors.form(name) is None else "kept"]
                 kind = checkpoint.tensors.kind(name)
                 found[kind] = found.get(kind, 0) + 1
     return account
 
 
-def weight_names(linear: Linear, piece: int) -> list[str]:
+def weight_names(linear: Linear, shard: int) -> list[str]:
     """Return the checkpoint's names of the weights that make up a linear."""
-    return [f"{source}.weight" for source in linear.names(piece)]
+    return [f"{source}.weight" for source in linear.names(shard)]
 
 
-def kept_linear_of(tensors: Tensors, linear: Linear) -> KeptLinear:
+def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
     """Return how the codes of a linear are stored."""
     layers = []
-    for piece in range(linear.pieces):
-        forms = [tensors.form(name) or ROUNDED for name in weight_names(linear, piece)]
+    for shard in range(linear.shards):
+        forms = [tensors.form(name) or ROUNDED for name in weight_names(linear, shard)]
         if len({form.bits for form in forms}) > 1 and _shares_blocks(linear):
             forms = [_widened(form) for form in forms]
         layers.append(forms)
     found = [form for forms in layers for form in forms]
     by_size = ([form for form in found if form.bits == bits] for bits in (4, 8))
-    return KeptLinear(
+    return PassthroughLinear(
         tuple(joined(forms) for forms in by_size if forms),
         tuple(tuple(form.bits for form in forms) for forms in layers),
     )
@@ -110,27 +113,31 @@ def _widened(form: Form) -> Form:
     return replace(form, bits=8)
 
 
-def kept_layers(checkpoint: Checkpoint, quantization: Quantization) -> Iterator[tuple[str, int, Iterator[Piece]]]:
-    """Yield each layer of all linears whose codes are kept: the linear's name, the layer, and what is stored of it.
+def passthrough_layers(
+    checkpoint: Checkpoint, quantization: Quantization
+) -> Iterator[tuple[str, int, Iterator[TensorSlice]]]:
+    """Yield each layer of all passthrough linears: the linear's name, the layer, and what is stored of it.
 
-    Nothing is read before it is asked for. For errors see `pieces`.
+    Nothing is read before it is asked for. For errors see `layer_slices`.
     """
-    kept = dict(quantization.kept)
-    for linear in kept_linears(checkpoint.config):
-        for layer, parts in enumerate(layers_of(checkpoint.tensors, linear, kept[linear.name])):
+    stored = dict(quantization.passthrough)
+    for linear in passthrough_linears(checkpoint.config):
+        for layer, parts in enumerate(layers_of(checkpoint.tensors, linear, stored[linear.name])):
             yield linear.name, layer, parts
 
 
-def layers_of(tensors: Tensors, linear: Linear, kept: KeptLinear) -> Iterator[Iterator[Piece]]:
-    """Yield the pieces of each layer of a linear."""
-    begins = {form.bits: 0 for form in kept.forms}
-    for layer, blocks in enumerate(kept.blocks(linear.rows)):
-        yield pieces(tensors, linear, kept, layer, dict(begins))
+def layers_of(tensors: Tensors, linear: Linear, stored: PassthroughLinear) -> Iterator[Iterator[TensorSlice]]:
+    """Yield the slices of each layer of a linear."""
+    begins = {form.bits: 0 for form in stored.forms}
+    for layer, blocks in enumerate(stored.blocks(linear.rows)):
+        yield layer_slices(tensors, linear, stored, layer, dict(begins))
         for bits in blocks:
             begins[bits] += 1
 
 
-def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear, layer: int, begins: dict[int, int]) -> Iterator[Piece]:
+def layer_slices(
+    tensors: Tensors, linear: Linear, stored: PassthroughLinear, layer: int, begins: dict[int, int]
+) -> Iterator[TensorSlice]:
     """Yield what is stored of a layer of a linear; `begins` are its first blocks of rows, by the size of codes.
 
     Raises
@@ -138,8 +145,8 @@ def pieces(tensors: Tensors, linear: Linear, kept: KeptLinear, layer: int, begin
     ConversionError
         If a number is not finite, or cannot be stored as the reader of the checkpoint said.
     """
-    forms = {form.bits: form for form in kept.forms}
-    for bits, name, rows in _slabs(tensors, linear, weight_names(linear, layer), kept.bits[layer], forms):
+    forms = {form.bits: form for form in stored.forms}
+    for bits, name, rows in _slabs(tensors, linear, weight_names(linear, layer), stored.bits[layer], forms):
         for part, data in arranged(rows, forms[bits], name).items():
             yield f"{linear.name}.{part}{bits}", begins[bits] * data[0].nbytes, data
         begins[bits] += padded(len(rows.codes), LANES) // LANES
@@ -246,5 +253,5 @@ def _stored(numbers: NDArray[np.float32], form: Form, name: str) -> Array:
     with np.errstate(all="ignore"):
         stored = numbers.astype(dtype)
     if not np.array_equal(stored.astype(np.float32), numbers):
-        raise ConversionError(f"the scales of {name} cannot be kept exactly: convert with another --quant")
+        raise ConversionError(f"the scales of {name} cannot be stored exactly: convert with another --quant")
     return stored

@@ -7,11 +7,11 @@ from time import perf_counter
 
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
-from tinychat.generate.reply import Piece, Reply
+from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.run import Run
 
-Written = tuple[int, Piece | Reply | TinychatError]
-"""The number of a reply among those asked for, from 0, and a piece of it; at last the whole reply, or its error."""
+BatchEvent = tuple[int, Delta | Reply | TinychatError]
+"""The number of a reply among those asked for, from 0, and a delta of it; at last the whole reply, or its error."""
 
 # More at once are tried as long as they bring so much more.
 LEVELS = (8, 12, 16, 24, 32, 48, 64)
@@ -19,7 +19,7 @@ WORTHWHILE = 1.04
 STEPS_PER_LEVEL = 12
 
 
-class RowsThatPay:
+class BatchSizeTuner:
     """Finds how many replies at once are fastest, by what the steps take.
 
     A step over more rows costs more once it is no longer bound by memory; how many that are depends on the machine and
@@ -52,7 +52,9 @@ class RowsThatPay:
             self.count = LEVELS[self._level]
 
 
-def write_many(driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None) -> Iterator[Written]:
+def write_many(
+    driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None
+) -> Iterator[BatchEvent]:
     """Write replies, several at once, and yield what they get as it comes.
 
     Parameters
@@ -63,7 +65,7 @@ def write_many(driver: Driver, asked: Iterable[Run | TinychatError], parallel: i
     parallel : int, optional
         How many at once; found by measurement when omitted.
     """
-    pay = RowsThatPay() if parallel is None else None
+    pay = BatchSizeTuner() if parallel is None else None
     most = LEVELS[0] if parallel is None else parallel
     coming = enumerate(asked)
     runs: dict[int, Run] = {}
@@ -92,7 +94,7 @@ def write_many(driver: Driver, asked: Iterable[Run | TinychatError], parallel: i
                     event = run.events.popleft()
                     if isinstance(event, TinychatError):
                         error = event
-                    elif isinstance(event, Piece):
+                    elif isinstance(event, Delta):
                         yield number, event
                 if is_over:
                     yield number, error or run.reply

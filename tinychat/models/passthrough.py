@@ -1,4 +1,4 @@
-"""How codes of a checkpoint are stored that are kept as they are: their size, their scales and offsets.
+"""Passthrough quantization, "native": a checkpoint's own codes with their size, their scales and offsets.
 
 A weight is ``f * scale * (code - zero) + h * offset``, with a scale and an offset for each row and group of columns,
 and factors f and h for each row and span of such groups. See `tinychat.kernels.weights` for the order of the bytes.
@@ -10,11 +10,18 @@ from dataclasses import dataclass
 
 from tinychat.errors import SettingError
 
+# The number format, and its name in model folders; options take that too, as in earlier versions.
+NATIVE, STORED_NATIVE = "native", "kept"
 LANES = 16
 # Columns of a group that activations can share a scale with: dot products take whole lines of 8.
 GROUPS = (16, 32, 64, 128, 256)
 # By what they hold exactly: each all that those before it do.
 NUMBERS = ("I8", "F16", "F32")
+
+
+def dtype_named(name: str) -> str:
+    """Return the number format of a name in a model folder or an option."""
+    return NATIVE if name == STORED_NATIVE else name
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def joined(forms: Iterable[Form]) -> Form:
 
 
 @dataclass(frozen=True)
-class KeptLinear:
+class PassthroughLinear:
     """How a linear is stored.
 
     Attributes
@@ -99,13 +106,13 @@ class KeptLinear:
         return by_layer
 
 
-def kept_linear(value: object) -> KeptLinear:
+def read_linear(value: object) -> PassthroughLinear:
     """Read what a description says of a linear.
 
     Raises
     ------
     TypeError, ValueError, SettingError
-        If that is not what `dataclasses.asdict` gives of a `KeptLinear`.
+        If that is not what `dataclasses.asdict` gives of a `PassthroughLinear`.
     """
     if not isinstance(value, dict) or value.keys() != {"forms", "bits"}:
         raise ValueError("no description of a linear")
@@ -114,4 +121,4 @@ def kept_linear(value: object) -> KeptLinear:
     sizes = [form.bits for form in forms]
     if sizes not in ([4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
         raise ValueError("other sizes of codes")
-    return KeptLinear(forms, bits)
+    return PassthroughLinear(forms, bits)

@@ -1,4 +1,4 @@
-"""Binds the tensors of linears whose codes are kept (`models.kept`) to the weights that the kernels take."""
+"""Weights of the kernels over the tensors of passthrough linears (`models.passthrough`)."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ from tinychat.models.layout import LANES
 AFFINE: dict[int, Any] = {4: Affine4Weight, 8: Affine8Weight}
 
 
-def kept_weight(folder: ModelFolder, name: str) -> Any:
-    """Return a linear whose codes are kept, as one of the affine weights of `kernels.weights`."""
-    kept, tensors = dict(folder.quantization.kept)[name], folder.tensors
+def passthrough_weight(folder: ModelFolder, name: str) -> Any:
+    """Return a passthrough linear as one of the affine weights of `kernels.weights`."""
+    passthrough, tensors = dict(folder.quantization.passthrough)[name], folder.tensors
     (linear,) = [linear for linear in linears(folder.config) if linear.name == name]
     stack = linear.stack
     bias = tensors.get(f"{name}.bias", np.zeros((*stack, 0), np.float32))
-    parts = {form.bits: affine_arrays(tensors, name, form.bits) for form in kept.forms}
+    parts = {form.bits: affine_arrays(tensors, name, form.bits) for form in passthrough.forms}
     if len(parts) == 1:
         ((bits, arrays),) = parts.items()
         if stack:
-            arrays = [array.reshape(*stack, len(array) // linear.pieces, *array.shape[1:]) for array in arrays]
+            arrays = [array.reshape(*stack, len(array) // linear.shards, *array.shape[1:]) for array in arrays]
         return AFFINE[bits](*arrays, bias)
-    places = block_indices(kept.blocks(linear.rows))
+    places = block_indices(passthrough.blocks(linear.rows))
     none = np.zeros(0, np.float32)
     four, eight = (AFFINE[bits](*arrays, none) for bits, arrays in parts.items())
     return MixedWeight(places.reshape(*stack, -1), four, eight, bias)
