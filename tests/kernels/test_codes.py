@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from tinychat.kernels import codes
-from tinychat.kernels.intrinsics import ANY, I64, INDEX, U8X64, operation
+from tinychat.kernels.intrinsics import ANY, I64, INDEX, U8X64, Emitter, operation
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.tile import load_lines
 
@@ -81,6 +81,6 @@ def test_neon_looks_up_with_its_own_instruction():
     module.triple = "aarch64-unknown-linux-gnu"
     function = ir.Function(module, ir.FunctionType(U8X64, [U8X64, U8X64]), "look_up")
     builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(codes.shuffle_neon(builder, *function.args))
+    builder.ret(codes.shuffle_neon(Emitter(builder), *function.args))
     assembly = target.create_target_machine().emit_assembly(llvm.parse_assembly(str(module)))
     assert assembly.count("\ttbl\t") == 4, assembly

@@ -140,10 +140,10 @@ def test_lanes_are_summed_by_halves(rng):
     assert integers == (np.rint(a).astype(np.int64) + 3).sum()
 
 
-@pytest.mark.parametrize("place", range(LANES))
-def test_each_lane_counts(place):
+@pytest.mark.parametrize("lane", range(LANES))
+def test_each_lane_counts(lane):
     a = np.full(LANES, -5, np.float32)
-    a[place] = 4
+    a[lane] = 4
     assert across(a) == (-71, 4, -71 + 3 * LANES)
 
 
@@ -158,7 +158,7 @@ def test_lanes_outside_a_range_are_replaced(rng, start, stop):
     np.testing.assert_array_equal(out, [np.where(inside, a, 0), np.where(inside, a, np.float32(-7.5))])
 
 
-def test_masking_drops_what_is_not_a_number():
+def test_masking_drops_nan():
     a = np.full(LANES, np.nan, np.float32)
     out = np.zeros((2, LANES), np.float32)
     masked(a, 0, 0, np.float32(2), out)
@@ -182,7 +182,7 @@ def test_exp2_is_exact_for_whole_numbers_and_clamped_beyond():
     np.testing.assert_array_equal(out, np.exp2(np.clip(x, -126, 127).astype(np.float64)))
 
 
-def test_exp2_keeps_what_is_no_number():
+def test_exp2_of_nan_is_nan():
     x = np.array([np.nan, 1.0] * 8, np.float32)
     out = np.empty_like(x)
     exp2_of(x, out)

@@ -37,9 +37,20 @@ def items_of(batch, sequence, G, group):
 
 
 @always_inline
-def item_of(scratch, thread, batch, sequence, number, G, group, window, scoring):
-    """Return item `number` of a sequence: the KV heads of the first rows, then of the next."""
-    return Item(
+def sequence_of(batch, item, G, group):
+    """Return the sequence of item `item` of all, and its number in that sequence."""
+    sequence = 0
+    while item >= items_of(batch, sequence, G, group):
+        item -= items_of(batch, sequence, G, group)
+        sequence += 1
+    return sequence, item
+
+
+@always_inline
+def load_item(scratch, thread, batch, index, G, group, window, scoring):
+    """Return item `index` of all: of each sequence the KV heads of the first rows, then of the next."""
+    sequence, number = sequence_of(batch, index, G, group)
+    item = Item(
         scratch.queries[thread],
         scratch.scores[thread],
         scratch.weights[thread],
@@ -57,29 +68,16 @@ def item_of(scratch, thread, batch, sequence, number, G, group, window, scoring)
         window,
         scoring,
     )
-
-
-@always_inline
-def sequence_of(batch, item, G, group):
-    """Return the sequence of item `item` of all, and its number in that sequence."""
-    sequence = 0
-    while item >= items_of(batch, sequence, G, group):
-        item -= items_of(batch, sequence, G, group)
-        sequence += 1
-    return sequence, item
-
-
-@always_inline
-def load_positions(item, batch):
-    """Load the positions of an item's rows; rows past the last, which fill up its last tile, repeat it."""
-    rows, token, head = rows_of(item), item.token + item.row0 // item.group, item.row0 % item.group
+    rows, token, head = rows_of(item), item.token + item.row0 // group, item.row0 % group
     for r in range(rows):
         item.positions[r] = batch.positions[token]
         head += 1
-        if head == item.group:
+        if head == group:
             token, head = token + 1, 0
+    # Rows past the last, which fill up its last tile, repeat it.
     for r in range(rows, ITEM_ROWS):
         item.positions[r] = item.positions[rows - 1]
+    return item
 
 
 @always_inline
@@ -104,9 +102,7 @@ def attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scr
     count = stop - start
     work = next_tile(team)
     while work < items * count:
-        sequence, number = sequence_of(batch, work // count, G, group)
-        item = item_of(scratch, team.thread, batch, sequence, number, G, group, window, scoring)
-        load_positions(item, batch)
+        item = load_item(scratch, team.thread, batch, work // count, G, group, window, scoring)
         first, last = visible_chunks(item)
         if first <= start + work % count < last:
             load_queries(item, cache, qkv, d)
@@ -117,9 +113,7 @@ def attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scr
     finish_stage(team, items * count)
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
     for i in range(first_item, last_item):
-        sequence, number = sequence_of(batch, i, G, group)
-        item = item_of(scratch, team.thread, batch, sequence, number, G, group, window, scoring)
-        load_positions(item, batch)
+        item = load_item(scratch, team.thread, batch, i, G, group, window, scoring)
         first, last = visible_chunks(item)
         total = state_of(scratch.partials, i * count + first - start)
         for chunk in range(first + 1, last):
@@ -133,9 +127,7 @@ def attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, sc
     total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
     work = next_tile(team)
     while work < items:
-        sequence, number = sequence_of(batch, items - 1 - work, G, group)
-        item = item_of(scratch, team.thread, batch, sequence, number, G, group, window, scoring)
-        load_positions(item, batch)
+        item = load_item(scratch, team.thread, batch, items - 1 - work, G, group, window, scoring)
         load_queries(item, cache, qkv, d)
         other = items - 1 - likely_next(team, work, items)
         first, last = visible_chunks(item)

@@ -9,20 +9,7 @@ same, save that the instruction takes factors, sums and results below 2**-126 fo
 from llvmlite import ir
 from numba import types
 
-from tinychat.kernels.intrinsics import (
-    ANY,
-    F32,
-    F32X16,
-    I16,
-    I32,
-    INDEX,
-    SAME,
-    apart,
-    call,
-    constant,
-    lanes_of,
-    operation,
-)
+from tinychat.kernels.intrinsics import ANY, F32, F32X16, I16, I32, INDEX, SAME, Emitter, constant, operation
 from tinychat.kernels.sizes import LANES
 
 
@@ -55,7 +42,7 @@ def store_halves(builder, pairs, index, vector):
     """Store a vector that `round_bf16` has rounded as consecutive bfloat16 numbers, from number `index` on."""
     width = vector.type.count
     words = builder.bitcast(vector, ir.VectorType(I16, 2 * width))
-    pairs.store(index, lanes_of(builder, words, range(1, 2 * width, 2)), align=2, unit=I16)
+    pairs.store(index, builder.lanes(words, range(1, 2 * width, 2)), align=2, unit=I16)
 
 
 @operation(types.void, ANY, INDEX, INDEX, ANY)
@@ -65,7 +52,7 @@ def scatter_halves(builder, pairs, index, stride, vector):
     for i in range(LANES // 2):
         even, odd = (builder.extract_element(bits, I32(2 * i + half)) for half in range(2))
         pair = builder.or_(builder.lshr(even, I32(16)), odd)
-        pairs.store(apart(builder, index, stride, i), pair, align=4)
+        pairs.store(builder.apart(index, stride, i), pair, align=4)
 
 
 @operation(types.void, ANY, INDEX, types.float32)
@@ -82,17 +69,17 @@ def load_half(builder, pairs, index):
     return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), F32)
 
 
-def dot2(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def dot2(builder: Emitter, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """Emit ``vdpbf16ps``: 32 products and 16 sums."""
     a, b = builder.bitcast(a, BF16X32), builder.bitcast(b, BF16X32)
-    return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", F32X16, sums, a, b)
+    return builder.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", F32X16, sums, a, b)
 
 
-def odd_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+def odd_elements(builder: Emitter, pairs: ir.Value) -> ir.Value:
     """Emit the odd elements of pairs, as floats."""
     return builder.bitcast(builder.and_(pairs, constant(-0x10000, I32)), F32X16)
 
 
-def even_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+def even_elements(builder: Emitter, pairs: ir.Value) -> ir.Value:
     """Emit the even elements of pairs, as floats."""
     return builder.bitcast(builder.shl(pairs, constant(16, I32)), F32X16)

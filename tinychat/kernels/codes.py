@@ -5,33 +5,18 @@ import platform
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tinychat.kernels.intrinsics import (
-    ANY,
-    I8,
-    I16,
-    I32,
-    I64,
-    SAME,
-    U8X64,
-    call,
-    constant,
-    joined,
-    lanes_of,
-    operation,
-    splat,
-    u8x64,
-)
+from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, SAME, U8X64, constant, operation, u8x64
 from tinychat.kernels.setup import ISA
 
 
 def shuffle_vbmi(builder, table, indices):
     """``vpermb``: of an index into 64 bytes, which repeat the table, the upper bits do not matter."""
-    return call(builder, "llvm.x86.avx512.permvar.qi.512", U8X64, table, indices)
+    return builder.intrinsic("llvm.x86.avx512.permvar.qi.512", U8X64, table, indices)
 
 
 def shuffle_512(builder, table, indices):
     """``vpshufb`` on 64 bytes, each of its quarters a table of its own."""
-    return call(builder, "llvm.x86.avx512.pshuf.b.512", U8X64, table, low_bits(builder, indices))
+    return builder.intrinsic("llvm.x86.avx512.pshuf.b.512", U8X64, table, low_bits(builder, indices))
 
 
 def shuffle_256(builder, table, indices):
@@ -46,7 +31,7 @@ def shuffle_neon(builder, table, indices):
 
 def shuffle_generic(builder, table, indices):
     """Choose between the halves of the table bit by bit, for processors without a shuffle of bytes."""
-    entries = [splat(builder, builder.extract_element(table, I32(entry)), 64) for entry in range(16)]
+    entries = [builder.splat(builder.extract_element(table, I32(entry)), 64) for entry in range(16)]
     for bit in (1, 2, 4, 8):
         odd = builder.icmp_unsigned("!=", builder.and_(indices, constant(bit, I8, 64)), constant(0, I8, 64))
         entries = [builder.select(odd, second, first) for first, second in zip(entries[::2], entries[1::2])]
@@ -57,10 +42,10 @@ def shuffle_parts(builder, table, indices, size: int, name: str):
     """Shuffle `size` bytes at a time."""
     parts, indices = [], low_bits(builder, indices)
     for start in range(0, 64, size):
-        entries, index = (lanes_of(builder, v, range(start, start + size)) for v in (table, indices))
-        parts.append(call(builder, name, entries.type, entries, index))
+        entries, index = (builder.lanes(v, range(start, start + size)) for v in (table, indices))
+        parts.append(builder.intrinsic(name, entries.type, entries, index))
     while len(parts) > 1:
-        parts = [joined(builder, *pair) for pair in zip(parts[::2], parts[1::2])]
+        parts = [builder.joined(*pair) for pair in zip(parts[::2], parts[1::2])]
     return parts[0]
 
 

@@ -22,18 +22,13 @@ from tinychat.kernels.intrinsics import (
     SAME,
     U8X64,
     Elements,
-    apart,
-    call,
     constant,
     i32x16,
-    joined,
-    lanes_of,
     operation,
-    splat,
 )
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import ROUNDER, fused
-from tinychat.kernels.tile import load_splat, load_splats, tile_type
+from tinychat.kernels.simd import ROUNDER
+from tinychat.kernels.tile import tile_type
 
 # Integers that begin here are floats, `ROUNDER` above what they count.
 ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
@@ -41,7 +36,7 @@ ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
 
 def dot4_vnni(builder, sums, codes, x):
     """``vpdpbusd``: 64 products and 16 sums in one instruction."""
-    return call(builder, "llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
+    return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
 
 
 def dot4_signs(builder, sums, codes, x):
@@ -54,12 +49,12 @@ def dot4_signs(builder, sums, codes, x):
     signed, x = builder.xor(codes, constant(128, I8, 64)), builder.bitcast(x, U8X64)
     halves = []
     for lanes in (range(32), range(32, 64)):
-        code, factor = (lanes_of(builder, v, lanes) for v in (signed, x))
-        size = call(builder, "llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
-        factor = call(builder, "llvm.x86.avx2.psign.b", u8x32, factor, code)
-        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    return builder.add(sums, joined(builder, *halves))
+        code, factor = (builder.lanes(v, lanes) for v in (signed, x))
+        size = builder.intrinsic("llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
+        factor = builder.intrinsic("llvm.x86.avx2.psign.b", u8x32, factor, code)
+        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
+        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
+    return builder.add(sums, builder.joined(*halves))
 
 
 def dot4_pairs(builder, sums, codes, x):
@@ -68,10 +63,10 @@ def dot4_pairs(builder, sums, codes, x):
     x = builder.bitcast(x, U8X64)
     halves = []
     for lanes in (range(32), range(32, 64)):
-        code, factor = (lanes_of(builder, v, lanes) for v in (codes, x))
-        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    return builder.add(sums, joined(builder, *halves))
+        code, factor = (builder.lanes(v, lanes) for v in (codes, x))
+        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
+        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
+    return builder.add(sums, builder.joined(*halves))
 
 
 def dot4_generic(builder, sums, codes, x):
@@ -79,7 +74,7 @@ def dot4_generic(builder, sums, codes, x):
     i16x64 = ir.VectorType(I16, 64)
     products = builder.mul(builder.zext(codes, i16x64), builder.sext(builder.bitcast(x, U8X64), i16x64))
     for i in range(4):
-        quarter = lanes_of(builder, products, range(i, 64, 4))
+        quarter = builder.lanes(products, range(i, 64, 4))
         sums = builder.add(sums, builder.sext(quarter, I32X16))
     return sums
 
@@ -95,13 +90,13 @@ dot4, DOT_ZERO, dot4_small = {
 @operation(lambda starts, index, rows, tokens: tile_type(i32x16, rows, tokens), ANY, INDEX, ANY, ANY)
 def start_tile(builder, starts, index, rows, tokens):
     """Return an integer tile whose accumulators begin at ``starts[index + t]``."""
-    return load_splats(starts, index, len(tokens), I32) * len(rows)
+    return starts.splats(index, len(tokens), I32) * len(rows)
 
 
 @operation(lambda start, rows, tokens: tile_type(i32x16, rows, tokens), types.int32, ANY, ANY)
 def start_all(builder, start, rows, tokens):
     """Return an integer tile whose accumulators all begin at `start`."""
-    return [splat(builder, start)] * (len(rows) * len(tokens))
+    return [builder.splat(start)] * (len(rows) * len(tokens))
 
 
 @operation(SAME, ANY, ANY, ANY, INDEX)
@@ -123,7 +118,7 @@ def dots(builder, sums, lines, activations: Elements, index: ir.Value, dot4) -> 
     """Emit a tile plus the dot products that `dot4` emits."""
     tokens, result = len(sums) // len(lines), list(sums)
     for t in range(tokens):
-        x = load_splat(activations, apart(builder, index, I64(4), t), I32, align=1)
+        x = activations.splat(builder.apart(index, I64(4), t), I32, align=1)
         for r, line in enumerate(lines):
             result[r * tokens + t] = dot4(builder, sums[r * tokens + t], line, x)
     return result
@@ -132,32 +127,32 @@ def dots(builder, sums, lines, activations: Elements, index: ir.Value, dot4) -> 
 @operation(SAME, ANY, types.int32)
 def shift_tile(builder, tile, bits):
     """Return an integer tile times ``2**bits``."""
-    by = splat(builder, bits)
+    by = builder.splat(bits)
     return [builder.shl(n, by) for n in tile]
 
 
 @operation(SAME, ANY, ANY, types.int32)
 def add_shifted(builder, tile, other, bits):
     """Return an integer tile plus another one times ``2**bits``."""
-    by = splat(builder, bits)
+    by = builder.splat(bits)
     return [builder.add(n, builder.shl(m, by)) for n, m in zip(tile, other)]
 
 
 @operation(SAME, ANY, ANY, INDEX, ANY, ANY)
 def add_starts(builder, tile, starts, index, rows, tokens):
     """Return an integer tile plus ``starts[index + t]``."""
-    splats = load_splats(starts, index, len(tokens), I32)
+    splats = starts.splats(index, len(tokens), I32)
     return [builder.add(n, splats[i % len(tokens)]) for i, n in enumerate(tile)]
 
 
 @operation(SAME, ANY, ANY, ANY, ANY, INDEX, ANY)
 def add_scaled_integers(builder, tile, sums, row_scales, scales, index, tokens):
     """Return ``tile + sums * row_scale * scales[index + t]`` for sums of any size; the first product is rounded."""
-    by_token, result = load_splats(scales, index, len(tokens), F32), []
+    by_token, result = scales.splats(index, len(tokens), F32), []
     for i, (value, n) in enumerate(zip(tile, sums)):
         r, t = divmod(i, len(tokens))
         scaled = builder.fmul(builder.sitofp(n, F32X16), row_scales[r])
-        result.append(fused(builder, scaled, by_token[t], value))
+        result.append(builder.fused(scaled, by_token[t], value))
     return result
 
 
@@ -169,9 +164,9 @@ def add_scaled(builder, tile, sums, row_scales, scales, index, tokens):
     ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
     """
     offsets = [builder.fmul(factor, constant(-ROUNDER)) for factor in row_scales]
-    by_token, result = load_splats(scales, index, len(tokens), F32), []
+    by_token, result = scales.splats(index, len(tokens), F32), []
     for i, (value, n) in enumerate(zip(tile, sums)):
         r, t = divmod(i, len(tokens))
-        scaled = fused(builder, builder.bitcast(n, F32X16), row_scales[r], offsets[r])
-        result.append(fused(builder, scaled, by_token[t], value))
+        scaled = builder.fused(builder.bitcast(n, F32X16), row_scales[r], offsets[r])
+        result.append(builder.fused(scaled, by_token[t], value))
     return result

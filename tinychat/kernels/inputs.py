@@ -13,7 +13,7 @@ from numba import types
 
 from tinychat.kernels.activations import activated, gated
 from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
-from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, apart, i32x16, operation
+from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
@@ -45,7 +45,7 @@ def store_codes(builder, codes, index, stride, vector):
     """Store 16 int8 codes as four runs of 4 bytes, `stride` bytes apart."""
     quads = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), ir.VectorType(I32, 4))
     for i in range(4):
-        codes.store(apart(builder, index, stride, i), builder.extract_element(quads, I32(i)), align=1)
+        codes.store(builder.apart(index, stride, i), builder.extract_element(quads, I32(i)), align=1)
 
 
 class Groups(NamedTuple):
@@ -82,6 +82,14 @@ def peak_of(row, g, groups):
     return max_lanes(peak)
 
 
+@always_inline
+def write_sums(x, position, scale, sum_of_codes, start):
+    """Write scale, correction and sum of a group; start : of its sums of products."""
+    x.scales[position] = scale
+    x.corrections[position] = start - ABOVE_DOT_ZERO * sum_of_codes
+    x.sums[position] = np.float32(sum_of_codes) * scale
+
+
 @always_inline_by_type
 def write_group(weight, x, row, groups, g, tile, t, tokens):
     """Write group `g` of `row` as token `t` of a tile of `tokens`."""
@@ -95,10 +103,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             total = total + code
             store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, code)
         position = (tile * groups.count + g) * tokens + t
-        x.scales[position] = largest / np.float32(127)
-        sum_of_codes = sum_lanes_i32(total)
-        x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_of_codes
-        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
+        write_sums(x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
 
     def fine(weight, x, row, groups, g, tile, t, tokens):
         largest = peak_of(row, g, groups)
@@ -112,10 +117,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             store_codes(x.codes, index, 4 * tokens, code)
             store_codes(x.fine, index, 4 * tokens, both - (code << FINE_BITS))
         position = (tile * groups.count + g) * tokens + t
-        x.scales[position] = largest / LARGEST_FINE
-        sum_of_codes = sum_lanes_i32(total)
-        x.corrections[position] = -ABOVE_DOT_ZERO * sum_of_codes
-        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
+        write_sums(x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
 
     def float32(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * LANES, (g + 1) * LANES):

@@ -49,7 +49,7 @@ u8x64 = Vector("u8x64", U8X64, types.uint8)
 @lower_cast(types.Number, Vector)
 def splat_number(context, builder, given, wanted, value):
     """Cast a number to a vector: into all lanes."""
-    return splat(builder, context.cast(builder, value, given, wanted.lane), wanted.register.count)
+    return Emitter(builder).splat(context.cast(builder, value, given, wanted.lane), wanted.register.count)
 
 
 SAME = object()  # the type of the first operand that is no number
@@ -57,10 +57,47 @@ ANY = object()  # whatever type an operand has
 INDEX = types.intp
 
 
+class Emitter:
+    """Numba's IR builder, with the operations of vectors."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def intrinsic(self, name: str, result: ir.Type, *values: ir.Value) -> ir.Value:
+        """Emit a call of an LLVM intrinsic or a C function."""
+        function_type = ir.FunctionType(result, [value.type for value in values])
+        return self.call(cgutils.get_or_insert_function(self.module, function_type, name), values)
+
+    def splat(self, value: ir.Value, lanes: int = LANES) -> ir.Value:
+        """Emit a vector whose lanes all hold `value`."""
+        first = self.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, I32(0))
+        return self.shuffle_vector(first, first, constant(0, I32, lanes))
+
+    def lanes(self, vector: ir.Value, lanes: range) -> ir.Value:
+        """Emit a vector of some lanes of another."""
+        return self.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+    def joined(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Emit a vector of the lanes of two."""
+        count = 2 * low.type.count
+        return self.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+
+    def fused(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """Emit ``a * b + c`` of float vectors, rounded once."""
+        return self.intrinsic(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+
+    def apart(self, first: ir.Value, stride: ir.Value, step: int) -> ir.Value:
+        """Emit ``first + step * stride``."""
+        return self.add(first, self.mul(stride, I64(step)))
+
+
 class Elements:
     """A C-contiguous array, by its flat elements."""
 
-    def __init__(self, context: Any, builder: ir.IRBuilder, array_type: types.Array, array: ir.Value) -> None:
+    def __init__(self, context: Any, builder: Emitter, array_type: types.Array, array: ir.Value) -> None:
         self.builder = builder
         self.dtype = array_type.dtype
         self._data = arrayobj.make_array(array_type)(context, builder, array).data
@@ -73,6 +110,14 @@ class Elements:
     def load(self, index: ir.Value, pointee: ir.Type, align: int, unit: ir.Type | None = None) -> ir.Value:
         """Emit a load from a flat element."""
         return self.builder.load(self.pointer(index, pointee, unit), align=align)
+
+    def splat(self, index: ir.Value, element: ir.Type, align: int = 4) -> ir.Value:
+        """Emit the load of one element into all 16 lanes."""
+        return self.builder.splat(self.load(index, element, align))
+
+    def splats(self, first: ir.Value, count: int, element: ir.Type) -> list[ir.Value]:
+        """Emit the loads of `count` consecutive 4-byte elements, each into all 16 lanes."""
+        return [self.splat(self.builder.add(first, I64(i)), element) for i in range(count)]
 
     def store(self, index: ir.Value, value: ir.Value, align: int, unit: ir.Type | None = None) -> None:
         """Emit a store from a flat element on."""
@@ -96,7 +141,8 @@ def operation(result: Any, *operands: Any) -> Callable[..., Any]:
 
             def codegen(context, builder, signature, values):
                 operands = zip(values, signature.args, wanted)
-                emitted = emit(builder, *(_operand(context, builder, *each) for each in operands))
+                emitter = Emitter(builder)
+                emitted = emit(emitter, *(_operand(context, emitter, *each) for each in operands))
                 if emitted is None:
                     return context.get_dummy_value()
                 return cgutils.pack_array(builder, emitted) if isinstance(emitted, list) else emitted
@@ -111,7 +157,7 @@ def operation(result: Any, *operands: Any) -> Callable[..., Any]:
     return decorate
 
 
-def _operand(context: Any, builder: ir.IRBuilder, value: ir.Value, given: types.Type, wanted: types.Type) -> Any:
+def _operand(context: Any, builder: Emitter, value: ir.Value, given: types.Type, wanted: types.Type) -> Any:
     if isinstance(wanted, types.Array):
         return Elements(context, builder, wanted, value)
     if isinstance(wanted, types.BaseTuple):
@@ -119,35 +165,6 @@ def _operand(context: Any, builder: ir.IRBuilder, value: ir.Value, given: types.
     return context.cast(builder, value, given, wanted)
 
 
-def call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: ir.Value) -> ir.Value:
-    """Emit a call of an LLVM intrinsic or a C function."""
-    function_type = ir.FunctionType(result, [value.type for value in values])
-    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
-
-
-def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int = LANES) -> ir.Value:
-    """Emit a vector whose lanes all hold `value`."""
-    vector = ir.VectorType(value.type, lanes)
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, I32(0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-
-
 def constant(value: float, element: ir.Type = F32, lanes: int = LANES) -> ir.Constant:
-    """Emit a vector constant."""
+    """Return a vector constant."""
     return ir.Constant(ir.VectorType(element, lanes), [value] * lanes)
-
-
-def lanes_of(builder: ir.IRBuilder, vector: ir.Value, lanes: range) -> ir.Value:
-    """Emit a vector of some lanes of another."""
-    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
-
-
-def joined(builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-    """Emit a vector of the lanes of two."""
-    count = 2 * low.type.count
-    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
-
-
-def apart(builder: ir.IRBuilder, first: ir.Value, stride: ir.Value, step: int) -> ir.Value:
-    """Emit ``first + step * stride``."""
-    return builder.add(first, builder.mul(stride, I64(step)))

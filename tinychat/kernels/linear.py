@@ -130,13 +130,11 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
     """
     is_small = is_kind(weight, Affine4Weight)
 
-    def small(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
-        sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
-        return add_scaled(total, sums, scales, x.scales, position, tokens)
-
-    def large(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = start_tile(x.corrections, position, ONE_ROW, tokens)
+    def plain(weight, total, scales, first, lines, x, position, index, tokens):
+        if is_small:
+            sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
+        else:
+            sums = start_tile(x.corrections, position, ONE_ROW, tokens)
         sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
         return add_scaled(total, sums, scales, x.scales, position, tokens)
 
@@ -161,7 +159,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
 
     if is_kind(x, FineActivations):
         return fine_token if is_small and len(tokens) == 1 else fine
-    return small if is_small else large
+    return plain
 
 
 @always_inline

@@ -24,13 +24,11 @@ from tinychat.kernels.intrinsics import (
     I64,
     INDEX,
     Elements,
-    apart,
-    call,
+    Emitter,
     constant,
     f32x16,
     f32x64,
     operation,
-    splat,
 )
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.sizes import LANES
@@ -140,14 +138,14 @@ def store_f32(builder, array, index, vector):
 def scatter_f32(builder, array, index, stride, vector):
     """Store the lanes of a vector as float32 elements `stride` apart, from flat element `index` on."""
     for i in range(LANES):
-        array.store(apart(builder, index, stride, i), builder.extract_element(vector, I32(i)), align=4)
+        array.store(builder.apart(index, stride, i), builder.extract_element(vector, I32(i)), align=4)
 
 
 @operation(types.void, ANY, INDEX, types.float32)
 def store_one(builder, array, index, value):
     """Store a single float at flat element `index`, rounded as a vector would be."""
     if array.dtype == types.uint16:
-        array.store(index, builder.extract_element(truncate_half(builder, splat(builder, value)), I32(0)), align=2)
+        array.store(index, builder.extract_element(truncate_half(builder, builder.splat(value)), I32(0)), align=2)
     else:
         array.store(index, value, align=4)
 
@@ -156,7 +154,7 @@ def store_one(builder, array, index, value):
 def load_one(builder, array, index):
     """Load a single float from flat element `index`."""
     if array.dtype == types.uint16:
-        vector = extend_half(builder, splat(builder, array.load(index, I16, align=2)))
+        vector = extend_half(builder, builder.splat(array.load(index, I16, align=2)))
         return builder.extract_element(vector, I32(0))
     return array.load(index, F32, align=4)
 
@@ -185,13 +183,13 @@ def prefetch_far(builder, array, index):
     emit_prefetch(builder, array, index, 2)
 
 
-def emit_prefetch(builder: ir.IRBuilder, array: Elements, index: ir.Value, locality: int) -> None:
+def emit_prefetch(builder: Emitter, array: Elements, index: ir.Value, locality: int) -> None:
     """Emit a prefetch to be read; locality : 3 for all levels, 2 for all but the first."""
     read, data = I32(0), I32(1)
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), array.pointer(index, I8), read, I32(locality), data)
+    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), array.pointer(index, I8), read, I32(locality), data)
 
 
-def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
     """Emit float16 -> float32, exactly."""
     if HAS_F16C:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
@@ -206,7 +204,7 @@ def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return builder.bitcast(builder.or_(value, sign), F32X16)
 
 
-def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+def truncate_half(builder: Emitter, vector: ir.Value) -> ir.Value:
     """Emit float32 -> float16, rounded half to even; infinite from 65520 on."""
     if HAS_F16C:
         return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))

@@ -129,7 +129,7 @@ def norm_width(team, T, qkv, norm, sizes):
 
 @always_inline
 def norm_run(x, start, size, gain, eps):
-    """RMS-norm `size` numbers in start, from flat element `start` on."""
+    """RMS-norm `size` numbers in place, from flat element `start` on."""
     scale = inverse_rms(x, start, size, eps)
     for i in range(size):
         store_one(x, start + i, load_one(x, start + i) * scale * gain[i])

@@ -11,7 +11,7 @@ A lane is a row, as in the linears: the codes of a lane's columns are the bytes 
 import numpy as np
 from numba import types
 
-from tinychat.kernels.intrinsics import ANY, F32, I32, INDEX, f32x16, i32x16, operation, splat
+from tinychat.kernels.intrinsics import ANY, F32, I32, INDEX, f32x16, i32x16, operation
 from tinychat.kernels.jit import allocating_kernel, always_inline, by_type, kernel
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.simd import absolute, fma, maximum, minimum, nearest, splat_f32, splat_i32, sum_lanes, to_i32
@@ -36,7 +36,7 @@ def where_greater(builder, a, b, then, otherwise):
 @operation(i32x16, i32x16, i32x16, types.int32)
 def put_code(builder, line, code, shift):
     """Return `line` with `code` written from bit `shift` of each lane."""
-    return builder.or_(line, builder.shl(code, splat(builder, shift)))
+    return builder.or_(line, builder.shl(code, builder.splat(shift)))
 
 
 @operation(types.void, ANY, INDEX, i32x16)

@@ -6,7 +6,7 @@ Half-split convention (Hugging Face): channel i pairs with i + d/2,
     y[i + d/2] = x[i + d/2] * cos + x[i] * sin
 
 (Su et al., 2021). Where only the first channels of a head are rotated, d is their number here; a layer may rotate none.
-Queries are rotated in start and multiplied by the softmax's factor, ``log2(e) / sqrt(d)`` in most models, since
+Queries are rotated in place and multiplied by the softmax's factor, ``log2(e) / sqrt(d)`` in most models, since
 attention works in powers of two. Keys and values go to the blocks of the cache (`kernels.kv`).
 """
 
@@ -22,7 +22,7 @@ from tinychat.kernels.team import share_of, stage
 
 @always_inline
 def norm_head(x, start, gain, eps, d):
-    """RMS-norm a head in start, where the model norms each head of queries and keys (Qwen3)."""
+    """RMS-norm a head in place, where the model norms each head of queries and keys (Qwen3)."""
     if gain.shape[0] > 0:
         norm_run(x, start, d, gain, eps)
 
@@ -51,7 +51,7 @@ def rotate(x, start, cos_sin, rotary_dim, d, factor):
 
 @stage
 def rope_append(team, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
-    """Rotate queries and keys in start, append keys and values at their positions.
+    """Rotate queries and keys in place, append keys and values at their positions.
 
     batch : of T rows or more, the `sequences` and `positions`, int64, ascending in a sequence, `query_factors` float32,
     `cos_sin` float32 [sets, >= T, >= rotary_dim], cos then sin; and the `tables` of the sequences, int32 [sequences,

@@ -18,14 +18,12 @@ from tinychat.kernels.intrinsics import (
     I32,
     I32X16,
     SAME,
+    Emitter,
     Vector,
-    call,
     constant,
     f32x16,
     i32x16,
-    lanes_of,
     operation,
-    splat,
 )
 from tinychat.kernels.jit import always_inline
 
@@ -61,24 +59,19 @@ _define(operator.rshift, "", "ashr")
 @operation(f32x16, types.float32)
 def splat_f32(builder, value):
     """Return 16 times `value`."""
-    return splat(builder, value)
+    return builder.splat(value)
 
 
 @operation(i32x16, types.int32)
 def splat_i32(builder, value):
     """Return 16 times `value`."""
-    return splat(builder, value)
-
-
-def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """Emit ``a * b + c``, rounded once."""
-    return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+    return builder.splat(value)
 
 
 @operation(SAME, SAME, SAME, SAME)
 def fma(builder, a, b, c):
     """Return ``a * b + c``, rounded once."""
-    return fused(builder, a, b, c)
+    return builder.fused(a, b, c)
 
 
 @operation(SAME, SAME)
@@ -102,13 +95,13 @@ def minimum(builder, a, b):
 @operation(f32x16, f32x16)
 def absolute(builder, a):
     """Return ``|a|``."""
-    return call(builder, "llvm.fabs.v16f32", F32X16, a)
+    return builder.intrinsic("llvm.fabs.v16f32", F32X16, a)
 
 
 @operation(f32x16, f32x16)
 def nearest(builder, a):
     """Return `a` rounded half to even."""
-    return call(builder, "llvm.rint.v16f32", F32X16, a)
+    return builder.intrinsic("llvm.rint.v16f32", F32X16, a)
 
 
 @operation(i32x16, f32x16)
@@ -125,11 +118,11 @@ def shift_exponent(builder, a, n):
     return builder.bitcast(builder.add(builder.bitcast(a, whole), steps), a.type)
 
 
-def lanes_between(builder: ir.IRBuilder, width: int, start: ir.Value, stop: ir.Value) -> ir.Value:
+def lanes_between(builder: Emitter, width: int, start: ir.Value, stop: ir.Value) -> ir.Value:
     """Emit a mask of the lanes in start..stop."""
     lanes = ir.Constant(ir.VectorType(I32, width), list(range(width)))
-    after = builder.icmp_signed(">=", lanes, splat(builder, start, width))
-    before = builder.icmp_signed("<", lanes, splat(builder, stop, width))
+    after = builder.icmp_signed(">=", lanes, builder.splat(start, width))
+    before = builder.icmp_signed("<", lanes, builder.splat(stop, width))
     return builder.and_(after, before)
 
 
@@ -144,16 +137,16 @@ def zero_outside(builder, a, start, stop):
 def fill_outside(builder, a, start, stop, value):
     """Return `a` with `value` in every lane outside start..stop."""
     width = a.type.count
-    return builder.select(lanes_between(builder, width, start, stop), a, splat(builder, value, width))
+    return builder.select(lanes_between(builder, width, start, stop), a, builder.splat(value, width))
 
 
-def halve(builder: ir.IRBuilder, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+def halve(builder: Emitter, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
     """Emit the reduction of all lanes: upper half onto lower half until one is left."""
     width = vector.type.count
     while width > 1:
         width //= 2
         lower, upper = range(width), range(width, 2 * width)
-        vector = combine(lanes_of(builder, vector, lower), lanes_of(builder, vector, upper))
+        vector = combine(builder.lanes(vector, lower), builder.lanes(vector, upper))
     return builder.extract_element(vector, I32(0))
 
 

@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 
 from tinychat.kernels.compile_queue import deferred
-from tinychat.kernels.intrinsics import ANY, I32, I64, INDEX, call, operation
+from tinychat.kernels.intrinsics import ANY, I32, I64, INDEX, operation
 from tinychat.kernels.jit import always_inline, inline, inline_call_only, noinline
 from tinychat.kernels.team_queue import (
     ARRIVALS,
@@ -74,14 +74,14 @@ def exchange(builder, array, index, expected, value):
 def relax(builder):
     """Emit the processor's instruction for spin loops, if there is one."""
     if "x86" in builder.module.triple:
-        call(builder, "llvm.x86.sse2.pause", ir.VoidType())
+        builder.intrinsic("llvm.x86.sse2.pause", ir.VoidType())
 
 
 @operation(types.int64)
 def nanoseconds(builder):
     """Return the time of the monotonic clock."""
     now = cgutils.alloca_once(builder, ir.LiteralStructType([I64, I64]))
-    call(builder, "clock_gettime", I32, I32(time.CLOCK_MONOTONIC), now)
+    builder.intrinsic("clock_gettime", I32, I32(time.CLOCK_MONOTONIC), now)
     seconds, rest = (builder.extract_value(builder.load(now), i) for i in range(2))
     return builder.add(builder.mul(seconds, I64(10**9)), rest)
 

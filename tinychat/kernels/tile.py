@@ -6,8 +6,6 @@ a register. A row block is 16 output rows in a linear, 16 keys or 16 channels in
 query row.
 """
 
-from collections.abc import Callable
-
 from llvmlite import ir
 from numba import types
 
@@ -23,28 +21,14 @@ from tinychat.kernels.intrinsics import (
     INDEX,
     SAME,
     U8X64,
-    Elements,
-    apart,
     constant,
     f32x16,
     i32x16,
     operation,
-    splat,
     u8x64,
 )
 from tinychat.kernels.memory import extend_half
-from tinychat.kernels.simd import fused
 from tinychat.kernels.sizes import LANES
-
-
-def load_splat(array: Elements, index: ir.Value, element: ir.Type, align: int = 4) -> ir.Value:
-    """Emit the load of one element into all 16 lanes."""
-    return splat(array.builder, array.load(index, element, align))
-
-
-def load_splats(array: Elements, first: ir.Value, count: int, element: ir.Type) -> list[ir.Value]:
-    """Emit the loads of `count` consecutive 4-byte elements from flat element `first` on, each into all 16 lanes."""
-    return [load_splat(array, array.builder.add(first, I64(i)), element) for i in range(count)]
 
 
 def tile_type(vector: types.Type, *shape: types.BaseTuple) -> types.UniTuple:
@@ -64,7 +48,7 @@ def zero_tile(builder, rows, tokens):
 @operation(lambda array, index, stride, rows: tile_type(u8x64, rows), ANY, INDEX, INDEX, ANY)
 def load_lines(builder, array, index, stride, rows):
     """Load one 64-byte line of each row block, `stride` elements apart."""
-    return [array.load(apart(builder, index, stride, r), U8X64, align=1) for r in range(len(rows))]
+    return [array.load(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
 
 
 def rows_type(array, index, stride, rows):
@@ -85,7 +69,7 @@ def load_rows(builder, array, index, stride, rows):
         types.float32: (F32, lambda floats: floats),
     }[array.dtype]
     stored, align = ir.VectorType(element, LANES), array.dtype.bitwidth // 8
-    return [widen(array.load(apart(builder, index, stride, r), stored, align)) for r in range(len(rows))]
+    return [widen(array.load(builder.apart(index, stride, r), stored, align)) for r in range(len(rows))]
 
 
 @operation(SAME, ANY, ANY)
@@ -102,8 +86,8 @@ def add_outer(builder, tile, vectors, scalars, index, stride):
     Vectors and scalars are floats, or both pairs of bfloat16: then a step adds two products to each lane.
     """
     as_pairs = vectors[0].type == I32X16
-    multiply_add = dot2 if as_pairs else multiply_add_floats
-    return added(builder, tile, vectors, splats_apart(scalars, index, stride, I32 if as_pairs else F32), multiply_add)
+    element, multiply_add = (I32, dot2) if as_pairs else (F32, multiply_add_floats)
+    return added(builder, tile, vectors, scalars, index, stride, element, multiply_add)
 
 
 @operation(SAME, ANY, ANY, ANY, INDEX, INDEX, INDEX)
@@ -114,26 +98,21 @@ def add_outer_of_pairs(builder, tile, pairs, scalars, index, distance, stride):
     from `index` on.
     """
     for elements, first in ((odd_elements, builder.add(index, distance)), (even_elements, index)):
-        splats = splats_apart(scalars, first, stride, F32)
-        tile = added(builder, tile, [elements(builder, pair) for pair in pairs], splats, multiply_add_floats)
+        floats = [elements(builder, pair) for pair in pairs]
+        tile = added(builder, tile, floats, scalars, first, stride, F32, multiply_add_floats)
     return tile
 
 
-def splats_apart(array: Elements, first: ir.Value, stride: ir.Value, element: ir.Type) -> Callable[[int], ir.Value]:
-    """Return the function that emits the load of 4-byte element ``first + t * stride`` into all 16 lanes."""
-    return lambda t: load_splat(array, apart(array.builder, first, stride, t), element)
-
-
-def multiply_add_floats(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def multiply_add_floats(builder, sums, a, b):
     """Emit ``a * b + sums``, rounded once."""
-    return fused(builder, a, b, sums)
+    return builder.fused(a, b, sums)
 
 
-def added(builder, sums, columns, splat_of, multiply_add) -> list[ir.Value]:
+def added(builder, sums, columns, scalars, first, stride, element, multiply_add) -> list[ir.Value]:
     """Emit a tile plus the product of each row block's column and each token's scalar."""
     tokens, result = len(sums) // len(columns), list(sums)
     for t in range(tokens):
-        x = splat_of(t)
+        x = scalars.splat(builder.apart(first, stride, t), element)
         for r, column in enumerate(columns):
             result[r * tokens + t] = multiply_add(builder, sums[r * tokens + t], column, x)
     return result
@@ -141,7 +120,7 @@ def added(builder, sums, columns, splat_of, multiply_add) -> list[ir.Value]:
 
 def index_of_vector(builder, index, stride, i: int, tokens: int) -> ir.Value:
     """Emit the element at which vector `i` of a tile is stored, those of a token one after another."""
-    return apart(builder, builder.add(index, I64(i // tokens * LANES)), stride, i % tokens)
+    return builder.apart(builder.add(index, I64(i // tokens * LANES)), stride, i % tokens)
 
 
 @operation(lambda array, index, stride, rows, tokens: tile_type(f32x16, rows, tokens), ANY, INDEX, INDEX, ANY, ANY)
@@ -155,7 +134,7 @@ def load_tokens(builder, array, index, stride, rows, tokens):
 @operation(SAME, ANY, ANY, INDEX, ANY)
 def scale_by_token(builder, tile, scales, index, tokens):
     """Return ``tile * scales[index + t]`` with one scale for each token."""
-    factors = load_splats(scales, index, len(tokens), F32)
+    factors = scales.splats(index, len(tokens), F32)
     return [builder.fmul(value, factors[i % len(tokens)]) for i, value in enumerate(tile)]
 
 
