@@ -90,15 +90,7 @@ class LineInput(Protocol):
     interactive: bool
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the next message: a line without its end, or what is fenced by three quotation marks.
-
-        Raises
-        ------
-        EOFError
-            At the end of the input.
-        KeyboardInterrupt
-            If Ctrl-C was pressed; the line is lost.
-        """
+        """Return the next message: a line without its end, or what is fenced by three quotation marks."""
         ...
 
 
@@ -117,15 +109,7 @@ class PlainInput:
         pass
 
     def read(self, _prompt: InputPrompt) -> str:
-        """Return the next message; see `LineInput`.
-
-        Raises
-        ------
-        EOFError
-            At the end of the stream.
-        SettingError
-            If the stream is not UTF-8, or has a NUL byte.
-        """
+        """Return the next message; see `LineInput`."""
         text = self._line()
         if not text:
             raise EOFError
