@@ -31,7 +31,7 @@ from tinychat.kernels.experts import choose_experts
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.variants import Capped, Gelu, GeluTanh, LayerNorm, RmsNorm, Silu
+from tinychat.kernels.variants import Gelu, GeluTanh, LayerNorm, RmsNorm, Silu, SoftCap
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
@@ -57,7 +57,7 @@ def unquantized():
             x = written(quantize_gated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
-        on_threads(cap_rows, 1, T, hidden, Capped(np.float32(3)))
+        on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))
         yield f"capped, {T} tokens", hidden
 
 

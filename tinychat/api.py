@@ -9,9 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tinychat.checkpoint.gguf import folder_of, is_gguf
+from tinychat.checkpoint.folder import folder_of
+from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
+from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named
 from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
 from tinychat.store.default_model import DEFAULT_MODEL, REPOSITORY, default_model, default_package, origin_of
@@ -90,8 +92,8 @@ def convert(
         A checkpoint folder, a GGUF file or a repo id; "~" stands for the home folder, in `dst` too.
     dst : path
         Must not exist yet. An interrupted conversion leaves nothing there.
-    quant : {"int4", "int8", "f32", "kept"}, optional
-        "kept" stores a checkpoint's own codes, exactly. When omitted: "kept" for a GGUF file of codes if no other
+    quant : {"int4", "int8", "f32", "native"}, optional
+        "native" stores a checkpoint's own codes, exactly. When omitted: "native" for a GGUF file of codes if no other
         argument says how to convert, else "int4".
     group_size : {32, 64, 128}
         Columns that share one scale.
@@ -128,9 +130,9 @@ def convert(
         file = None if calibration is None else Path(os.path.expanduser(calibration))
         settings = (group_size, method, bits, file)
         if quant is None:
-            is_default = settings == (Recipe.group_size, Recipe.method, Recipe.bits, None)
-            quant = "kept" if is_default and has_codes(folder) else "int4"
-        recipe = Recipe(quant, *settings, check)
+            is_default = settings == (Recipe.group_size, Recipe.algorithm, Recipe.bits, None)
+            quant = NATIVE if is_default and has_codes(folder) else "int4"
+        recipe = Recipe(dtype_named(quant), *settings, check)
         # A path is left out: a checkpoint gives the same bytes wherever it lies.
         origin = None if os.path.exists(os.path.expanduser(source)) else source
         return make(folder, target, recipe, progress, origin)
@@ -171,8 +173,8 @@ def check_checkpoint(folder: Path) -> None:
     """
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.json_file import each_file_once
+    from tinychat.text.loading import load_tokenizer
     from tinychat.text.template import load_template
-    from tinychat.text.tokenizer import load_tokenizer
 
     with each_file_once():
         open_checkpoint(folder)
@@ -230,7 +232,10 @@ def _in_format(
     """Return the reference to the conversion into a number format of its own; without one, the reference itself."""
     if quant is None:
         return reference
-    return converted_or(kind, reference.source, f"{reference.path.name}-{quant}")
+    # Of native codes, also what an earlier version has stored.
+    names = [dtype_named(quant), STORED_NATIVE] if dtype_named(quant) == NATIVE else [quant]
+    found = [converted_or(kind, reference.source, f"{reference.path.name}-{name}") for name in names]
+    return next((each for each in found if each.kind == "stored"), found[0])
 
 
 def _converted(
@@ -261,7 +266,7 @@ def _convert_into_store(
         # Imported here: only a conversion needs Numba.
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
 
-        recipe = default_recipe(folder) if quant is None else Recipe(quant)
+        recipe = default_recipe(folder) if quant is None else Recipe(dtype_named(quant))
         make(folder, target, recipe, progress, origin_of(name), keeps=True)
 
 
@@ -280,7 +285,7 @@ def _arriving_checkpoint(
     def check_room(folder: Path, size: int, cache: Path) -> None:
         from tinychat.conversion.pipeline import Recipe, disk_needed
 
-        # Whether its codes can be kept shows in the weights only; that takes less.
+        # Whether its codes can pass through shows in the weights only; that takes less.
         check_space([("the download", cache, size), ("the model", target, disk_needed(folder, Recipe()))])
 
     with fetching(repo_id, before_weights=check_room) as (folder, wait), arriving(folder, wait):

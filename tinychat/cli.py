@@ -18,13 +18,12 @@ import click
 import tinychat
 from tinychat.commands.completion import VARIABLE, answer_shell
 from tinychat.commands.default_command import implied_command
+from tinychat.commands.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE
 from tinychat.commands.lazy import LazyCommands
 from tinychat.commands.loading import Loader, load_model
 from tinychat.errors import ContextError, FieldError, PromptTooLongError, TinychatError
 from tinychat.held_signals import lost_signals_sent_again
 from tinychat.terminal.safe_text import one_safe_line
-
-EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
 # Windows has no SIGHUP.
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -34,10 +33,7 @@ _LONGEST_SENTENCE = 1000
 
 
 def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> int:
-    """Run one command line, by default the process's own, and return its exit code.
-
-    0 is success, 1 an error (one line on stderr), 2 wrong usage, 130 Ctrl-C, 128 + N the end by signal N.
-    """
+    """Run one command line, by default the process's own, and return its exit code: see `EXIT_CODES`."""
     _prepare_streams()
     with _ending_signals() as received:
         try:

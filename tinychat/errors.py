@@ -83,8 +83,9 @@ class PromptTooLongError(ContextError):
     """
 
     def __init__(self, tokens: int, context_size: int, trained_length: int) -> None:
-        self.tokens, self.context_size = tokens, context_size
-        self.can_grow = tokens < trained_length
+        self.tokens: int = tokens
+        self.context_size: int = context_size
+        self.can_grow: bool = tokens < trained_length
         advice = "shorten it, or use a larger context"
         if not self.can_grow:
             advice = f"shorten it (the model was trained on {trained_length} tokens at most)"

@@ -8,7 +8,7 @@ from tinychat.chat.draft import Draft
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.messages import SUMMARY_REQUEST
 from tinychat.errors import ContextError, SettingError
-from tinychat.generate.precedence import Source, resolve
+from tinychat.generate.precedence import SettingsSource, resolve
 
 TWO_TURNS = (("one", "1"), ("two", "2"))
 
@@ -70,7 +70,7 @@ def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
 
 def test_an_edited_turn_runs_only_what_is_new():
     loop = loop_after(("a long beginning", "yes"), ("two", "2"))
-    assert "".join(piece.text for piece in loop.chat.stream("twi", replaced=1)) == "again"
+    assert "".join(delta.text for delta in loop.chat.stream("twi", replaced=1)) == "again"
     summary = loop.chat.summary
     assert summary.prompt_tokens - summary.reused_tokens == len("i") + 1
 
@@ -207,7 +207,7 @@ def test_set_says_what_has_changed(argument, shown):
 
 def test_none_brings_back_what_was_before():
     loop = FakeLoop(top_k=7)
-    loop.chat.adopt(resolve(Source("config.toml", {"temperature": 0.3})))
+    loop.chat.adopt(resolve(SettingsSource("config.toml", {"temperature": 0.3})))
     loop.run("/set temperature 1.5")
     assert loop.run("/set temperature none") == "temperature: 0.3 (was 1.5)"
     assert "temperature     0.3  (config.toml)" in loop.run("/show").splitlines()

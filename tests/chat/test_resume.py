@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-# The real program, with a model of prepared replies, saving at every piece instead of every two seconds.
+# The real program, with a model of prepared replies, saving at every delta instead of every two seconds.
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})

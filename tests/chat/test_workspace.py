@@ -73,9 +73,9 @@ def test_a_long_reply_is_saved_on_the_way():
 
 def test_a_reply_that_was_cut_off_is_kept_and_marked():
     loop, _ = saved_loop("Hello there", clock=Clock(step=3.0))
-    pieces = loop.chat.stream("hi")
+    deltas = loop.chat.stream("hi")
     for _ in range(4):
-        next(pieces)
+        next(deltas)
     # What a killed process leaves: the file as it is in the middle of the reply.
     again = FakeLoop("Hello again")
     lines, _ = again.workspace.load(loop.workspace.name)
@@ -270,8 +270,8 @@ def test_what_one_context_forgot_another_may_hold():
 
 def test_a_reply_that_was_stopped_is_saved_at_once():
     loop, writes = saved_loop("Hello there")
-    pieces = loop.chat.stream("hi", cancelled=lambda: len(loop.chat.messages[-1].content) >= 5)
-    list(pieces)
+    deltas = loop.chat.stream("hi", cancelled=lambda: len(loop.chat.messages[-1].content) >= 5)
+    list(deltas)
     assert loop.chat.messages[-1].partial
     assert writes[-1] == loop.spoken
     assert len(writes[-1][1]) >= 5

@@ -14,10 +14,10 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.packed import PackedWeight, Packing, read_packing
 from tinychat.checkpoint.tensors import Tensors, open_tensors
 from tinychat.conversion.convert import check_tensors, convert
-from tinychat.conversion.keep import kept_quantization
+from tinychat.conversion.passthrough import passthrough_quantization
 from tinychat.conversion.pipeline import default_recipe
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 VARIANT = packed_checkpoints.VARIANT
 KINDS = ("gptq", "awq", "compressed", "mlx")
@@ -91,17 +91,17 @@ def test_a_checkpoint_predicts_what_its_values_do(kind, tmp_path, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_codes_can_be_kept(kind, tmp_path, rng):
+def test_codes_can_pass_through(kind, tmp_path, rng):
     packed_checkpoints.write_checkpoint(kind, VARIANT, tmp_path / "packed", rng)
-    kept = dict(kept_quantization(open_checkpoint(tmp_path / "packed")).kept)
-    assert {name for name, linear in kept.items() if linear.forms[0].bits == 4} == (
+    linears = dict(passthrough_quantization(open_checkpoint(tmp_path / "packed")).passthrough)
+    assert {name for name, linear in linears.items() if linear.forms[0].bits == 4} == (
         {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"} | ({"embed_tokens"} if kind == "mlx" else set())
     )
 
 
-def test_codes_are_kept_where_nothing_else_is_asked_for(tmp_path, rng):
+def test_codes_are_native_by_default(tmp_path, rng):
     packed_checkpoints.write_checkpoint("awq", VARIANT, tmp_path / "packed", rng)
-    assert default_recipe(tmp_path / "packed").quant == "kept"
+    assert default_recipe(tmp_path / "packed").quant == "native"
     made = tinychat.convert(tmp_path / "packed", tmp_path / "model", check=False)
     description = json.loads((made / "tinychat.json").read_text())
     assert description["codes"]["kept"] == {"AWQ": 7 * 3}

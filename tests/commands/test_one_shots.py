@@ -175,10 +175,10 @@ def test_the_oldest_go(tmp_path, monkeypatch):
 def test_what_goes_on_twice_becomes_two(tmp_path):
     log = OneShots(tmp_path)
     name = log.keep(session("first"))
-    stamp = log.stamp(name)
-    assert log.keep(session("second"), name, stamp) == name
+    revision = log.revision(name)
+    assert log.keep(session("second"), name, revision) == name
     os.utime(tmp_path / "log" / f"{name}.json", (1, 1))
-    other = log.keep(session("third"), name, stamp)
+    other = log.keep(session("third"), name, revision)
     assert {log.messages(each)[0].content for each in (name, other)} == {"second", "third"}
     with pytest.raises(SessionError, match="there is no one-shot"):
         OneShots(tmp_path / "none").last()

@@ -1,4 +1,4 @@
-"""Random conversations: what was taken back returns, what was saved is loaded, and no exchange is ever in pieces."""
+"""Random conversations: what was taken back returns, what was saved is loaded, and no exchange is ever split."""
 
 import json
 

@@ -15,7 +15,7 @@ from tinychat.conversion.gptq import (
     transposed,
 )
 from tinychat.conversion.linear_codes import DAMPING, SHRINKAGE, Coder, arrays_of
-from tinychat.kernels.table_codes import TABLE
+from tinychat.kernels.codebook import TABLE
 
 GROUP = 32
 

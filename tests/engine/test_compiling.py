@@ -13,16 +13,19 @@ import pytest
 
 from tinychat.engine import compiling
 from tinychat.engine.compiling import CompilationProgress
-from tinychat.kernels.procedures import CompileTask
+from tinychat.kernels.compile_queue import CompileTask
 
 LOAD = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from tinychat.engine.loading import load_engine
+from tinychat.engine.sequence import new_sequence
 
 seen = []
-sequence = load_engine(Path(sys.argv[1]), threads=2, progress=lambda done, total: seen.append((done, total))).sequence()
+sequence = new_sequence(
+    load_engine(Path(sys.argv[1]), threads=2, progress=lambda done, total: seen.append((done, total)))
+)
 assert all(0 <= done <= total for done, total in seen)
 assert not seen or seen[-1][0] == seen[-1][1]
 sequence.step([1, 2, 3])
@@ -100,12 +103,12 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
 
 @pytest.fixture
 def bar(monkeypatch):
-    """Return a progress bar for three procedures, one of which takes as long as the others together."""
-    monkeypatch.setattr("tinychat.kernels.procedures.SECONDS", {"large": 2.0, "small": 1.0})
+    """Return a progress bar for three deferred functions, one of which takes as long as the others together."""
+    monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"large": 2.0, "small": 1.0})
     monkeypatch.setattr(compiling, "REST_SECONDS", 1.0)
     names = ["module.large", "module.small", "module.small"]
     jobs = [CompileTask(name, (number,)) for number, name in enumerate(names)]
-    monkeypatch.setattr(compiling, "PROCEDURES", {name: SimpleNamespace(overloads={}) for name in names})
+    monkeypatch.setattr(compiling, "DEFERRED", {name: SimpleNamespace(overloads={}) for name in names})
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     bar = CompilationProgress(lambda done, total: None)
     bar._jobs += jobs
@@ -114,15 +117,15 @@ def bar(monkeypatch):
 
 def test_what_is_compiled_counts_by_what_it_takes(bar):
     assert bar.share(0) == 0
-    compiling.PROCEDURES["module.large"].overloads[(0,)] = True
+    compiling.DEFERRED["module.large"].overloads[(0,)] = True
     assert bar.share(4) == pytest.approx(2 / 5)
-    compiling.PROCEDURES["module.small"].overloads.update({(1,): True, (2,): True})
+    compiling.DEFERRED["module.small"].overloads.update({(1,): True, (2,): True})
     assert bar.share(8) == pytest.approx(4 / 5)
 
 
 def test_the_last_stretch_moves_at_the_pace_so_far(bar):
-    compiling.PROCEDURES["module.large"].overloads[(0,)] = True
-    compiling.PROCEDURES["module.small"].overloads.update({(1,): True, (2,): True})
+    compiling.DEFERRED["module.large"].overloads[(0,)] = True
+    compiling.DEFERRED["module.small"].overloads.update({(1,): True, (2,): True})
     shares = [bar.share(now) for now in (8, 9, 9.5, 100, 8)]
     assert shares == pytest.approx([0.8, 0.9, 0.95, 0.99, 0.99])
 

@@ -14,7 +14,7 @@ import pytest
 from kernels.kernel_inputs import Team, new_queue
 
 from tinychat.engine.second_compiler import SecondCompiler, second_compilers
-from tinychat.kernels.procedures import COMPILE_QUEUE, CompileTask
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
 
 ARGUMENTS = (Team(0, new_queue(1), np.zeros(1, np.int64)), np.int8(1), np.zeros(1, np.int32), *[np.zeros((1, 1))] * 2)
 JOB = CompileTask("tinychat.kernels.embedding.pick_rows", tuple(map(numba.typeof, ARGUMENTS)))

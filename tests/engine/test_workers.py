@@ -16,7 +16,7 @@ from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns
 from tinychat.engine.thread_count import ThreadCount, ThreadTuner
 from tinychat.engine.workers import Workers
 from tinychat.kernels.team import PARK_AFTER, atomic_add, atomic_load, barrier, begin, relax, release
-from tinychat.kernels.team_queue import CLAIMED, LINE, PARKED, PATIENCE, RECALL, STATES, THREADS
+from tinychat.kernels.team_queue import CLAIMED, CLOSING, LINE, MAX_WAIT, PARKED, STATES, THREADS
 from tinychat.machine import usable_cores
 
 
@@ -51,9 +51,9 @@ def wait_until(condition):
 
 def park(queue):
     """Send the workers to sleep, as some milliseconds of nothing to do would."""
-    queue[RECALL] = 1
+    queue[CLOSING] = 1
     wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
-    queue[RECALL] = 0
+    queue[CLOSING] = 0
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
@@ -88,7 +88,7 @@ def test_a_job_goes_on_without_threads_that_keep_it_waiting(threads):
     for _ in range(20):
         counts[:] = 0
         queue = workers._threads.queue
-        queue[PATIENCE] = -1  # every wait is too long
+        queue[MAX_WAIT] = -1  # every wait is too long
         workers_awake = workers._begin(threads)
         # One thread fewer from each barrier on, down to one; each that is left does its part.
         began = threads if workers_awake else 1
@@ -101,10 +101,10 @@ def test_threads_that_were_let_go_come_back():
     workers = Workers(meet_often, ThreadCount(1, 3), (np.zeros(4), counts))
     workers.run()
     queue = workers._threads.queue
-    queue[PATIENCE] = -1
+    queue[MAX_WAIT] = -1
     workers._begin(3)
     wait_until(lambda: (queue[STATES + LINE :: LINE] == PARKED).all())
-    queue[PATIENCE] = 10**12
+    queue[MAX_WAIT] = 10**12
     counts[:] = 0
     wait_until(lambda: workers._begin(3))
     np.testing.assert_array_equal(counts[-4:] >= 3, True)

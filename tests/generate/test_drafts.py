@@ -10,6 +10,7 @@ from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
 from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
+from tinychat.engine.sequence import new_sequence
 from tinychat.generate.drafts import LONGEST, PLACES, Drafts, DraftText, Occurrences, RowCosts
 from tinychat.generate.model import Model
 from tinychat.generate.run import Room
@@ -229,10 +230,10 @@ def test_a_reply_is_the_same_with_any_proposals(drafts, fields):
     plain, sequence, proposals = FakeSequence(STORY, chunk_size=64), FakeSequence(STORY, chunk_size=64), Proposals()
     proposals.left = [list(draft) for draft in drafts]
     wanted, run = start(plain, None, **fields), start(sequence, proposals, **fields)
-    pieces = list(run)
-    assert "".join(piece.text for piece in pieces) == "".join(piece.text for piece in wanted)
-    assert run.token_ids == wanted.token_ids == [token_id for piece in pieces for token_id in piece.ids]
-    assert [t for piece in pieces for t in piece.logprobs] == [t for p in wanted.reply._pieces for t in p.logprobs]
+    deltas = list(run)
+    assert "".join(delta.text for delta in deltas) == "".join(delta.text for delta in wanted)
+    assert run.token_ids == wanted.token_ids == [token_id for delta in deltas for token_id in delta.ids]
+    assert [t for delta in deltas for t in delta.logprobs] == [t for p in wanted.reply._deltas for t in p.logprobs]
     assert run.summary.finish_reason == wanted.summary.finish_reason
     assert run.summary.decode_steps == wanted.summary.decode_steps
     # What has run is a beginning of prompt and reply; no token is lost by a draft that was wrong.
@@ -261,8 +262,8 @@ def test_the_summary_counts_what_was_proposed_and_what_was_right():
 
 
 def test_one_pass_gives_one_piece():
-    pieces = list(start(FakeSequence(STORY, chunk_size=64), Proposals(b" one")))
-    assert [piece.text for piece in pieces[:3]] == [",", " one ", "t"]
+    deltas = list(start(FakeSequence(STORY, chunk_size=64), Proposals(b" one")))
+    assert [delta.text for delta in deltas[:3]] == [",", " one ", "t"]
 
 
 def test_drafts_never_outgrow_context_and_limit():
@@ -304,7 +305,7 @@ def folder(tmp_path_factory):
 
 
 def model_of(engine, drafts=None):
-    return Model(engine.sequence(CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
+    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
 
 
 @given(st.data())
@@ -337,8 +338,8 @@ def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
     run = model.stream(prompt, **fields)
     run.to_end()
     assert run.token_ids == right
-    assert [p.logprobs for p in wanted._pieces] == [(t,) for p in run.reply._pieces for t in p.logprobs]
-    after = fresh.sequence(CONTEXT)
+    assert [p.logprobs for p in wanted._deltas] == [(t,) for p in run.reply._deltas for t in p.logprobs]
+    after = new_sequence(fresh, CONTEXT)
     ids = [*prompt, *right]
     for start in range(0, len(ids), 200):
         logits = after.step(ids[start : start + 200])

@@ -1,5 +1,6 @@
 """Noticing that a reply goes round in a loop, and ending it there."""
 
+import random
 import re
 
 import pytest
@@ -72,6 +73,12 @@ def test_a_loop_may_go_round_in_another_order():
     assert found_at("".join(lines[n] for n in order)) <= 230
 
 
+def test_numbers_that_change_at_random_do_not_hide_a_loop():
+    digits = random.Random(1)
+    lines = [f"A feast of wine in {digits.randint(1, 9)}-{digits.randint(1, 9)}, by the sea\n" for _ in range(99)]
+    assert found_at("".join(lines)) <= 400
+
+
 def test_texts_that_say_something_new_are_no_loops():
     assert found_at("".join(f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)} is a word. " for n in range(600))) is None
 
@@ -97,7 +104,7 @@ def looping_model():
 def test_a_reply_ends_in_a_loop():
     model, ids = looping_model()
     run = model.stream(ids, temperature=0.0)
-    text = "".join(piece.text for piece in run)
+    text = "".join(delta.text for delta in run)
     assert (run.summary.finish_reason, run.summary.is_cut) == ("loop", True)
     assert LOOP.startswith(text) and len(ROUND) + PROSE <= len(text) <= len(ROUND) + 200
 

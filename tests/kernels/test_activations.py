@@ -9,7 +9,7 @@ from kernels.test_inputs import dims_of, write
 from tinychat.engine.parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import Capped, ClampedSwiglu
+from tinychat.kernels.variants import ClampedSwiglu, SoftCap
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -61,6 +61,6 @@ def test_logits_are_capped(rows, rng):
     logits[0, :8] = [-1e30, -1e4, -50, 0, 1e-6, 50, 1e4, 1e30]
     for threads in (1, 5):
         out = np.concatenate([logits, np.full((1, 64), UNTOUCHED)])
-        on_threads(cap_rows, threads, rows, out, Capped(np.float32(30)))
+        on_threads(cap_rows, threads, rows, out, SoftCap(np.float32(30)))
         assert_within(out[:rows], reference.soft_cap(logits.astype(np.float64), 30.0), 30 * 4 * EPS)
         assert (out[rows] == UNTOUCHED).all()

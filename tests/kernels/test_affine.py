@@ -169,7 +169,7 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
             value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
             if "mixed" in kind:
-                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.places]
+                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.indices]
             expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
             # What stands for 1 in activations of two parts is 127 / 16256, rounded.
             np.testing.assert_allclose(

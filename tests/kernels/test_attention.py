@@ -11,9 +11,9 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attend import attend
-from tinychat.kernels.buffers import CacheBuffers, new_scratch, parts_at_most
+from tinychat.kernels.buffers import CacheBuffers, attention_scratch, max_partials
 from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS
-from tinychat.kernels.variants import Capped, Sunk, Unchanged
+from tinychat.kernels.variants import AttentionSink, SoftCap, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 def allocate(kv, d, context, threads, multiplies_pairs=MULTIPLIES_PAIRS):
     """Return scratch full of rubbish."""
-    scratch = new_scratch(kv, d, threads, parts_at_most(context, threads), multiplies_pairs)
+    scratch = attention_scratch(kv, d, threads, max_partials(context, threads), multiplies_pairs)
     *arrays, totals, partials = scratch
     for array in (*arrays, *totals, *partials):
         array.view(np.uint8)[:] = 0xFF
@@ -125,7 +125,7 @@ def test_heads_of_all_shapes(kv, d, heads, place, rng):
 def test_scores_are_capped(start, T, rng):
     cap = 1.5
     q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, "f32", spread=3.0)
-    got = run("f32", q, cache, start, scoring=Capped(np.float32(cap * LOG2_E)))
+    got = run("f32", q, cache, start, scoring=SoftCap(np.float32(cap * LOG2_E)))
     expected = reference.attention(q, k, v, cap=cap)
     assert np.abs(expected - reference.attention(q, k, v)).max() > 0.1
     # Each score is off by some ulp of the cap.
@@ -137,7 +137,7 @@ def test_sinks_take_weight(start, T, rng):
     # Among them one that takes nearly all, and one that takes nothing.
     sinks = np.array([0.5, 40.0, -90.0, 6.0], np.float32)
     q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, "f32")
-    got = run("f32", q, cache, start, scoring=Sunk((sinks * LOG2_E).astype(np.float32)))
+    got = run("f32", q, cache, start, scoring=AttentionSink((sinks * LOG2_E).astype(np.float32)))
     expected = reference.attention(q, k, v, sinks=sinks.astype(np.float64))
     assert np.abs(expected[:, 3] - reference.attention(q, k, v)[:, 3]).max() > 1e-2
     assert np.abs(expected[:, 1]).max() < 1e-3

@@ -7,7 +7,7 @@ from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight,
 from kernels.test_inputs import NORM_EPS, padded_rows
 
 from tinychat.engine.arguments import ModelDims
-from tinychat.kernels.buffers import ExpertScratch, most_slots
+from tinychat.kernels.buffers import ExpertScratch, max_slots
 from tinychat.kernels.experts import (
     add_routed,
     choose_experts,
@@ -27,7 +27,7 @@ D, F = 64, 32
 
 def scratch_for(T, used, count, method="f32"):
     """Return scratch for T tokens, full of rubbish where a stage has to write first."""
-    slots = most_slots(T, used, count)
+    slots = max_slots(T, used, count)
     groups = slots * D // 32
     floats = np.full((2, groups), np.nan, np.float32)
     quantized = QuantizedActivations(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])

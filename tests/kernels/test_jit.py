@@ -10,13 +10,13 @@ from kernels.kernel_inputs import compiled
 from numba import njit, types
 from numba.core.errors import NumbaError
 
-from tinychat.kernels.jit import FLAGS, by_type, inlined, inlined_by_type, subroutine
+from tinychat.kernels.jit import FLAGS, always_inline, always_inline_by_type, by_type, noinline
 
 KERNEL = """
 import os
 
 exec(os.environ.get("BEFORE", ""))
-from tinychat.kernels.jit import by_type, kernel, subroutine
+from tinychat.kernels.jit import by_type, kernel, noinline
 from numba import njit, types
 from numba.core.errors import NumbaError
 
@@ -24,7 +24,7 @@ from numba.core.errors import NumbaError
 def two(x):
     return (lambda x: 2.0) if isinstance(x, types.Float) else (lambda x: 2)
 
-@subroutine
+@noinline
 def double(x):
     return two(x) * x
 
@@ -37,7 +37,7 @@ print(double_twice(3), double_twice(0.5))
 
 
 def run(tmp_path, before=""):
-    """Run a process of its own that compiles a kernel and a subroutine; return what it printed and what it said."""
+    """Run a process of its own that compiles a kernel and a noinline; return what it printed and what it said."""
     module = tmp_path / "kernels_of_a_test.py"
     module.write_text(KERNEL)
     environment = os.environ | {"TINYCHAT_CACHE": str(tmp_path / "cache"), "BEFORE": before}
@@ -118,7 +118,7 @@ def bits_of(array):
     return lambda array: width
 
 
-@inlined_by_type
+@always_inline_by_type
 def last_of(array, more):
     """Return the last element and `more`, or for floats its root."""
 
@@ -146,13 +146,13 @@ def test_what_types_choose_keeps_its_name_and_what_it_says():
     assert (bits_of.__name__, bits_of.__doc__) == ("bits_of", "Return the width of an array's elements.")
 
 
-@inlined
+@always_inline
 def increase(x):
     """Return one more."""
     return x + 1
 
 
-@subroutine
+@noinline
 def increase_twice(x):
     """Return two more."""
     return increase(increase(x))

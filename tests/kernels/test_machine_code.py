@@ -11,7 +11,7 @@ import pytest
 
 from tinychat.kernels import machine_code, setup
 from tinychat.kernels.jit import entry_point, object_code
-from tinychat.kernels.machine_code import code_name, find_entry_point, keep_code, load_entry_point, read_code
+from tinychat.kernels.machine_code import code_name, find_entry_point, load_entry_point, read_code, write_code
 from tinychat.kernels.memory import KindType, from_pointers, numbers_at
 from tinychat.kernels.pointers import pointers_of, sample_of, type_name
 
@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
 def path(folder, compiled):
     """Return a file with the code of `scale`."""
     path = folder / code_name("scale", type_name(MIXED))
-    keep_code(path, *compiled)
+    write_code(path, *compiled)
     return path
 
 
@@ -128,7 +128,7 @@ def test_code_of_another_name_counts_as_missing(path):
 def test_what_a_killed_process_has_left_is_removed(path, compiled):
     left = path.with_name(f".{path.name}.1.tmp")
     left.write_bytes(b"half")
-    keep_code(path, *compiled)
+    write_code(path, *compiled)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
@@ -136,8 +136,8 @@ def test_what_a_killed_process_has_left_is_removed(path, compiled):
 def test_a_full_disk_is_told_once_and_leaves_nothing(folder, compiled, capsys):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))\n"
-        "from pathlib import Path; from tinychat.kernels.machine_code import keep_code\n"
-        "for _ in range(2): keep_code(Path(sys.argv[1]), 'f', bytes(1000))"
+        "from pathlib import Path; from tinychat.kernels.machine_code import write_code\n"
+        "for _ in range(2): write_code(Path(sys.argv[1]), 'f', bytes(1000))"
     )
     command = [sys.executable, "-c", program, str(folder / "f.code")]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -153,7 +153,7 @@ def test_code_that_would_call_python_or_numba_is_refused(folder):
         object_code(shout, types_of(MIXED))
 
 
-@pytest.mark.parametrize("changed", ["key_of_process", "llvm.get_host_cpu_name"])
+@pytest.mark.parametrize("changed", ["process_cache_key", "llvm.get_host_cpu_name"])
 def test_other_sources_and_processors_have_other_code(changed, monkeypatch):
     """In whatever folder: NUMBA_CACHE_DIR may name one that outlives an update."""
     before = code_name("scale", "types")

@@ -9,7 +9,7 @@ from kernels.test_inputs import NORM_EPS, dims_of, padded_rows
 
 from tinychat.kernels.embedding import add_positions
 from tinychat.kernels.norms import norm_rows
-from tinychat.kernels.variants import LayerNorm, Sloped
+from tinychat.kernels.variants import Alibi, LayerNorm
 
 
 @pytest.mark.parametrize(("start", "T"), [(0, 1), (9, 1), (8, 17)])
@@ -43,7 +43,7 @@ def test_embeddings_are_normed_where_they_stand(size, K, T, rng):
 def test_scores_fall_with_the_distance(H, G, start, T, rng):
     slopes = tuple(2.0 ** -np.arange(1, H + 1))
     q, cache, k, v = draw(rng, start + T, T, H, G, 20, "f32")
-    got = run("f32", q, cache, start, scoring=Sloped((np.array(slopes) * LOG2_E).astype(np.float32)))
+    got = run("f32", q, cache, start, scoring=Alibi((np.array(slopes) * LOG2_E).astype(np.float32)))
     expected = reference.attention(q, k, v, slopes=slopes)
     assert np.abs(expected - reference.attention(q, k, v)).max() > 0.1
     # Of a far key the slope's part is large, and rounded; but then its weight is small.

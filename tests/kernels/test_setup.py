@@ -8,10 +8,8 @@ import pytest
 
 from tinychat.kernels import setup
 
-NAMES = (
-    "kernel|entry_point|subroutine|procedure|inlined|written_in|by_type|inlined_by_type|stage|njit|intrinsic|operation"
-)
-COMPILES = rf"^@({NAMES})\b"
+NAMES = "kernel|allocating_kernel|entry_point|noinline|deferred|always_inline|inline|stage|njit|intrinsic|operation"
+COMPILES = rf"^@(({NAMES})(_by_type)?|by_type)\b"
 PACKAGE = Path(setup.__file__).parents[1]
 
 
@@ -85,12 +83,12 @@ def test_cores_are_those_this_process_may_use():
 
 
 def test_kernels_of_old_versions_are_forgotten(tmp_path):
-    for age in range(setup.KEPT_VERSIONS + 3):
+    for age in range(setup.CACHED_VERSIONS + 3):
         folder = tmp_path / f"{setup.CACHE_PREFIX}{age}"
         folder.mkdir()
         os.utime(folder, (1000 - age, 1000 - age))
     (tmp_path / "something-else").mkdir()
-    setup.forget_old_kernels(tmp_path)
+    setup.evict_old_kernels(tmp_path)
     kept = {folder.name for folder in tmp_path.iterdir()}
-    newest = {f"{setup.CACHE_PREFIX}{age}" for age in range(setup.KEPT_VERSIONS)}
+    newest = {f"{setup.CACHE_PREFIX}{age}" for age in range(setup.CACHED_VERSIONS)}
     assert kept == newest | {"something-else"}

@@ -56,7 +56,7 @@ def across(a):
 @compiled
 def masked(a, start, stop, value, out):
     """Write both ways of masking lanes."""
-    store_f32(out, 0, simd.keep_lanes(load_f32(a, 0), start, stop))
+    store_f32(out, 0, simd.zero_outside(load_f32(a, 0), start, stop))
     store_f32(out, LANES, simd.fill_outside(load_f32(a, 0), start, stop, value))
 
 
@@ -71,7 +71,7 @@ def exp2_of(x, out):
 def wide(a, start, stop, out):
     """Write operations of four registers at once to rows of `out`; return what brings their lanes together."""
     x = load_f32x64(a, 0)
-    rows = (simd.exp2(x), simd.keep_lanes(x, start, stop), simd.fill_outside(x, start, stop, np.float32(3)))
+    rows = (simd.exp2(x), simd.zero_outside(x, start, stop), simd.fill_outside(x, start, stop, np.float32(3)))
     for i in range(len(rows)):
         store_f32(out, i * 64, rows[i])
     return simd.sum_lanes(x), simd.max_lanes(x)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled, on_threads
 
-from tinychat.kernels.team import YIELD_AFTER, barrier, look_at_clock, nanoseconds, share, stage
+from tinychat.kernels.team import YIELD_AFTER, barrier, check_clock, nanoseconds, share, stage
 from tinychat.kernels.team_queue import Team, new_queue
 
 
@@ -58,7 +58,7 @@ def look_after(waited):
     """Look at the clock after so many nanoseconds, 0 for the first time; return before, since when, now, since when."""
     before = nanoseconds()
     since = before - waited if waited else 0
-    now, begun = look_at_clock(since)
+    now, begun = check_clock(since)
     return before, since, now, begun
 
 

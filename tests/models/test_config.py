@@ -279,8 +279,8 @@ def test_plain_rope_in_a_scaling_section():
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "Supported models"]),
-        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported models"]),
+        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "Supported families"]),
+        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported families"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, ["bitsandbytes", "unquantized", "gptq, awq"]),

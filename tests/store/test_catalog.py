@@ -67,7 +67,7 @@ def test_every_model_is_of_a_family_that_is_supported():
 
 def test_rates_follow_the_bytes_that_a_token_reads():
     small, large, tied = (CATALOG[name] for name in ("smollm2-135m", "llama3.1-8b", "qwen3-8b"))
-    # The README's measured rates, on a machine that read 38.6 GB/s.
+    # The measured rates of docs/benchmarks.md, on a machine that read 38.6 GB/s.
     assert tokens_per_second(small, 38.6) == pytest.approx(306, rel=0.1)
     assert tokens_per_second(CATALOG["tinyllama-1.1b"], 38.6) == pytest.approx(54, rel=0.1)
     assert tokens_per_second(large, 20) < 2 * tokens_per_second(large, 10)

@@ -64,7 +64,7 @@ def bench(
     rates = measure(sequence, work, make_ceilings(engine.threads), plan, progress)
     return {
         "model": model.name,
-        "quantization": quantization.method,
+        "quantization": quantization.dtype,
         "group_size": quantization.group_size,
         "kv": engine.kv,
         "threads": engine.threads,

@@ -13,7 +13,7 @@ from tinychat.chat.loop import ChatLoop
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import SUMMARY_REQUEST, exchanges
-from tinychat.conversation.reply_settings import SET_HERE, SYSTEM_HERE
+from tinychat.conversation.request_state import SET_HERE, SYSTEM_HERE
 from tinychat.errors import SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.settings import SETTINGS, in_use

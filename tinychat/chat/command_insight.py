@@ -11,7 +11,7 @@ from tinychat.chat.loop import ChatLoop
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
-from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
+from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.terminal.status_line import summary_line
@@ -94,7 +94,7 @@ def why(loop: ChatLoop, argument: str) -> None:
         loop.notice(f"{_share(loop, token.chosen)}  of  {best}")
 
 
-def _share(loop: ChatLoop, candidate: Candidate) -> str:
+def _share(loop: ChatLoop, candidate: ScoredToken) -> str:
     return f"{_spelled(loop.chat.model, candidate.id)} {100 * math.exp(candidate.logprob):.1f} %"
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tinychat.chat.draft import Draft
 from tinychat.chat.interrupt_flag import InterruptFlag
 from tinychat.chat.workspace import Workspace
-from tinychat.conversation.conversation import Chat, ReplyHooks
+from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
+from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import SettingError
-from tinychat.generate.reply import Piece
-from tinychat.terminal.line_input import InputPrompt, LineInput, as_message
+from tinychat.generate.reply import Delta
+from tinychat.terminal.line_input import InputPrompt, PlainInput, as_message
 from tinychat.terminal.rendering import Renderer
+
+if TYPE_CHECKING:
+    from tinychat.terminal.line_editor import TerminalInput
 
 
 class ChatLoop:
@@ -29,7 +34,9 @@ class ChatLoop:
         Whether Enter begins a new line instead of sending.
     """
 
-    def __init__(self, chat: Chat, lines: LineInput, renderer: Renderer, workspace: Workspace | None = None) -> None:
+    def __init__(
+        self, chat: Chat, lines: PlainInput | TerminalInput, renderer: Renderer, workspace: Workspace | None = None
+    ) -> None:
         self.chat = chat
         self.workspace = workspace or Workspace(chat)
         self.renderer = renderer
@@ -91,7 +98,7 @@ class ChatLoop:
             self.notice("stopped: the conversation is unchanged")
         return summary
 
-    def write_reply(self, start: Callable[..., Iterator[Piece]], in_thought: bool | None = None) -> None:
+    def write_reply(self, start: Callable[..., Iterator[Delta]], in_thought: bool | None = None) -> None:
         """Stream the reply of `start`, which may begin inside its think section; Ctrl-C ends it."""
         messages_before = self.chat.messages
         self.renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought

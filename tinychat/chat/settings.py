@@ -9,7 +9,7 @@ from typing import Any
 
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import as_policy
-from tinychat.conversation.reply_settings import SET_HERE
+from tinychat.conversation.request_state import SET_HERE
 from tinychat.engine.context import beyond_training, fewer_threads
 from tinychat.errors import SettingError
 from tinychat.generate.request import SAMPLING_FIELDS, Request

@@ -15,7 +15,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, exchanges
 from tinychat.conversation.one_shots import OneShots
-from tinychat.conversation.reply_settings import SAVED
+from tinychat.conversation.request_state import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
 from tinychat.errors import SessionError, SettingError
@@ -117,7 +117,7 @@ class Workspace:
         self._caches = caches or SavedCaches(self.store.folder, 0)
         self._saved_at = 0.0
         # Of the file as this process wrote or read it.
-        self._fingerprint = 0
+        self._revision = 0
         # Whether saving has failed; a reply is being written; only autosave has written the file.
         self._failed = self._writing = self._is_automatic = False
 
@@ -159,19 +159,19 @@ class Workspace:
     def _automatic_name(self) -> str | None:
         """Return the name of our file, if it was made automatically."""
         name = self.name
-        is_ours = name is not None and self.store.stamp(name) == self._fingerprint
+        is_ours = name is not None and self.store.revision(name) == self._revision
         return name if name is not None and is_ours and is_automatic(name) else None
 
     def _own_name(self) -> str | None:
         """Return the name of our file: a new one if another process has written to it."""
-        if self.name is None or self.store.stamp(self.name) in (0, self._fingerprint):
+        if self.name is None or self.store.revision(self.name) in (0, self._revision):
             return self.name
         name = self.store.new_name(f"{self.name}-copy")
         self.chat.on_notice(f"another chat has changed {self.name}: this one is saved as {name} from now on")
         return name
 
     def _enter(self, name: str) -> None:
-        self.name, self._fingerprint, self._is_automatic = name, self.store.stamp(name), False
+        self.name, self._revision, self._is_automatic = name, self.store.revision(name), False
 
     def rename(self, name: str, other: str | None = None) -> str | None:
         """Rename this conversation or the `other` one; return the old name, None if this one had none."""

@@ -18,7 +18,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import CodedFile, TensorFile, Tensors, kind_of
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 # Rows of this length or less are not brought to length 1: as torch.nn.functional.normalize has it.
 SHORTEST = 1e-12
@@ -138,8 +138,8 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
             key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done
         }
         orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
-        for piece in range(linear.pieces):
-            for source, order in zip(linear.names(piece), orders):
+        for shard in range(linear.shards):
+            for source, order in zip(linear.names(shard), orders):
                 how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
                 find(f"{source}.weight", **how, **turned)
                 find(f"{source}.bias", **how)

@@ -30,7 +30,7 @@ from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import FAMILIES, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
@@ -313,9 +313,9 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         return ("weight", "bias") if has_bias else ("weight",)
 
     for linear in linears_of_file(config):
-        for piece in range(linear.pieces):
-            place = "" if linear.layers is None else f"blk.{linear.layer_of(piece)}."
-            for name, theirs in zip(linear.names(piece), LINEARS[linear.name][len(linear.sources)]):
+        for shard in range(linear.shards):
+            place = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
+            for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
                 names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
     known = family.norm_names(config)
     for norm in norms(config):
@@ -351,8 +351,8 @@ def join_halves(files: dict[str, TensorFile], folder: Path, config: ModelConfig)
     tensors = Tensors(folder, dict(files))
     for linear in linears(config):
         if is_in_halves(linear):
-            for piece in range(linear.pieces):
-                (name,) = linear.names(piece)
+            for shard in range(linear.shards):
+                (name,) = linear.names(shard)
                 for part in ("weight", "bias") if linear.bias else ("weight",):
                     halves = [f"{name}.{half}.{part}" for half in HALVES]
                     if halves[0] in files:
@@ -378,11 +378,11 @@ def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
 def expert_numbers(config: ModelConfig) -> dict[str, int]:
     """Return which expert's each of the weights and biases is that stand in a tensor of all experts."""
     return {
-        f"{name}.{part}": piece % linear.experts
+        f"{name}.{part}": shard % linear.experts
         for linear in linears_of_file(config)
         if linear.experts
-        for piece in range(linear.pieces)
-        for name in linear.names(piece)
+        for shard in range(linear.shards)
+        for name in linear.names(shard)
         for part in ("weight", "bias")
     }
 

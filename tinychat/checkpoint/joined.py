@@ -8,7 +8,7 @@ from tinychat.checkpoint.group_codes import GroupCodes, joined_rows
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.errors import CheckpointError
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 
 class JoinedTensor:

@@ -33,7 +33,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import TensorFile, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
-from tinychat.models.kept import GROUPS, Form
+from tinychat.models.passthrough import GROUPS, Form
 
 # Packed experts alone: `checkpoint.stacked` reads them.
 STACKED_METHOD = "mxfp4"
@@ -50,7 +50,7 @@ class Packing:
 
     Attributes
     ----------
-    method : {"gptq", "awq", "compressed-tensors", "mlx"}
+    format : {"gptq", "awq", "compressed-tensors", "mlx"}
     bits : {4, 8}
     group : int
         Columns that share a scale; 0 for whole rows.
@@ -58,7 +58,7 @@ class Packing:
         Whether stored zeros are one less than those that are meant.
     """
 
-    method: str
+    format: str
     bits: int
     group: int
     zeros_less_one: bool = False
@@ -142,7 +142,7 @@ class PackedWeight:
 
     def kind(self, name: str) -> str:
         """Return what the format is called."""
-        return {"gptq": "GPTQ", "awq": "AWQ"}.get(self._packing.method, self._packing.method)
+        return {"gptq": "GPTQ", "awq": "AWQ"}.get(self._packing.format, self._packing.format)
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1`` in float32."""
@@ -200,7 +200,7 @@ class PackedWeight:
         found = self._shape_of(self._packed)
         if len(found) != 2 or 0 in found:
             raise self._damaged(self._packed, f"has shape {list(found)}, not two axes")
-        times, method = self._per_number, self._packing.method
+        times, method = self._per_number, self._packing.format
         if method == "gptq":
             return found[1], found[0] * times
         if method == "awq":
@@ -225,27 +225,27 @@ class PackedWeight:
 
     @property
     def _packed(self) -> str:
-        return {"mlx": "weight", "compressed-tensors": "weight_packed"}.get(self._packing.method, "qweight")
+        return {"mlx": "weight", "compressed-tensors": "weight_packed"}.get(self._packing.format, "qweight")
 
     @property
     def _scales(self) -> NDArray[np.float32]:
         """Scales [N, G]."""
-        return self._floats("weight_scale" if self._packing.method == "compressed-tensors" else "scales")
+        return self._floats("weight_scale" if self._packing.format == "compressed-tensors" else "scales")
 
     @property
     def _scales_dtype(self) -> str:
-        name = "weight_scale" if self._packing.method == "compressed-tensors" else "scales"
+        name = "weight_scale" if self._packing.format == "compressed-tensors" else "scales"
         return str(self._tensors.read(f"{self._stem}.{name}", 0, 0).dtype)
 
     @property
     def _biases(self) -> NDArray[np.float32] | None:
-        return self._floats("biases") if self._packing.method == "mlx" else None
+        return self._floats("biases") if self._packing.format == "mlx" else None
 
     @property
     def _zeros(self) -> NDArray[np.float32]:
         """The code that stands for 0 in each group, [N, G]."""
         N, G = self._scales.shape
-        method, bits = self._packing.method, self._packing.bits
+        method, bits = self._packing.format, self._packing.bits
         if method == "compressed-tensors":
             if f"{self._stem}.weight_zero_point" not in self._tensors.names():
                 return np.full((N, G), self._middle, np.float32)
@@ -262,7 +262,7 @@ class PackedWeight:
     @property
     def _groups(self) -> NDArray[np.intp] | None:
         """Return the group of each column; None where they follow one another."""
-        name = {"gptq": "g_idx", "compressed-tensors": "weight_g_idx"}.get(self._packing.method, "")
+        name = {"gptq": "g_idx", "compressed-tensors": "weight_g_idx"}.get(self._packing.format, "")
         if f"{self._stem}.{name}" not in self._tensors.names():
             return None
         found = self._integers(name, (self._shape[1],)).astype(np.intp)
@@ -272,7 +272,7 @@ class PackedWeight:
 
     def _codes(self, start: int, stop: int) -> Integers:
         """Return codes of rows, uint8 [stop - start, K]."""
-        bits, method, K = self._packing.bits, self._packing.method, self._shape[1]
+        bits, method, K = self._packing.bits, self._packing.format, self._shape[1]
         if method == "gptq":
             return unpacked(self._integers("qweight")[:, start:stop].T, bits)
         if method == "awq":
@@ -288,7 +288,7 @@ class PackedWeight:
             raise self._damaged(name, f"cannot be for groups of {self._columns} in {K} columns")
         shape = (N, K // self._columns)
         found = self._tensors.read(f"{self._stem}.{name}")
-        turned = found.T if self._packing.method in ("gptq", "awq") else found
+        turned = found.T if self._packing.format in ("gptq", "awq") else found
         if turned.shape != shape:
             raise self._damaged(name, f"has shape {list(found.shape)} for {shape[0]} rows of {shape[1]} groups")
         return np.ascontiguousarray(turned).astype(np.float32)
@@ -335,7 +335,7 @@ def unpack_weights(tensors: Tensors, config_file: Path) -> Tensors:
     packing = read_packing(config, str(config_file))
     if packing is None:
         return tensors
-    packed = {"mlx": "scales", "compressed-tensors": "weight_packed"}.get(packing.method, "qweight")
+    packed = {"mlx": "scales", "compressed-tensors": "weight_packed"}.get(packing.format, "qweight")
     files: dict[str, TensorFile] = dict(tensors.files)
     for name in tensors.names():
         stem, _, last = name.rpartition(".")

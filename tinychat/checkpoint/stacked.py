@@ -112,9 +112,9 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     """Return a checkpoint's tensors with each expert's under a name of its own, where they are stacked."""
     files = dict(tensors.files)
     for linear in linears(config):
-        for piece in range(linear.pieces if linear.experts else 0):
-            expert = piece % linear.experts
-            for name in linear.names(piece):
+        for shard in range(linear.shards if linear.experts else 0):
+            expert = shard % linear.experts
+            for name in linear.names(shard):
                 stem = name.replace(f".experts.{expert}.", ".experts.")
                 if stem in tensors.files:
                     files.setdefault(f"{name}.weight", StackedTensor(tensors.files[stem], stem, expert))

@@ -15,7 +15,7 @@ from tinychat.checkpoint.safetensors_file import SafetensorsFile
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line, read_json_object
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 # In transformers' order of preference.
 WEIGHT_FILES = (

@@ -14,6 +14,7 @@ import click
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
+from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     check_raw,
@@ -26,11 +27,10 @@ from tinychat.commands.options import (
 )
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import warn_if_no_template
-from tinychat.commands.reply_output import EXIT_CUT
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.generation_config import own_defaults
-from tinychat.generate.prompt import Prompt, chat_prompt, is_message, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
 
@@ -138,7 +138,7 @@ def batch(
     with Results(sys.stdout.buffer, common) if target == _STREAM else BatchResults(target, tasks, common) as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)
-            constraint = None if rules is None else rules.compile(loaded)
+            constraint = None if rules is None else loaded.constraint(rules)
             answers = _Answers(loaded, system, as_chat, thinking.wanted, constraint)
             if any(map(answers.is_conversation, tasks[results.done :])):
                 warn_if_no_template(loaded)
@@ -188,7 +188,7 @@ def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int |
 
 def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
     """Answer the tasks, several at once, and write the results in their order."""
-    from tinychat.generate.reply import Piece
+    from tinychat.generate.reply import Delta
 
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}
@@ -196,7 +196,7 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
         progress(results.done, len(tasks))
         requests = map(answers.request, tasks[first:])
         for number, got in answers.model.write_many(requests, parallel):
-            if isinstance(got, Piece):
+            if isinstance(got, Delta):
                 continue
             if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
                 raise got
@@ -227,7 +227,7 @@ class _Answers:
         """Return whether the task uses the chat template."""
         if not isinstance(task.prompt, str):
             return True
-        return task.url is None and is_message(self.model, self.system, self.as_chat)
+        return task.url is None and self.model.takes_message(self.system, self.as_chat)
 
     def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
         """Return the prompt and request of a task, or the error of its line."""
@@ -243,11 +243,11 @@ class _Answers:
         # Imported here: it imports numpy.
         from tinychat.generate.grammar import Grammar
 
-        return Grammar.from_schema(schema, "response_format").compile(self.model)
+        return self.model.constraint(Grammar.from_schema(schema, "response_format"))
 
     def _prompt(self, task: Task) -> Prompt:
         if not isinstance(task.prompt, str):
-            return chat_prompt(self.model, task.prompt, thinking=self.thinking)
+            return self.model.chat_prompt(task.prompt, thinking=self.thinking)
         if task.url is not None:
-            return text_prompt(self.model, task.prompt, as_chat=False)
-        return text_prompt(self.model, task.prompt, self.system, self.as_chat, self.thinking)
+            return self.model.text_prompt(task.prompt, as_chat=False)
+        return self.model.text_prompt(task.prompt, self.system, self.as_chat, self.thinking)

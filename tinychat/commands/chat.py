@@ -81,7 +81,7 @@ def chat(
     named = model or named_model
     preferences = take_preferences(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
-    from tinychat.terminal.line_input import open_input
+    from tinychat.terminal.open_input import open_input
 
     load: Loader = context.obj
     is_new = not (continues or resume or private) and preferences.model(named) is None

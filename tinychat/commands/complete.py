@@ -31,7 +31,6 @@ from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.generate.precedence import Preferences
-from tinychat.generate.prompt import is_message
 
 
 @click.command()
@@ -123,8 +122,8 @@ def complete(
     one_shot = OneShot(previous, text, model, None if as_chat is False else found.chat.system, found)
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
-        request = replace(request, constraint=constraint.compile(loaded))
-    as_message = continues or is_message(loaded, one_shot.system, as_chat)
+        request = replace(request, constraint=loaded.constraint(constraint))
+    as_message = continues or loaded.takes_message(one_shot.system, as_chat)
     if as_message:
         warn_if_no_template(loaded)
     as_markdown = as_message and constraint is None and not found.screen.plain

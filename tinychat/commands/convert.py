@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from tinychat.commands.options import flag_problem
+from tinychat.commands.options import QuantType, flag_problem
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import FieldError
 from tinychat.store.local import code_lines, quality_lines, summary_line
@@ -20,9 +20,9 @@ from tinychat.store.local import code_lines, quality_lines, summary_line
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option(
     "--quant",
-    type=click.Choice(["int4", "int8", "f32", "kept"]),
+    type=QuantType(),
     default=None,
-    help="Number format of the weights; kept: the quantized weights of the checkpoint as they are, the default for"
+    help="Number format of the weights; native: the quantized weights of the checkpoint as they are, the default for"
     " checkpoints that have any, as GGUF files, without other options of the conversion; else int4",
 )
 @click.option(

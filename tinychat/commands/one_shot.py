@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import SessionError
-from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.user_folders import state_folder, trusted_folder
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Previous:
     ----------
     name : str, optional
         In the log.
-    fingerprint : int
+    revision : int
         Of its file; another process that continues it changes it.
     model : str, optional
         The MODEL that answered, None for the default one.
@@ -38,7 +38,7 @@ class Previous:
     """
 
     name: str | None = None
-    fingerprint: int = 0
+    revision: int = 0
     model: str | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
@@ -63,11 +63,11 @@ def last_one_shot() -> Previous:
     """Return the one-shot that was saved last."""
     log = open_log()
     name = log.last()
-    fingerprint, saved = log.stamp(name), log.read(name)
+    revision, saved = log.revision(name), log.read(name)
     flags = {**saved.settings, **({"stop": saved.stop} if saved.stop else {})}
     if saved.system is not None:
         flags["system"] = saved.system
-    return Previous(name, fingerprint, saved.model, flags, tuple(saved.messages))
+    return Previous(name, revision, saved.model, flags, tuple(saved.messages))
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class OneShot:
         """Return the rendered prompt; `as_chat` is as for `text_prompt`, and counts for a new one-shot only."""
         thinking = self.found.thinking.wanted
         if not self.previous.messages:
-            return text_prompt(loaded, self.text, self.system, as_chat, thinking)
+            return loaded.text_prompt(self.text, self.system, as_chat, thinking)
         messages = [message.as_dict() for message in self.previous.messages]
-        return chat_prompt(loaded, [*messages, {"role": "user", "content": self.text}], self.system, thinking)
+        return loaded.chat_prompt([*messages, {"role": "user", "content": self.text}], self.system, thinking)
 
     def save(self, reply: Reply) -> None:
         """Save prompt and reply in the log, unless the reply is empty."""
@@ -102,7 +102,7 @@ class OneShot:
         stop = list(settings.pop("stop", ()))
         session = SavedSession(lasting_name(self.model), self.system, messages, settings, stop)
         try:
-            open_log().keep(session, self.previous.name, self.previous.fingerprint)
+            open_log().keep(session, self.previous.name, self.previous.revision)
         except SessionError as error:
             # The reply is written; only a person has a use for this line.
             if sys.stderr.isatty():

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from tinychat.configuration import read_configuration
 from tinychat.errors import FieldError
 from tinychat.generate.precedence import Preferences
+from tinychat.models.passthrough import NATIVE, dtype_named
 from tinychat.setting_kinds import Texts
 from tinychat.settings import FLAG, SETTINGS, Setting
 from tinychat.settings import names as setting_names
@@ -76,6 +77,17 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
 
         words = self._setting.kind.words
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+class QuantType(click.Choice):  # type: ignore[type-arg]
+    """A number format of weights, under its name or an earlier one."""
+
+    def __init__(self) -> None:
+        super().__init__(["int4", "int8", "f32", NATIVE])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number format of a name."""
+        return super().convert(dtype_named(value), param, ctx)
 
 
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:

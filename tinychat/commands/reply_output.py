@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.settings import SEEDS
 from tinychat.text.code_block import CodeBlock, first_code_block
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from tinychat.generate.request import Request
     from tinychat.generate.stream import Stream
     from tinychat.terminal.rendering import Renderer
-
-EXIT_CUT = 3
-"""The exit code of --fail-on-cut."""
 
 SEPARATOR = "---"
 """The line between two replies of text, on stderr."""
@@ -145,7 +143,7 @@ def _write_jsonl(name: str, runs: Sequence[Stream]) -> None:
     """Write an object for each delta while it streams, and one with the summary after each reply."""
     for number, run in enumerate(runs):
         for delta in run:
-            _write_line({"sample": number} | run.reply.piece_as_json(delta))
+            _write_line({"sample": number} | run.reply.delta_as_json(delta))
         _write_line({"sample": number, "model": name, "summary": run.reply.summary.as_json()})
 
 

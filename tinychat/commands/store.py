@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from tinychat.commands.options import QuantType
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
@@ -31,7 +32,7 @@ def _complete_stored(_context: click.Context, _parameter: click.Parameter, incom
 @click.argument("model", shell_complete=_complete_pull)
 @click.option(
     "--quant",
-    type=click.Choice(["int4", "int8", "f32", "kept"]),
+    type=QuantType(),
     help="Number format of the weights, as for `tinychat convert`; the model's name then ends with it",
 )
 def pull(model: str, quant: str | None) -> None:

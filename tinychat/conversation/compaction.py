@@ -12,11 +12,10 @@ from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, exchanges
 from tinychat.conversation.overflow import begins_full, dropped_notice
 from tinychat.errors import ContextError, SettingError, TextError
-from tinychat.generate.prompt import chat_prompt
 from tinychat.text.think_sections import ThinkSections
 
 if TYPE_CHECKING:
-    from tinychat.conversation.conversation import Chat
+    from tinychat.conversation.state import ChatState
     from tinychat.generate.prompt import Prompt
     from tinychat.generate.sequence import Ids
     from tinychat.generate.stream import PrefillProgress
@@ -35,7 +34,7 @@ class Compaction:
 
     Parameters
     ----------
-    chat : Chat
+    chat : ChatState
         The conversation; its messages are left alone.
     on_prefill, cancelled : callable, optional
         As for `tinychat.generate.stream.Stream`.
@@ -43,7 +42,7 @@ class Compaction:
 
     def __init__(
         self,
-        chat: Chat,
+        chat: ChatState,
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
@@ -101,8 +100,8 @@ class Compaction:
         )
         run = chat.aside(prompt, request, on_prefill=self._on_prefill, cancelled=self._cancelled)
         sections, written = ThinkSections(prompt.opens_thinking), ""
-        for piece in run:
-            written += "".join(part.text for part in sections.feed(piece.text) if not part.thinking)
+        for delta in run:
+            written += "".join(part.text for part in sections.feed(delta.text) if not part.thinking)
             chat.on_summarising(len(written))
         written += "".join(part.text for part in sections.finish() if not part.thinking)
         ended, text = run.summary.finish_reason, written.strip()
@@ -119,11 +118,11 @@ class Compaction:
 
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
         chat = self._chat
-        return chat_prompt(chat.model, [message.as_dict() for message in messages], chat.system, thinking=False)
+        return chat.model.chat_prompt([message.as_dict() for message in messages], chat.system, thinking=False)
 
 
 def with_summary(
-    chat: Chat, messages: list[Message], history: History, written: Ids, compaction: Compaction
+    chat: ChatState, messages: list[Message], history: History, written: Ids, compaction: Compaction
 ) -> tuple[list[Message], History] | None:
     """Return messages that are to be answered, with a summary of the oldest where the context is full.
 
@@ -131,7 +130,7 @@ def with_summary(
 
     Parameters
     ----------
-    chat : Chat
+    chat : ChatState
         The conversation.
     messages : list of Message
         What is answered.

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.compaction import Compaction, with_summary
-from tinychat.conversation.history import History, Transcript
+from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
-from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
-from tinychat.conversation.reply_settings import ReplySettings
-from tinychat.conversation.seen import Seen
-from tinychat.errors import FieldError, SettingError, TextError
+from tinychat.conversation.state import ChatState, ReplyHooks
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
-from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
-from tinychat.generate.prompt import Prompt, chat_prompt
-from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields, as_request
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.reply import Delta, Summary
+from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
-from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
 _UNFINISHED = ("interrupted", "length", "context", "loop")
@@ -32,14 +28,7 @@ _FOR_PROGRAMS = (
 ).split()
 
 
-class ReplyHooks(TypedDict, total=False):
-    """Callables that watch a reply and may end it: see `tinychat.generate.stream.Stream`."""
-
-    on_prefill: PrefillProgress | None
-    cancelled: Callable[[], bool] | None
-
-
-class Chat(Transcript, ReplySettings):
+class Chat(ChatState):
     """A conversation that remembers.
 
     The whole conversation is rendered for every reply; what the model's cache already holds of it
@@ -63,7 +52,7 @@ class Chat(Transcript, ReplySettings):
     messages, history, forgotten, reply_ids, on_change
         See `Transcript`.
     request, origins, thinking
-        See `ReplySettings`.
+        See `RequestState`.
     attachments : list of Attachment
         Texts that go with the next message.
     summary : Summary, optional
@@ -83,6 +72,12 @@ class Chat(Transcript, ReplySettings):
         If a setting is out of range.
     """
 
+    # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
+    messages: list[Message]
+    history: History
+    forgotten: int
+    reply_ids: list[int]
+
     def __init__(
         self,
         model: Model,
@@ -91,23 +86,13 @@ class Chat(Transcript, ReplySettings):
         overflow: str = "stop",
         **fields: Unpack[RequestFields],
     ) -> None:
-        Transcript.__init__(self)
-        ReplySettings.__init__(self, as_request(**fields))
-        self.model = model
-        self.system = system
+        super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
-        self.overflow = as_policy(overflow)
         self.summary: Summary | None = None
-        self.writing = False
-        self.on_notice: Callable[[str], None] = lambda text: None
-        self.on_summarising: Callable[[int], None] = lambda characters: None
-        self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        self._counted: tuple[Seen, int] | None = None
+        self.writing: bool = False
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
-        self._run: Stream | None = None
-        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<Chat with {self.model.name}, {len(self.messages)} messages>"
@@ -122,14 +107,6 @@ class Chat(Transcript, ReplySettings):
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def adopt(self, found: Resolved) -> None:
-        """Take settings over, but keep what was set in this conversation."""
-        super().adopt(found)
-        if not self.was_set("overflow"):
-            self.overflow = as_policy(found.chat.overflow)
-        if not self.was_set("system"):
-            self.system = found.chat.system
-
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
 
@@ -140,10 +117,10 @@ class Chat(Transcript, ReplySettings):
         TextError
             If the chat template refuses the conversation; the message is withdrawn.
         """
-        return "".join(piece.text for piece in self.stream(text))
+        return "".join(delta.text for delta in self.stream(text))
 
-    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Piece, None, None]:
-        """Send a message, attachments before it, and yield the reply piece by piece.
+    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Delta, None, None]:
+        """Send a message, attachments before it, and yield the reply as it is written.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
@@ -179,7 +156,7 @@ class Chat(Transcript, ReplySettings):
             if self.messages is not before:
                 self.attachments = []
 
-    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
 
         They are taken back with a reply that has no text; `undo` takes back the whole exchange.
@@ -200,8 +177,8 @@ class Chat(Transcript, ReplySettings):
         _check_answered(asked)
         yield from self._answer(asked, History(self.history.past), hooks)
 
-    async def astream(self, text: str) -> AsyncGenerator[Piece, None]:
-        """Send a message, and yield the reply in an event loop: ``async for piece in chat.astream(...)``.
+    async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
+        """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
 
         Everything else is as for `stream`, whose steps a thread makes.
         """
@@ -209,22 +186,16 @@ class Chat(Transcript, ReplySettings):
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        pieces, loop = self.stream(text), asyncio.get_running_loop()
+        deltas, loop = self.stream(text), asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as thread:
             try:
-                while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
-                    yield piece
+                while (delta := await loop.run_in_executor(thread, next, deltas, None)) is not None:
+                    yield delta
             finally:
                 # Behind a step that may still be running there.
-                thread.submit(pieces.close)
+                thread.submit(deltas.close)
 
-    def close(self) -> None:
-        """End the reply that is being written, also by another thread; no other can be asked for."""
-        self._is_closed = True
-        if self._run is not None:
-            self._run.close()
-
-    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Answer the last message again; the old reply returns if the new one has no text.
 
         Raises
@@ -240,7 +211,7 @@ class Chat(Transcript, ReplySettings):
         else:
             yield from self.extend((), **hooks)
 
-    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
+    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
         """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
 
         Raises
@@ -283,19 +254,6 @@ class Chat(Transcript, ReplySettings):
         self.reply_ids = reply_ids
         return shorter[1].content
 
-    def aside(self, prompt: Prompt, request: Request, **hooks: Unpack[ReplyHooks]) -> Stream:
-        """Begin a reply that is no part of the conversation; `close` ends it, too."""
-        self._refuse_if_closed()
-        self._run = self.model.reply(prompt, request, **hooks)
-        return self._run
-
-    @property
-    def opens_thinking(self) -> bool:
-        """Whether replies begin inside their think section."""
-        template = self.model.template
-        variables = template.thinking_variables(self.thinking.wanted)
-        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
-
     @property
     def stopped_in_thought(self) -> bool:
         """Whether the last reply ends inside its think section."""
@@ -312,43 +270,9 @@ class Chat(Transcript, ReplySettings):
         self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return the prompt that asks the model to answer `messages`, the system prompt before them.
-
-        The last one is kept: what is asked about the conversation between two changes renders it once.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses them.
-        """
-        thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [message.as_seen() for message in messages]
-        if self._rendered is None or self._rendered[0] != asked:
-            self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
-        return self._rendered[1]
-
-    def tokens_in_use(self) -> int:
-        """Return the tokens of what the model sees of the conversation.
-
-        After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
-        for more. The next prompt has a few more: what the template puts around messages.
-        """
-        if self._counted is not None and self._counted[0].is_still(self):
-            return self._counted[1]
-        seen = self.messages[self.forgotten :]
-        if not seen and not self.system:
-            return 0
-        try:
-            return len(self.prompt(seen).ids)
-        except TextError:
-            # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.shortened or message.text for message in seen)]
-            return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
-
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
-    ) -> Iterator[Piece]:
+    ) -> Iterator[Delta]:
         """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
         self._refuse_if_closed()
         before, history_before, forgotten_before = self.messages, self.history, self.forgotten
@@ -373,10 +297,10 @@ class Chat(Transcript, ReplySettings):
         self._run, self.writing, ending = run, True, False
         self.on_change()
         try:
-            for piece in run:
-                reply.content += piece.text
+            for delta in run:
+                reply.content += delta.text
                 self.on_change()
-                yield piece
+                yield delta
             reply.partial = run.summary.finish_reason in _UNFINISHED
         except SystemExit:
             ending = True
@@ -395,7 +319,7 @@ class Chat(Transcript, ReplySettings):
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
                 # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
+                self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
@@ -405,10 +329,6 @@ class Chat(Transcript, ReplySettings):
             prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit([*prompt.ids, *begun])
         return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
-
-    def _refuse_if_closed(self) -> None:
-        if self._is_closed:
-            raise SettingError("the conversation is closed: begin another one")
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

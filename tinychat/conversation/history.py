@@ -93,13 +93,13 @@ class Transcript:
     reply_ids : list of int
         Tokens of the last reply; empty where another run of the program has written it.
     on_change : callable
-        Called when the messages have changed, and with every piece of a reply.
+        Called when the messages have changed, and with every delta of a reply.
     """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.history = History()
-        self.forgotten = 0
+        self.history: History = History()
+        self.forgotten: int = 0
         self.reply_ids: list[int] = []
         self.on_change: Callable[[], None] = lambda: None
 

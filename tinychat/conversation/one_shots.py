@@ -26,7 +26,7 @@ class OneShots(SessionStore):
     def __init__(self, state: Path) -> None:
         super().__init__(state / FOLDER)
 
-    def keep(self, session: SavedSession, earlier: str | None = None, stamp: int = 0) -> str:
+    def keep(self, session: SavedSession, earlier: str | None = None, revision: int = 0) -> str:
         """Save a one-shot and return its name.
 
         Parameters
@@ -34,15 +34,15 @@ class OneShots(SessionStore):
         session : SavedSession
         earlier : str, optional
             The one that it goes on with, and replaces, unless that has changed since.
-        stamp : int
-            What `SessionStore.stamp` said of that when it was read.
+        revision : int
+            What `SessionStore.revision` said of that when it was read.
 
         Raises
         ------
         SessionError
             If it cannot be written.
         """
-        goes_on = earlier is not None and self.stamp(earlier) == stamp
+        goes_on = earlier is not None and self.revision(earlier) == revision
         name = earlier if earlier is not None and goes_on else self.new_name()
         self.write(name, session)
         self._remove_oldest()

@@ -19,7 +19,7 @@ from tinychat.errors import PromptTooLongError
 from tinychat.generate.run import Room
 
 if TYPE_CHECKING:
-    from tinychat.conversation.conversation import Chat
+    from tinychat.conversation.state import ChatState
     from tinychat.generate.sequence import Ids
 
 
@@ -28,7 +28,7 @@ class ReplyRoom:
 
     Parameters
     ----------
-    chat : Chat
+    chat : ChatState
         The conversation; its `forgotten` grows with the exchanges that go.
     messages : list of Message
         What is answered.
@@ -36,7 +36,7 @@ class ReplyRoom:
         Tokens of the reply that is continued.
     """
 
-    def __init__(self, chat: Chat, messages: list[Message], begun: Ids) -> None:
+    def __init__(self, chat: ChatState, messages: list[Message], begun: Ids) -> None:
         self._chat = chat
         self._messages = messages
         self._begun = begun

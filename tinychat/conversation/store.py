@@ -90,13 +90,13 @@ class SessionStore:
         """
         return self._path(name).exists()
 
-    def stamp(self, name: str) -> int:
+    def revision(self, name: str) -> int:
         """Return what changes whenever the conversation is saved; 0 if there is none."""
         return _modified(self._path(name))
 
     def saved_at(self, name: str) -> float:
         """Return when a conversation was saved last, in seconds since the epoch."""
-        return self.stamp(name) / 1e9
+        return self.revision(name) / 1e9
 
     def size(self, name: str) -> int:
         """Return the bytes of a conversation's file; 0 if there is none."""

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from tinychat.conversion.cores import run_shares
 from tinychat.conversion.positive_definite import cholesky
+from tinychat.kernels.codebook import END_FRACTIONS, TABLE, code_columns, find_row_scales
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.table_codes import PLACES, TABLE, code_columns, find_row_scales
 
 Floats = NDArray[np.float32]
 # Columns that are coded before one matrix product passes their errors on: first to those that follow within a block of
@@ -83,7 +83,7 @@ class Coder:
         self.group_size = group_size
         self._values = TABLE.astype(np.float32)
         self._borders = (self._values[1:] + self._values[:-1]) / 2
-        self._places = np.concatenate([self._values[0] * PLACES, self._values[-1] * PLACES])
+        self._places = np.concatenate([self._values[0] * END_FRACTIONS, self._values[-1] * END_FRACTIONS])
 
     def code(self, weights: Floats, importance: Floats) -> Coded:
         """Code transposed weights [K, N] so that the sum of squared errors is small, weighted by importance [K]."""

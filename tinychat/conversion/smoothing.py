@@ -73,22 +73,22 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
     source = Source(checkpoint)
     rows: Factors = {}
     columns: Factors = {}
-    for (name, piece), factors in _factors(source, texts).items():
+    for (name, shard), factors in _factors(source, texts).items():
         linear = source.layout(name)
-        columns.update({f"{part}.weight": factors for part in linear.names(piece)})
-        rows.update(_before(source, name, piece, np.reciprocal(factors)))
+        columns.update({f"{part}.weight": factors for part in linear.names(shard)})
+        rows.update(_before(source, name, shard, np.reciprocal(factors)))
     return replace(checkpoint, tensors=ScaledTensors(checkpoint.tensors, rows, columns))
 
 
-def _before(source: Source, name: str, piece: int, factors: NDArray[np.float32]) -> Factors:
+def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32]) -> Factors:
     """Return the factors for the rows of the tensors that give a linear its input columns."""
     if name == "down_proj":
         gate_up = source.layout("gate_up_proj")
-        up, rows = gate_up.names(piece)[-1], gate_up.rows[-1]
+        up, rows = gate_up.names(shard)[-1], gate_up.rows[-1]
         # In one tensor with the gate's, they are its last rows.
         factors = np.concatenate([np.ones(rows - len(factors), np.float32), factors])
         return dict.fromkeys((f"{up}.weight", f"{up}.bias") if gate_up.bias else (f"{up}.weight",), factors)
-    return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(piece)), factors)
+    return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(shard)), factors)
 
 
 def _can_be_evened(source: Source, name: str) -> bool:
@@ -97,16 +97,16 @@ def _can_be_evened(source: Source, name: str) -> bool:
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:
-    """Return the factor of each input column, by (linear, piece), for the linears whose inputs can be smoothed."""
+    """Return the factor of each input column, by (linear, shard), for the linears whose inputs can be smoothed."""
     found: dict[tuple[str, int], NDArray[np.float32]] = {}
 
-    def noting(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+    def noting(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
         if _can_be_evened(source, name):
             size = np.sqrt(np.square(inputs).mean(axis=0))
             mean = size.mean()
             if np.isfinite(mean) and mean > 0:
-                found[name, piece] = (size / mean + FLOOR) ** np.float32(ALPHA)
-        return source.linear(name, piece, inputs, residual)
+                found[name, shard] = (size / mean + FLOOR) ** np.float32(ALPHA)
+        return source.linear(name, shard, inputs, residual)
 
     cuts = [0, *accumulate(len(text) for text in texts)]
     hidden = source.embed([token for text in texts for token in text], cuts)

@@ -138,7 +138,7 @@ class Batch(NamedTuple):
     firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
     tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's
     wanted: np.ndarray  # int64 [C]: the rows to give logits for, ascending
-    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.note_time`)
+    clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.record_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
 

@@ -5,23 +5,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 from numba.core.event import Event, Listener, install_listener
 
 from tinychat.engine import forward
+from tinychat.engine.arguments import Arguments
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask
 from tinychat.kernels.jit import object_code
-from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, keep_code, load_entry_point
+from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, load_entry_point, write_code
 from tinychat.kernels.memory import KindType
-from tinychat.kernels.procedures import COMPILE_QUEUE, PROCEDURES, CompileTask
 
-if TYPE_CHECKING:
-    from tinychat.engine.forward_pass import ForwardPass
-
-# What is left when all procedures are compiled, as `CompileTask.seconds`.
+# Time of the entry point after all deferred functions, as `CompileTask.seconds`.
 REST_SECONDS = 5.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
@@ -69,7 +67,7 @@ class CompilationProgress:
     def share(self, now: float) -> float:
         """Return how much is done, from 0 to 1; never less than before."""
         jobs = list(self._jobs)
-        done = sum(job.seconds for job in jobs if job.types in PROCEDURES[job.name].overloads)
+        done = sum(job.seconds for job in jobs if job.types in DEFERRED[job.name].overloads)
         counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
         if counted > self._counted:
             self._counted, self._counted_at = counted, now
@@ -102,13 +100,22 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
 
 
 def compile_kernels(
-    forward_pass: "ForwardPass", threads: int, progress: Callable[[int, int], None] | None
+    function: str, sample: Arguments, name: str, threads: int, progress: Callable[[int, int], None] | None
 ) -> EntryPoint:
-    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions."""
-    function = getattr(forward, forward_pass.function)
+    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions.
+
+    Parameters
+    ----------
+    function : str
+        Name in `engine.forward`.
+    sample : Arguments
+        Of the types to compile for.
+    name : str
+        File of the machine code in the kernel cache.
+    """
     kind: Any = KindType  # a class without types
-    types = (*[numba.int64] * 4, kind(numba.typeof(forward_pass.sample)))
-    path = code_path(forward_pass.code_name)
+    types = (*[numba.int64] * 4, kind(numba.typeof(sample)))
+    path = code_path(name)
     with held_signals() as let_signals_act, ExitStack() as stack:
         bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))
 
@@ -122,11 +129,11 @@ def compile_kernels(
         gc.set_threshold(*RARELY)
         # Another process that compiles the same does so on as many cores.
         stack.enter_context(COMPILE_QUEUE.waited_for(path and path.with_suffix(".lock")))
-        found = find_entry_point(forward_pass.code_name)
+        found = find_entry_point(name)
         if found is None:
             stack.enter_context(second_compilers(threads - 1))
-            symbol, code = object_code(function, types)
+            symbol, code = object_code(getattr(forward, function), types)
             if path is not None:
-                keep_code(path, symbol, code)
-            found = load_entry_point(forward_pass.code_name, symbol, code)
+                write_code(path, symbol, code)
+            found = load_entry_point(name, symbol, code)
     return found

@@ -13,6 +13,7 @@ kinds of arrays stay apart: parameters (never written), scratch (allocated once)
 
 from tinychat.engine.arguments import ExpertMlp, GatedMlp, ParallelMlp
 from tinychat.kernels.attend import attend
+from tinychat.kernels.compile_queue import deferred_by_type
 from tinychat.kernels.embedding import add_positions, embed, pick_rows
 from tinychat.kernels.experts import (
     add_routed,
@@ -23,23 +24,22 @@ from tinychat.kernels.experts import (
     quantize_routed_gated,
 )
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.jit import by_type, entry_point, is_kind, written_in
+from tinychat.kernels.jit import by_type, entry_point, inline, is_kind
 from tinychat.kernels.kv import layer_cache
 from tinychat.kernels.linear import ADD, STORE, head, linear
 from tinychat.kernels.memory import from_pointers, numbers_at
 from tinychat.kernels.norms import add_normed, norm_rows, norm_width
-from tinychat.kernels.procedures import procedure_by_type
 from tinychat.kernels.rope import rope_append
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.short_convolution import short_convolution
-from tinychat.kernels.team import begin, note_time, release
+from tinychat.kernels.team import begin, record_time, release
 from tinychat.kernels.team_queue import Team
 from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
 from tinychat.kernels.weight_access import layer_of
 from tinychat.kernels.weights import PerLayer
 
 
-@written_in
+@inline
 def forward(team, p, sizes, cache, s, attention, job, logits):
     """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
     T, outputs = job.counts[0], job.counts[1]
@@ -62,7 +62,7 @@ def forward(team, p, sizes, cache, s, attention, job, logits):
     cap_logits(team, outputs, logits, p.cap)
 
 
-@written_in
+@inline
 def hybrid_forward(team, p, sizes, cache, s, attention, job, logits):
     """Do the same in a model of `HybridLayers`.
 
@@ -74,7 +74,7 @@ def hybrid_forward(team, p, sizes, cache, s, attention, job, logits):
     for layer in range(sizes.num_hidden_layers):
         parts = layer_of(p.layers, layer)
         kv = layer_cache(cache, parts.cache_layer)
-        if parts.mixer.places >= 0:
+        if parts.mixer.indices >= 0:
             w = parts.mixer.first
             quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
             linear(team, T, w.qkv_proj, s, s.qkv, STORE)
@@ -97,7 +97,7 @@ def hybrid_forward(team, p, sizes, cache, s, attention, job, logits):
     cap_logits(team, outputs, logits, p.cap)
 
 
-@procedure_by_type
+@deferred_by_type
 def finish_embedding(team, T, p, positions, sizes, hidden):
     """Add the vectors of positions to the embeddings, or norm them, where the model does so."""
 
@@ -115,7 +115,7 @@ def finish_embedding(team, T, p, positions, sizes, hidden):
     return lambda team, T, p, positions, sizes, hidden: None
 
 
-@procedure_by_type
+@deferred_by_type
 def add_branch(team, T, weight, norm, sizes, s):
     """Apply the last linear of attention or MLP, and add what it gives to the residual stream, normed or not."""
 
@@ -129,7 +129,7 @@ def add_branch(team, T, weight, norm, sizes, s):
     return plain if is_kind(norm, NoNorm) else normed
 
 
-@procedure_by_type
+@deferred_by_type
 def begin_mlp(team, T, mlp, sizes, s):
     """Run an MLP's norm and first linear."""
 
@@ -144,7 +144,7 @@ def begin_mlp(team, T, mlp, sizes, s):
     return gated if is_kind(mlp, GatedMlp) else plain
 
 
-@procedure_by_type
+@deferred_by_type
 def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
 
@@ -159,7 +159,7 @@ def end_mlp(team, T, mlp, sizes, s):
     return gated if is_kind(mlp, GatedMlp) else plain
 
 
-@procedure_by_type
+@deferred_by_type
 def begin_parallel(team, T, mlp, sizes, s):
     """Begin an MLP that stands beside attention, before attention changes the residual stream."""
     if is_kind(mlp, ParallelMlp):
@@ -167,7 +167,7 @@ def begin_parallel(team, T, mlp, sizes, s):
     return lambda team, T, mlp, sizes, s: None
 
 
-@procedure_by_type
+@deferred_by_type
 def run_mlp(team, T, mlp, sizes, s):
     """Run an MLP, or what remains of it."""
 
@@ -176,7 +176,7 @@ def run_mlp(team, T, mlp, sizes, s):
         end_mlp(team, T, mlp, sizes, s)
 
     def per_layer(team, T, mlp, sizes, s):
-        if mlp.places >= 0:
+        if mlp.indices >= 0:
             run_experts(team, T, mlp.first, sizes, s)
         else:
             begin_mlp(team, T, mlp.second, sizes, s)
@@ -191,7 +191,7 @@ def run_mlp(team, T, mlp, sizes, s):
     return serial
 
 
-@written_in
+@inline
 def run_experts(team, T, mlp, sizes, s):
     """Run an MLP of experts."""
     shared, e = has_shared(mlp.shared), s.experts
@@ -213,7 +213,7 @@ def has_shared(shared):
     return (lambda shared: False) if is_kind(shared, NoShared) else (lambda shared: True)
 
 
-@procedure_by_type
+@deferred_by_type
 def run_shared(team, T, mlp, sizes, s):
     """Run the expert that all tokens pass, where the model has one; leave what it gives in `s.branch`."""
 
@@ -228,7 +228,7 @@ def run_shared(team, T, mlp, sizes, s):
     return (lambda team, T, mlp, sizes, s: None) if is_kind(kinds["shared"], NoShared) else run
 
 
-@procedure_by_type
+@deferred_by_type
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads, where the model does so."""
     if is_kind(norm, NoNorm):
@@ -236,7 +236,7 @@ def norm_queries_keys(team, T, qkv, norm, sizes):
     return lambda team, T, qkv, norm, sizes: norm_width(team, T, qkv, norm, sizes)
 
 
-@procedure_by_type
+@deferred_by_type
 def cap_logits(team, rows, logits, cap):
     """Cap the logits, where the model does so."""
     if is_kind(cap, Unchanged):
@@ -257,7 +257,7 @@ def worker_loop(thread, threads, queue_address, places_address, kind):
     while begin(queue, thread, threads):
         a = from_pointers(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
-        note_time(team)
+        record_time(team)
         forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
         if thread == 0:
             release(queue)
@@ -272,7 +272,7 @@ def hybrid_worker_loop(thread, threads, queue_address, places_address, kind):
     while begin(queue, thread, threads):
         a = from_pointers(kind, numbers_at(places_address))
         team = Team(thread, queue, a.job.clocks)
-        note_time(team)
+        record_time(team)
         hybrid_forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.job, a.logits)
         if thread == 0:
             release(queue)

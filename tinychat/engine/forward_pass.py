@@ -31,7 +31,7 @@ class ForwardPass:
     def __init__(self, function: str, arguments: Arguments) -> None:
         self.function = function
         self.sample: Arguments = sample_of(arguments)
-        self.code_name = code_name(function, type_name(arguments))
+        self.code_name: str = code_name(function, type_name(arguments))
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
@@ -57,4 +57,4 @@ class ForwardPass:
                 # Imported here: only who compiles needs Numba.
                 from tinychat.engine.compiling import compile_kernels
         if self._entry_point is None:
-            self._entry_point = compile_kernels(self, threads, progress)
+            self._entry_point = compile_kernels(self.function, self.sample, self.code_name, threads, progress)

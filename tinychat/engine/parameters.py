@@ -18,9 +18,10 @@ from tinychat.engine.arguments import (
     PlainMlp,
     ShortConvolution,
 )
-from tinychat.engine.kept_parameters import kept_weight
+from tinychat.engine.passthrough_parameters import passthrough_weight
 from tinychat.kernels.variants import (
-    Capped,
+    Alibi,
+    AttentionSink,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -33,8 +34,7 @@ from tinychat.kernels.variants import (
     RmsNorm,
     Shared,
     Silu,
-    Sloped,
-    Sunk,
+    SoftCap,
     Unchanged,
     WidthNorm,
 )
@@ -43,6 +43,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
+from tinychat.models.passthrough import NATIVE
 
 NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
@@ -67,7 +68,7 @@ def bind_parameters(folder: ModelFolder) -> Parameters:
         layers=layers,
         norm=_without_layers(parts.norm("norm")),
         lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
-        cap=Unchanged() if config.logits_softcap is None else Capped(np.float32(config.logits_softcap)),
+        cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
     )
 
 
@@ -81,10 +82,10 @@ class _Parts:
 
     def weight(self, name: str) -> Any:
         """Return a linear, stacked over the layers that have it."""
-        method = self._folder.quantization.method_of(name)
-        if method == "kept":
-            return kept_weight(self._folder, name)
-        kind = KINDS[method]
+        dtype = self._folder.quantization.dtype_of(name)
+        if dtype == NATIVE:
+            return passthrough_weight(self._folder, name)
+        kind = KINDS[dtype]
         *parts, _ = kind._fields
         bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
         return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
@@ -120,11 +121,11 @@ class _Parts:
         """Return what is done to scores, which are in powers of two."""
         config, L = self._config, len(self._layers)
         if config.alibi_slopes:
-            return Sloped(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+            return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
         if config.sinks:
-            return Sunk(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
+            return AttentionSink(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
         if config.attention_softcap is not None:
-            return Capped(np.full(L, config.attention_softcap * LOG2_E, np.float32))
+            return SoftCap(np.full(L, config.attention_softcap * LOG2_E, np.float32))
         return Unchanged()
 
     def attention(self, mlp: Any) -> Layer:

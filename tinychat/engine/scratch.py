@@ -10,9 +10,9 @@ from tinychat.kernels.buffers import (
     ExpertScratch,
     NoExperts,
     Routing,
-    most_slots,
-    new_scratch,
-    parts_at_most,
+    attention_scratch,
+    max_partials,
+    max_slots,
 )
 from tinychat.kernels.sizes import LANES, TILE_FLOATS, TOKENS
 from tinychat.kernels.weights import ACTIVATION_GROUP, FineActivations, FloatActivations, QuantizedActivations
@@ -20,8 +20,8 @@ from tinychat.models.architectures import norms, weight_count
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, padded
 
-# Models of fewer weights get finer activations where codes are kept. Rounding to eight bits shows in what they say, and
-# they have time to spare: SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
+# Native models of fewer weights get finer activations: they have time to spare, and rounding to eight bits shows in
+# what they say. SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
 FINE_WEIGHTS = 500_000_000
 STAGES_AT_MOST = 24  # of a layer; and of what stands before and after them
 
@@ -77,7 +77,7 @@ def allocate_experts(
     experts, D = config.experts, padded(config.hidden_size, quantization.column_multiple)
     assert experts is not None
     count, used = experts.num_experts, experts.num_experts_per_tok
-    slots = most_slots(chunk_size, used, count)
+    slots = max_slots(chunk_size, used, count)
     width = max(D, padded(experts.intermediate_size, quantization.column_multiple))
     return ExpertScratch(
         routing=Routing(FloatActivations(np.zeros(padded(chunk_size, len(TOKENS)) * D, np.float32)), rows, tiles),
@@ -105,20 +105,20 @@ def activations(
     config: ModelConfig, quantization: Quantization, size: int
 ) -> QuantizedActivations | FineActivations | FloatActivations:
     """Return the linears' input of so many numbers."""
-    if quantization.method == "f32":
+    if quantization.dtype == "f32":
         return FloatActivations(np.zeros(size, np.float32))
     group = quantization.smallest_group
-    groups = size // (min(group, ACTIVATION_GROUP) if quantization.kept else group)
+    groups = size // (min(group, ACTIVATION_GROUP) if quantization.passthrough else group)
     floats = np.zeros((2, groups), np.float32)
     arrays = np.zeros(size, np.int8), floats[0], np.zeros(groups, np.int32), floats[1]
-    if quantization.kept and weight_count(config) < FINE_WEIGHTS:
+    if quantization.passthrough and weight_count(config) < FINE_WEIGHTS:
         return FineActivations(*arrays, np.zeros(size, np.int8))
     return QuantizedActivations(*arrays)
 
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    return new_scratch(kv, config.head_dim, threads, parts_at_most(context_size, threads))
+    return attention_scratch(kv, config.head_dim, threads, max_partials(context_size, threads))
 
 
 def allocate_batch(config: ModelConfig, chunk_size: int) -> Batch:

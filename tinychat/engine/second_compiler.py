@@ -1,7 +1,7 @@
 """A process that compiles beside this one.
 
-Numba compiles one function at a time in a process, so a second core needs a second process. It gets the procedures that
-the first has found it needs (`kernels.procedures`), begins with the longest, and leaves what it compiles in the kernel
+Numba compiles one function at a time in a process, so a second core needs a second process. It gets the tasks of the
+first one's compile queue (`kernels.compile_queue`), begins with the longest, and leaves what it compiles in the kernel
 cache. It says nothing and may fail: then the first process compiles everything.
 
 The compiler's imports stand in functions: a process that has just been started reads what it is told at once.
@@ -52,7 +52,7 @@ class SecondCompiler:
         )
 
     def tell(self, job: Any) -> None:
-        """Tell it of a procedure; if it has ended, nothing happens."""
+        """Send a compile task; if the process has ended, nothing happens."""
         told = pickle.dumps(tuple(job))
         with suppress(OSError):
             assert self._process.stdin is not None
@@ -74,7 +74,7 @@ class SecondCompiler:
 @contextmanager
 def second_compilers(count: int) -> Iterator[None]:
     """Let up to `count` more processes compile inside the block."""
-    from tinychat.kernels.procedures import COMPILE_QUEUE
+    from tinychat.kernels.compile_queue import COMPILE_QUEUE
 
     with ExitStack() as stack:
         # Nothing comes back where nothing is kept; and an interpreter inside another program may have no file.
@@ -96,7 +96,7 @@ def serve(cache: str) -> None:
     told: list[bytes] = []
     threading.Thread(target=_read, args=(told,), daemon=True).start()
     # Imported here: the other process must not wait until this one has done so.
-    from tinychat.kernels.procedures import COMPILE_QUEUE, CompileTask
+    from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
 
     import_module("tinychat.engine.forward")
     if os.environ["NUMBA_CACHE_DIR"] != cache:

@@ -18,7 +18,7 @@ from typing import Any
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
-from tinychat.kernels.team_queue import CLAIMED, LINE, PATIENCE, RECALL, STATES, WAITED, new_queue
+from tinychat.kernels.team_queue import CLAIMED, CLOSING, LINE, MAX_WAIT, STATES, WAITED, new_queue
 from tinychat.machine import core_wait, free_cores, usable_cores
 
 WorkerLoop = Callable[..., bool]
@@ -89,7 +89,7 @@ class WorkerThreads:
     def close(self) -> None:
         """End the threads."""
         self.closed = True
-        self.queue[RECALL] = 1
+        self.queue[CLOSING] = 1
         self.wake_first(self.count.most)
 
 
@@ -125,7 +125,7 @@ class Workers:
             self._threads.keep(*memory)
             pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
-            queue[PATIENCE] = int(1e9 * pace.patience(tokens))
+            queue[MAX_WAIT] = int(1e9 * pace.patience(tokens))
             started = time.perf_counter()
             if pace.contended or self._threads.bound:
                 awake = self._begin_bound(pace.wanted, pace.contended)

@@ -87,7 +87,7 @@ class DraftText:
     def __init__(self) -> None:
         self._text = Occurrences()
         self.suggestion: list[int] = []
-        self.matched = 0
+        self.matched: int = 0
 
     def begin(self, ids: Sequence[int]) -> None:
         """Take the text that comes before the next token; one that goes on where the last ended costs only the rest."""

@@ -24,13 +24,14 @@ from tinychat.errors import CacheFullError, SettingError, TinychatError
 from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
 from tinychat.generate.prefix_miss import explain_miss
-from tinychat.generate.reply import Piece
+from tinychat.generate.reply import Delta
 from tinychat.generate.run import Part, Run
 from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
     from tinychat.engine.sequence import Sequence
 
 # Tokens of prompts in a step, while replies are being written.
@@ -66,8 +67,8 @@ class Driver:
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.drafts = drafts
-        self.rows = 0
-        self.lock = threading.RLock()
+        self.rows: int = 0
+        self.lock: threading.RLock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
         # In the order in which they were submitted.
@@ -95,7 +96,9 @@ class Driver:
         with self.lock:
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
-            self.engine, self.context_size = sequence.engine, sequence.context_size
+            self.engine: Engine = sequence.engine
+            self.context_size: int = sequence.context_size
+            self._another = sequence.another
             self._logits: Logits | None = None
             self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()
@@ -142,7 +145,7 @@ class Driver:
             if run.is_over:
                 return
             if run.reply.token_ids and run.reply.finish_reason is None:
-                run.deliver(Piece(run.reply.finish("interrupted")))
+                run.deliver(Delta(run.reply.finish("interrupted")))
             self._leave(run)
 
     def drop(self, run: Run) -> None:
@@ -246,7 +249,7 @@ class Driver:
 
     def _new_sequence(self) -> Sequence:
         self._check_open()
-        return self.engine.sequence(self.context_size)
+        return self._another()
 
     def _begin(self) -> bool:
         """Look up what is cached of prompts that have not begun; return whether that is told for the first time."""
@@ -395,28 +398,28 @@ class Driver:
                 sequence.remember()
         seconds, run.seconds = run.seconds, 0.0
         try:
-            piece = reply.accept_draft(logits, part.draft or (), seconds)
+            delta = reply.accept_draft(logits, part.draft or (), seconds)
             if part.draft:
                 # What is not in the reply goes out of the cache.
-                sequence.rewind(len(sequence.ids) - len(part.draft) + common_length(part.draft, piece.ids))
+                sequence.rewind(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
             if self.drafts is not None:
-                self._learn(self.drafts, part, piece)
+                self._learn(self.drafts, part, delta)
             is_full = reply.finish_reason is None and len(sequence.ids) >= sequence.context_size
             if is_full and not self._make_room(run):
-                piece = replace(piece, text=piece.text + reply.finish("context"))
+                delta = replace(delta, text=delta.text + reply.finish("context"))
         except TinychatError as error:
             run.deliver(error)
             self._leave(run)
             return
-        run.deliver(piece)
+        run.deliver(delta)
         if reply.finish_reason is not None:
             self._leave(run)
 
-    def _learn(self, drafts: Drafts, part: Part, piece: Piece) -> None:
+    def _learn(self, drafts: Drafts, part: Part, delta: Delta) -> None:
         """Note how good a draft was, and the text that the next one comes from."""
         run = part.run
         if run.text is not None and part.draft is not None:
-            drafts.learn(run.text, len(part.draft), piece.ids)
+            drafts.learn(run.text, len(part.draft), delta.ids)
         else:
             run.text = run.text or drafts.new_text()
             run.text.begin(run.ids)

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tinychat.limited_process import LimitedProcess, LimitError
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from tinychat.generate.model import Model
+    from tinychat.text.tokenizer import Tokenizer
 
 # Bounded, or a model could write spaces for ever: one space, or a new line and its indentation.
 _WHITESPACE = r" |\n {0,16}"
@@ -96,23 +96,18 @@ class Grammar:
         _check_length(text, source)
         return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
-    def compile(self, model: Model) -> Constraint:
-        """Return the constraint for the tokens of one model.
-
-        Raises
-        ------
-        SettingError
-            If the grammar is too large.
-        """
-        return Constraint(self, model)
-
 
 class Constraint:
-    """A grammar over a model's vocabulary, which limits the tokens of replies."""
+    """A grammar over a model's vocabulary, which limits the tokens of replies.
 
-    def __init__(self, grammar: Grammar, model: Model) -> None:
-        tokenizer, size = model.tokenizer, model.vocab_size
-        stop_ids = sorted(token_id for token_id in model.stop_ids if token_id < size)
+    Raises
+    ------
+    SettingError
+        If the grammar is too large.
+    """
+
+    def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
+        size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
         vocabulary = _Vocabulary(
             tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
             special_token_ids=sorted(tokenizer.special_ids | set(stop_ids)),

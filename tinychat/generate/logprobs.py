@@ -10,7 +10,7 @@ from tinychat.generate.sequence import Logits
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredToken:
     """A token and the natural logarithm of its probability."""
 
     id: int
@@ -23,14 +23,14 @@ class TokenLogprobs:
 
     Attributes
     ----------
-    chosen : Candidate
+    chosen : ScoredToken
         The token of the reply.
-    best : tuple of Candidate
+    best : tuple of ScoredToken
         Most likely first, lower id first on ties.
     """
 
-    chosen: Candidate
-    best: tuple[Candidate, ...]
+    chosen: ScoredToken
+    best: tuple[ScoredToken, ...]
 
 
 def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
@@ -44,8 +44,8 @@ def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
     scores = logits.astype(np.float64)
     scores -= scores.max()
     scores -= np.log(np.exp(scores).sum())
-    best = tuple(Candidate(int(i), float(scores[i])) for i in _largest(logits, count))
-    return TokenLogprobs(Candidate(token_id, float(scores[token_id])), best)
+    best = tuple(ScoredToken(int(i), float(scores[i])) for i in _largest(logits, count))
+    return TokenLogprobs(ScoredToken(token_id, float(scores[token_id])), best)
 
 
 def _largest(logits: Logits, count: int) -> list[int]:

@@ -3,7 +3,8 @@
 The detector guesses each token before it comes: the one that followed the last time that the four tokens before were
 said. Where its guesses are right for long, the reply says nothing new. Each right guess counts for a loop and a wrong
 one against it, the more the newer the token is: so a loop may vary, and may be as long as it likes. A number that
-begins a line, as in a list, is guessed whatever it is; any other number that goes on shows that something is counted.
+begins a line, as in a list, is guessed whatever it is; any other number shows that something is counted, unless it
+followed the same token before.
 
 The bounds are those of `scripts/measure_loops.py`: of 185 replies of SmolLM2-135M-Instruct that ran into the limit of
 1500 tokens, 183 end by them, half of them within 121 tokens of the loop's beginning, and the two others count days.
@@ -20,9 +21,9 @@ from tinychat.generate.text_shape import TextShape
 # Loops are found by so many tokens that were said before.
 _KNOWN_BY = 4
 # So many right guesses are a loop: in prose; in code, tables and numbers, word for word; there, but for a few changes.
-PROSE, LITERAL, STRUCTURED = 120, 196, 600
-# What wrong guesses cost: of a token that was said before, of a word that was not, of a number.
-_WRONG, _NEW, _COUNTED = 1, 12, 24
+PROSE, LITERAL, STRUCTURED = 110, 196, 600
+# What wrong guesses cost: of a token that was said before, of a word that was not, of a number that counts.
+_WRONG, _NEW, _COUNTED = 1, 12, 20
 # Signs and spaces that go on for longer say nothing by themselves.
 _WORDLESS = 8
 # Stands for each number that begins a line.
@@ -59,6 +60,8 @@ class LoopDetector:
         self._entries: list[int] = []
         # Where the text went on when the last four entries came before.
         self._places: dict[tuple[int, ...], int] = {}
+        # Which entry followed which.
+        self._pairs: set[tuple[int, ...]] = set()
         # Where the token stands that is guessed to come next.
         self._source: int | None = None
         # Right guesses word for word in a row, what speaks for a loop, and tokens since the last word.
@@ -73,7 +76,8 @@ class LoopDetector:
         entry = _ANY_NUMBER if begins_line else token_id
         self._wordless = 0 if token.kind is _Kind.WORD else self._wordless + 1
         self._check_mark(token)
-        counts = token.kind is _Kind.NUMBER and not begins_line
+        is_known = (*self._entries[-1:], entry) in self._pairs
+        counts = token.kind is _Kind.NUMBER and not begins_line and not is_known
         is_alike = self._judge(token_id, entry, _COUNTED if counts else _cost(token, is_new))
         self._go_on(token_id, entry, is_alike)
         return self._is_loop(self._shape.is_structured, self._shape.add(token.text))
@@ -116,6 +120,7 @@ class LoopDetector:
         """Take the token into the text, and choose the source of the next guess."""
         self._ids.append(token_id)
         self._entries.append(entry)
+        self._pairs.add((*self._entries[-2:],))
         if self._source is not None:
             # Also behind a wrong guess: a loop may differ in a word.
             self._source += 1

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tinychat.errors import FieldError, TinychatError
+from tinychat.generate.batched import BatchEvent, write_many
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.generation_config import own_defaults
+from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
-from tinychat.generate.written import Written, write_many
 from tinychat.text.guard import unguard
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class Model:
         self.stop_ids = stop_ids
         self.config = config
         self.path = path
-        self.own_defaults = own_defaults or {}
-        self.driver = Driver(sequence, drafts)
+        self.own_defaults: Mapping[str, float] = own_defaults or {}
+        self.driver: Driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"
@@ -167,6 +168,45 @@ class Model:
         """
         return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt, **variables)
 
+    def takes_message(self, system: str | None = None, as_chat: bool | None = None) -> bool:
+        """Return whether a text becomes a message: as `as_chat` says, by default if there is a template or `system`."""
+        if as_chat is None:
+            return system is not None or not self.template.is_fallback
+        return as_chat
+
+    def text_prompt(
+        self, text: str, system: str | None = None, as_chat: bool | None = None, thinking: bool | None = None
+    ) -> Prompt:
+        """Return the prompt of one text, a message if `takes_message`; errors are those of `chat_prompt`."""
+        if not self.takes_message(system, as_chat):
+            return Prompt(self.encode(text))
+        return self.chat_prompt([{"role": "user", "content": text}], system, thinking)
+
+    def chat_prompt(
+        self,
+        messages: abc.Sequence[Mapping[str, object]],
+        system: str | None = None,
+        thinking: bool | None = None,
+    ) -> Prompt:
+        """Return the prompt that asks for the reply to a conversation, the system prompt before it.
+
+        `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
+
+        Raises
+        ------
+        TextError
+            If the chat template refuses the conversation.
+        """
+        standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
+        template = self.template
+        variables = template.thinking_variables(thinking)
+        opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
+        return Prompt(self.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
+
+    def constraint(self, grammar: Grammar) -> Constraint:
+        """Return the constraint of a grammar for the tokens of this model; `SettingError` if it is too large."""
+        return Constraint(grammar, self.tokenizer, self.vocab_size, self.stop_ids)
+
     def logits(self, ids: Ids) -> Logits:
         """Run `ids` from an empty context.
 
@@ -205,7 +245,7 @@ class Model:
         make_room: MakeRoom | None = None,
         **fields: Unpack[RequestFields],
     ) -> Stream:
-        """Continue `prompt`, a text or token ids, piece by piece.
+        """Continue `prompt`, a text or token ids, as it is written.
 
         Parameters
         ----------
@@ -221,7 +261,7 @@ class Model:
         Returns
         -------
         Stream
-            An iterator of `Piece`; its `summary` tells counts, times and the end.
+            An iterator of `Delta`; its `summary` tells counts, times and the end.
 
         Raises
         ------
@@ -234,7 +274,7 @@ class Model:
         return Stream(self.driver, run, on_prefill, cancelled)
 
     def astream(self, prompt: str | Ids, *, joins_prompt: bool = True, **fields: Unpack[RequestFields]) -> Stream:
-        """Continue `prompt` in an event loop: ``async for piece in model.astream(...)``; as `stream` otherwise."""
+        """Continue `prompt` in an event loop: ``async for delta in model.astream(...)``; as `stream` otherwise."""
         return self.stream(prompt, joins_prompt=joins_prompt, **fields)
 
     def reply(
@@ -280,8 +320,8 @@ class Model:
 
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
-    ) -> Iterator[Written]:
-        """Write a reply to each prompt, several at once: see `tinychat.generate.written.write_many`.
+    ) -> Iterator[BatchEvent]:
+        """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`.
 
         A prompt that cannot be continued has its error alone.
         """
@@ -351,10 +391,11 @@ def load_folder(
     # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine
+    from tinychat.engine.sequence import new_sequence
     from tinychat.json_file import each_file_once
+    from tinychat.text.loading import load_tokenizer
     from tinychat.text.stop import stop_ids
     from tinychat.text.template import load_template, start_renderer
-    from tinychat.text.tokenizer import load_tokenizer
 
     start_renderer()
     if context is not None:
@@ -365,4 +406,4 @@ def load_folder(
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
     drafts = Drafts() if draft else None
-    return Model(engine.sequence(context), tokenizer, template, ends, engine.config, folder, drafts, advised)
+    return Model(new_sequence(engine, context), tokenizer, template, ends, engine.config, folder, drafts, advised)

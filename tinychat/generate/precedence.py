@@ -31,7 +31,7 @@ _ROLE, _TEMPLATE = "role", "template"
 _Group = TypeVar("_Group", bound="DataclassInstance")
 
 
-class Source(NamedTuple):
+class SettingsSource(NamedTuple):
     """Settings by name, and where they are from, in words."""
 
     origin: str
@@ -87,7 +87,7 @@ class Resolved:
         return kind(**{one.name: self.values[one.name] for one in fields(kind) if one.name in self.values})
 
 
-def resolve(*sources: Source) -> Resolved:
+def resolve(*sources: SettingsSource) -> Resolved:
     """Put sources of settings over each other, the last on top."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -144,15 +144,15 @@ class Preferences:
         """
         file, own = self.configuration, Advice() if advice is None else advice
         given = (
-            Source(own.origin if isinstance(own, Advice) else Advice.origin, own),
-            Source(GENERAL, file.general),
-            Source(f"{_ROLE} {self.role}", self._role_section),
-            Source(f"{_TEMPLATE} {self.template}", self._template_section),
-            Source(MODEL_SECTION, file.of_model(*names)),
-            Source(FLAGS, self.flags),
+            SettingsSource(own.origin if isinstance(own, Advice) else Advice.origin, own),
+            SettingsSource(GENERAL, file.general),
+            SettingsSource(f"{_ROLE} {self.role}", self._role_section),
+            SettingsSource(f"{_TEMPLATE} {self.template}", self._template_section),
+            SettingsSource(MODEL_SECTION, file.of_model(*names)),
+            SettingsSource(FLAGS, self.flags),
         )
         is_open = is_text and not any("repeat_penalty" in source.values for source in given)
-        return resolve(Source(AGAINST_LOOPS, LOOP_DEFAULTS if is_open else {}), *given)
+        return resolve(SettingsSource(AGAINST_LOOPS, LOOP_DEFAULTS if is_open else {}), *given)
 
     @property
     def _role_section(self) -> Mapping[str, Any]:

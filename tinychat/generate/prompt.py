@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from tinychat.errors import PromptTooLongError, SettingError
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
-    from tinychat.generate.model import Model
 
 NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
 """The notice for users whose messages go to such a model."""
@@ -43,48 +42,6 @@ class Prompt:
     opens_thinking: bool = False
     previous: Sequence[int] = ()
     removed: int = 0
-
-
-def text_prompt(
-    model: Model,
-    text: str,
-    system: str | None = None,
-    as_chat: bool | None = None,
-    thinking: bool | None = None,
-) -> Prompt:
-    """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
-    if not is_message(model, system, as_chat):
-        return Prompt(model.encode(text))
-    return chat_prompt(model, [{"role": "user", "content": text}], system, thinking)
-
-
-def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
-    """Return whether a text is put to the model as a message of a conversation."""
-    if as_chat is None:
-        return system is not None or not model.template.is_fallback
-    return as_chat
-
-
-def chat_prompt(
-    model: Model,
-    messages: Sequence[Mapping[str, object]],
-    system: str | None = None,
-    thinking: bool | None = None,
-) -> Prompt:
-    """Return the prompt that asks the model to answer a conversation, the system prompt before it.
-
-    `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-
-    Raises
-    ------
-    TextError
-        If the chat template refuses the conversation.
-    """
-    standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-    template = model.template
-    variables = template.thinking_variables(thinking)
-    opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
-    return Prompt(model.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:

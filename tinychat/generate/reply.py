@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tinychat.engine.ids import common_length
-from tinychat.generate.logprobs import Candidate, TokenLogprobs, token_logprobs
+from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
 from tinychat.generate.loops import LoopDetector
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
@@ -32,15 +32,15 @@ FinishReason = Literal["stop", "stop_string", "length", "context", "loop", "inte
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece of the reply.
+class Delta:
+    """A delta of the reply.
 
     Attributes
     ----------
     text : str
         New text that is final; empty while a character or a stop string may be incomplete.
     ids : tuple of int
-        The tokens that were chosen in one run of the model; empty in a last piece that only brings held-back text.
+        The tokens that were chosen in one run of the model; empty in a last delta that only brings held-back text.
     logprobs : tuple of TokenLogprobs
         One for each id, if they were asked for.
     """
@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass
 class Summary:
-    """Counts and times of one reply; times in seconds, without what the caller did between pieces.
+    """Counts and times of one reply; times in seconds, without what the caller did between deltas.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Reply:
         self._detokenizer = Detokenizer(tokenizer, after=prompt.ids if joins_prompt else ())
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)
-        self._pieces: list[Piece] = []
+        self._deltas: list[Delta] = []
         self._counted = Summary(len(prompt.ids), seed=self._sampler.seed)
 
     @property
@@ -180,7 +180,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(piece.text for piece in self._pieces)
+        return "".join(delta.text for delta in self._deltas)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens included."""
@@ -190,7 +190,7 @@ class Reply:
         """Note how many leading tokens the cache already held, and how long the others took."""
         self._counted.reused_tokens, self._counted.prefill_seconds = reused_tokens, seconds
 
-    def accept(self, logits: Logits, seconds: float = 0.0) -> Piece:
+    def accept(self, logits: Logits, seconds: float = 0.0) -> Delta:
         """Choose the next token and return the text that it settles.
 
         Parameters
@@ -208,17 +208,17 @@ class Reply:
             If no token fits the constraint.
         """
         started, counted = perf_counter(), self._counted
-        piece = self._choose(logits)
+        delta = self._choose(logits)
         seconds += perf_counter() - started
-        if self._pieces:
+        if self._deltas:
             counted.decode_seconds += seconds
             counted.decode_steps += 1
         else:
             counted.first_token_seconds = counted.prefill_seconds + seconds
-        self._pieces.append(piece)
-        return piece
+        self._deltas.append(delta)
+        return delta
 
-    def accept_draft(self, rows: Logits, draft: Sequence[int], seconds: float) -> Piece:
+    def accept_draft(self, rows: Logits, draft: Sequence[int], seconds: float) -> Delta:
         """Choose tokens one after the other as long as they are those of a draft that has run, and one more.
 
         Parameters
@@ -229,37 +229,40 @@ class Reply:
         seconds : float
             How long the model took for all of them.
         """
-        piece = self.accept(rows[0], seconds)
+        delta = self.accept(rows[0], seconds)
         if not draft:
-            return piece
-        pieces = [piece]
+            return delta
+        deltas = [delta]
         for token_id, row in zip(draft, rows[1:]):
             if self.finish_reason is not None or self.token_ids[-1] != token_id:
                 break
-            pieces.append(self.accept(row))
-        piece = _joined(pieces)
+            deltas.append(self.accept(row))
+        delta = _joined(deltas)
         self._counted.drafted_tokens += len(draft)
-        self._counted.accepted_tokens += common_length(draft, piece.ids)
-        return piece
+        self._counted.accepted_tokens += common_length(draft, delta.ids)
+        return delta
 
     def finish(self, reason: FinishReason) -> str:
         """End the reply and return the text that was held back."""
         text = self._held_back(reason)
-        self._pieces.append(Piece(text))
+        self._deltas.append(Delta(text))
         return text
 
     def as_json(self) -> dict[str, object]:
         """Return text, token ids, log-probabilities if they were asked for, and the summary for programs."""
-        return self._fields(self._pieces) | self.summary.as_json()
+        return self._fields(self._deltas) | self.summary.as_json()
 
-    def piece_as_json(self, piece: Piece) -> dict[str, object]:
-        """Return text, token ids and log-probabilities of one piece for programs."""
-        return self._fields([piece])
+    def delta_as_json(self, delta: Delta) -> dict[str, object]:
+        """Return text, token ids and log-probabilities of one delta for programs."""
+        return self._fields([delta])
 
-    def _choose(self, logits: Logits) -> Piece:
+    # The former name, for one release.
+    piece_as_json = delta_as_json
+
+    def _choose(self, logits: Logits) -> Delta:
         token_id = self._next_id(logits)
         if token_id in self._stop_ids:
-            return Piece(self._held_back("stop"))
+            return Delta(self._held_back("stop"))
         self._take(token_id)
         text = self._detokenizer.add(token_id)
         if self._shape is not None:
@@ -275,7 +278,7 @@ class Reply:
             text += self._held_back("length")
         elif self._goes_round():
             text += self._held_back("loop")
-        return Piece(text, (token_id,), self._logprobs_of(token_id, logits))
+        return Delta(text, (token_id,), self._logprobs_of(token_id, logits))
 
     def _next_id(self, logits: Logits) -> int:
         """Return the token that must come, else the sampler's choice."""
@@ -317,29 +320,29 @@ class Reply:
         self.finish_reason = reason if self._stop_strings.found is None else "stop_string"
         return text
 
-    def _fields(self, pieces: list[Piece]) -> dict[str, object]:
+    def _fields(self, deltas: list[Delta]) -> dict[str, object]:
         fields: dict[str, object] = {
-            "text": "".join(piece.text for piece in pieces),
-            "token_ids": [token_id for piece in pieces for token_id in piece.ids],
+            "text": "".join(delta.text for delta in deltas),
+            "token_ids": [token_id for delta in deltas for token_id in delta.ids],
         }
         if self.request.logprobs is not None:
-            fields["logprobs"] = [self._token_fields(token) for piece in pieces for token in piece.logprobs]
+            fields["logprobs"] = [self._token_fields(token) for delta in deltas for token in delta.logprobs]
         return fields
 
     def _token_fields(self, token: TokenLogprobs) -> dict[str, object]:
         best = [self._candidate_fields(candidate) for candidate in token.best]
         return self._candidate_fields(token.chosen) | {"best": best}
 
-    def _candidate_fields(self, candidate: Candidate) -> dict[str, object]:
+    def _candidate_fields(self, candidate: ScoredToken) -> dict[str, object]:
         data = self._tokenizer.token_bytes(candidate.id)
         text = data.decode("utf-8", "replace")
         return {"id": candidate.id, "text": text, "bytes": [*data], "logprob": candidate.logprob}
 
 
-def _joined(pieces: list[Piece]) -> Piece:
-    ids = (token_id for piece in pieces for token_id in piece.ids)
-    logprobs = (token for piece in pieces for token in piece.logprobs)
-    return Piece("".join(piece.text for piece in pieces), tuple(ids), tuple(logprobs))
+def _joined(deltas: list[Delta]) -> Delta:
+    ids = (token_id for delta in deltas for token_id in delta.ids)
+    logprobs = (token for delta in deltas for token in delta.logprobs)
+    return Delta("".join(delta.text for delta in deltas), tuple(ids), tuple(logprobs))
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tinychat.errors import TinychatError
 from tinychat.generate.drafts import DraftText
 from tinychat.generate.prefix_miss import PrefixMiss
-from tinychat.generate.reply import Piece, Reply
+from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
-    from tinychat.engine.sequence import ScheduledChunk, Sequence
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
+    from tinychat.engine.sequence import Sequence
 
 
 class Prefill(NamedTuple):
@@ -54,7 +55,7 @@ class Room(NamedTuple):
 MakeRoom = Callable[[Ids], Room | None]
 """Called with the reply so far when the context is full. None ends the reply."""
 
-Event = Prefill | Piece | TinychatError
+Event = Prefill | Delta | TinychatError
 """Progress of the prompt, text and tokens, or the error that ended the run."""
 
 
@@ -68,7 +69,7 @@ class Run:
     make_room : callable, optional
         See `MakeRoom`; without one the reply ends where the context is full.
     ahead : int, optional
-        Most pieces that wait for their reader before the run stands still; None for no limit.
+        Most deltas that wait for their reader before the run stands still; None for no limit.
 
     Attributes
     ----------
@@ -99,9 +100,10 @@ class Run:
         self.is_over = self.has_begun = False
         self.cached = 0
         self.miss: PrefixMiss | None = None
-        self.base, self.removed = list(reply.prompt.ids), reply.prompt.removed
+        self.base: list[int] = list(reply.prompt.ids)
+        self.removed: int = reply.prompt.removed
         self.text: DraftText | None = None
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self._ahead = ahead
 
     @property

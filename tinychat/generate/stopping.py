@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class StopStringFilter:
-    """Passes text through up to the first stop string, wherever the pieces are cut.
+    """Passes text through up to the first stop string, wherever the deltas are cut.
 
     Text that may be the beginning of a stop string is held back until it is clear. The string that
     is complete first wins, so the result does not depend on how the text arrives.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
-from tinychat.generate.reply import Piece, Reply, Summary
+from tinychat.generate.reply import Delta, Reply, Summary
 from tinychat.generate.run import Event, Prefill, Run
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens to run): once at the start, then after each chunk."""
 
 
-class Stream(Iterator[Piece], AsyncIterator[Piece]):
+class Stream(Iterator[Delta], AsyncIterator[Delta]):
     """Reads one reply; iterate it once, stop at any time.
 
-    ``for`` makes the steps of the driver that bring its pieces; with ``async for`` a thread of the driver's does.
-    Nothing runs before the first piece is asked for. A stream that is dropped gives its sequence back, which holds a
+    ``for`` makes the steps of the driver that bring its deltas; with ``async for`` a thread of the driver's does.
+    Nothing runs before the first delta is asked for. A stream that is dropped gives its sequence back, which holds a
     prefix of prompt and reply for the next prompt that begins alike.
 
     Parameters
@@ -41,7 +41,7 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
     ----------
     reply : Reply
     token_ids : list of int
-        The tokens of the pieces that were read.
+        The tokens of the deltas that were read.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self.reply = run.reply
+        self.reply: Reply = run.reply
         self.token_ids: list[int] = []
         self._driver, self._run = driver, run
         self._on_prefill, self._cancelled = on_prefill, cancelled
@@ -60,9 +60,9 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
         self._posted: asyncio.Queue[Event | None] | None = None
         weakref.finalize(self, driver.drop, run).atexit = False
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> Delta:
         while (event := self._next_event()) is not None:
-            if isinstance(event, Piece):
+            if isinstance(event, Delta):
                 return event
             if self._on_prefill is not None:
                 self._on_prefill(event.done, event.total)
@@ -71,12 +71,12 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
     def __aiter__(self) -> Stream:
         return self
 
-    async def __anext__(self) -> Piece:
+    async def __anext__(self) -> Delta:
         if self._posted is None:
             self._posted = self._listen()
         while (event := await self._posted.get()) is not None:
-            if isinstance(piece := self._read(event), Piece):
-                return piece
+            if isinstance(delta := self._read(event), Delta):
+                return delta
         raise StopAsyncIteration
 
     def _listen(self) -> asyncio.Queue[Event | None]:
@@ -97,8 +97,8 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
             post(None)
         return posted
 
-    def events(self) -> Iterator[Prefill | Piece]:
-        """Yield pieces, and before them how far the prompt has been read.
+    def events(self) -> Iterator[Prefill | Delta]:
+        """Yield deltas, and before them how far the prompt has been read.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
         while (event := self._next_event()) is not None:
             yield event
 
-    def _next_event(self) -> Prefill | Piece | None:
+    def _next_event(self) -> Prefill | Delta | None:
         """Return the next event; None at the end."""
         run = self._run
         if not self._is_submitted:
@@ -122,11 +122,11 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
                 self._driver.advance(run)
         return self._read(run.events.popleft())
 
-    def _read(self, event: Event) -> Prefill | Piece:
+    def _read(self, event: Event) -> Prefill | Delta:
         """Count the tokens of an event, or raise it."""
         if isinstance(event, TinychatError):
             raise event
-        if isinstance(event, Piece):
+        if isinstance(event, Delta):
             self.token_ids += event.ids
         return event
 

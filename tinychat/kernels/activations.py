@@ -12,7 +12,7 @@ brought to ``g <= limit`` and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
 
 import numpy as np
 
-from tinychat.kernels.jit import inlined_by_type, is_kind
+from tinychat.kernels.jit import always_inline_by_type, is_kind
 from tinychat.kernels.simd import (
     add,
     divide,
@@ -27,7 +27,7 @@ from tinychat.kernels.simd import (
 from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2
 
 
-@inlined_by_type
+@always_inline_by_type
 def gated(activation, gate, up):
     """Return what 16 gates let through of 16 numbers."""
 
@@ -42,7 +42,7 @@ def gated(activation, gate, up):
     return lambda activation, gate, up: multiply(activated(activation, gate), up)
 
 
-@inlined_by_type
+@always_inline_by_type
 def activated(activation, v):
     """Return the activation of 16 numbers."""
 

@@ -7,36 +7,36 @@ token, each of their chunks is handed out by itself, and merged when all are don
 from tinychat.kernels.attention import (
     Item,
     attend_chunk,
-    chunks_seen_by,
     finish,
     load_queries,
     merge,
     rows_of,
     state_of,
+    visible_chunks,
 )
-from tinychat.kernels.jit import inlined, written_in
+from tinychat.kernels.jit import always_inline, inline
 from tinychat.kernels.kv import head_of
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, ITEMS_PER_THREAD
-from tinychat.kernels.team import barrier, finish_stage, share, stage, take
+from tinychat.kernels.team import barrier, finish_stage, next_tile, share, stage
 from tinychat.kernels.team_queue import THREADS
 
 MAX_CHUNKS = 2**31
 SEQUENCES = 2  # which of a job's counts
 
 
-@inlined
+@always_inline
 def sequence_rows(job, sequence, group):
     """Return how many rows a sequence has for each KV head in this step."""
     return (job.firsts[sequence + 1] - job.firsts[sequence]) * group
 
 
-@inlined
+@always_inline
 def items_of(job, sequence, G, group):
     """Return how many items of work a sequence has."""
     return G * ((sequence_rows(job, sequence, group) + ITEM_ROWS - 1) // ITEM_ROWS)
 
 
-@inlined
+@always_inline
 def item_of(scratch, thread, job, sequence, number, G, group, window, scoring):
     """Return item `number` of a sequence: the KV heads of the first rows, then of the next."""
     return Item(
@@ -59,7 +59,7 @@ def item_of(scratch, thread, job, sequence, number, G, group, window, scoring):
     )
 
 
-@inlined
+@always_inline
 def sequence_of(job, unit, G, group):
     """Return whose item number `unit` of all is, and its number among those of that sequence."""
     sequence = 0
@@ -69,8 +69,8 @@ def sequence_of(job, unit, G, group):
     return sequence, unit
 
 
-@inlined
-def note_positions(item, job):
+@always_inline
+def load_positions(item, job):
     """Note the positions of an item's rows; those past the last, which fill up its last tile, repeat it."""
     rows, token, head = rows_of(item), item.token + item.row0 // item.group, item.row0 % item.group
     for r in range(rows):
@@ -82,7 +82,7 @@ def note_positions(item, job):
         item.positions[r] = item.positions[rows - 1]
 
 
-@inlined
+@always_inline
 def first_head(job, unit, chunk, G, group, window, cache):
     """Return the number of the head of the first block that item number `unit` of all reads from a chunk on."""
     sequence, number = sequence_of(job, unit, G, group)
@@ -90,55 +90,55 @@ def first_head(job, unit, chunk, G, group, window, cache):
     return head_of(cache, job.tables[sequence, max(chunk * CHUNK, first) // BLOCK], number % G)
 
 
-@inlined
+@always_inline
 def following(team, unit, units):
     """Return the unit that this thread will take after `unit`, if all take as long; the same if there is none."""
     other = unit + team.queue[THREADS]
     return other if other < units else unit
 
 
-@written_in
+@inline
 def attend_few(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out):
     """Attend for a few items: each chunk of each of them is a unit of its own; merged when all are done."""
     start, stop = chunks_of(job, window)
     count = stop - start
-    unit = take(team)
+    unit = next_tile(team)
     while unit < items * count:
         sequence, number = sequence_of(job, unit // count, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
-        note_positions(item, job)
-        first, last = chunks_seen_by(item)
+        load_positions(item, job)
+        first, last = visible_chunks(item)
         if first <= start + unit % count < last:
             load_queries(item, cache, qkv, d)
             other = following(team, unit, items * count)
             ahead = first_head(job, other // count, start + other % count, G, group, window, cache)
             attend_chunk(item, cache, state_of(scratch.partials, unit), start + unit % count, ahead)
-        unit = take(team)
+        unit = next_tile(team)
     finish_stage(team, items * count)
     first_item, last_item = share(team.thread, barrier(team.queue, team.thread), items)
     for i in range(first_item, last_item):
         sequence, number = sequence_of(job, i, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
-        note_positions(item, job)
-        first, last = chunks_seen_by(item)
+        load_positions(item, job)
+        first, last = visible_chunks(item)
         total = state_of(scratch.partials, i * count + first - start)
         for chunk in range(first + 1, last):
             merge(item, total, state_of(scratch.partials, i * count + chunk - start))
         finish(item, total, out, d)
 
 
-@written_in
+@inline
 def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scratch, out):
     """Attend for many items: each is a unit, its chunks one after another; the longest of a sequence first."""
     total, part = state_of(scratch.totals, team.thread), state_of(scratch.partials, team.thread)
-    unit = take(team)
+    unit = next_tile(team)
     while unit < items:
         sequence, number = sequence_of(job, items - 1 - unit, G, group)
         item = item_of(scratch, team.thread, job, sequence, number, G, group, window, scoring)
-        note_positions(item, job)
+        load_positions(item, job)
         load_queries(item, cache, qkv, d)
         other = items - 1 - following(team, unit, items)
-        first, last = chunks_seen_by(item)
+        first, last = visible_chunks(item)
         for chunk in range(first, last):
             if chunk + 1 < last:
                 ahead = head_of(cache, item.table[(chunk + 1) * CHUNK // BLOCK], item.g)
@@ -150,11 +150,11 @@ def attend_many(team, job, qkv, G, items, d, group, window, scoring, cache, scra
                 attend_chunk(item, cache, part, chunk, ahead)
                 merge(item, total, part)
         finish(item, total, out, d)
-        unit = take(team)
+        unit = next_tile(team)
     finish_stage(team, items)
 
 
-@inlined
+@always_inline
 def chunks_of(job, window):
     """Return the range of chunks that the sequences of a step see anything of."""
     start, stop = MAX_CHUNKS, 0

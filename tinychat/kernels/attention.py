@@ -26,7 +26,7 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.buffers import State
-from tinychat.kernels.jit import inlined, inlined_by_type, subroutine, written_in
+from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, noinline
 from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
 from tinychat.kernels.scores import final_score, softmax_sum
@@ -38,7 +38,6 @@ from tinychat.kernels.simd import (
     fill_outside,
     fma,
     i32x16,
-    keep_lanes,
     like,
     max_lanes,
     maximum,
@@ -46,6 +45,7 @@ from tinychat.kernels.simd import (
     splat_f32,
     subtract,
     sum_lanes,
+    zero_outside,
 )
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, LANES
 from tinychat.kernels.tile import (
@@ -89,73 +89,73 @@ class Item(NamedTuple):
     scoring: Any  # what is done to scores
 
 
-@inlined
+@always_inline
 def state_of(states, number):
     """Return one of the states."""
     return State(states.maxima[number], states.sums[number], states.acc[number])
 
 
-@inlined
+@always_inline
 def rows_of(item):
     """Return how many rows the item has."""
     return min(ITEM_ROWS, item.rows - item.row0)
 
 
-@inlined
+@always_inline
 def rows_in_large_tiles(item):
     """Return how many of an item's rows, the first ones, are computed in tiles of many; one may be half empty."""
     return (rows_of(item) + len(MANY) // 2 - 1) // len(MANY) * len(MANY)
 
 
-@inlined
-def seen_by(item):
+@always_inline
+def visible_positions(item):
     """Return the range of positions that an item's rows see anything of."""
     return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
 
 
-@inlined
-def chunks_seen_by(item):
+@always_inline
+def visible_chunks(item):
     """Return the range of chunks that an item's rows see anything of."""
-    first, last = seen_by(item)
+    first, last = visible_positions(item)
     return first // CHUNK, (last + CHUNK - 1) // CHUNK
 
 
-@inlined
-def span_of(item, first, last, block):
+@always_inline
+def visible_in_block(item, first, last, block):
     """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
     low = item.positions[first] + 1 - item.window - block * BLOCK
     high = item.positions[last] + 1 - block * BLOCK
     return max(0, low), min(BLOCK, high)
 
 
-@inlined_by_type
+@always_inline_by_type
 def as_factor(cache, x):
     """Return numbers as rounded as what pairs of keys or values are multiplied by, where the cache has pairs."""
     return (lambda cache, x: round_bf16(x)) if element_of(cache) == PAIRS else lambda cache, x: x
 
 
-@inlined_by_type
+@always_inline_by_type
 def per_factor(factors):
     """Return how many numbers share an element of `factors`."""
     count = 2 if factors.dtype == PAIRS else 1
     return lambda factors: count
 
 
-@inlined_by_type
+@always_inline_by_type
 def store_factors(factors, index, x):
     """Store numbers that `as_factor` has rounded, from number `index` on."""
     store = store_halves if factors.dtype == PAIRS else store_f32
     return lambda factors, index, x: store(factors, index, x)
 
 
-@inlined_by_type
+@always_inline_by_type
 def scatter_factors(factors, index, stride, x):
     """Store 16 numbers that `as_factor` has rounded in elements `stride` apart, from element `index` on."""
     store = scatter_halves if factors.dtype == PAIRS else scatter_f32
     return lambda factors, index, stride, x: store(factors, index, stride, x)
 
 
-@inlined_by_type
+@always_inline_by_type
 def add_step(sums, vectors, factors, index, apart, stride):
     """Return a tile of sums plus vectors of keys or values times one factor for each row, `stride` apart.
 
@@ -172,7 +172,7 @@ def add_step(sums, vectors, factors, index, apart, stride):
     return widened if vectors.dtype == i32x16 and factors.dtype == types.float32 else alike
 
 
-@inlined
+@always_inline
 def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
     """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
 
@@ -189,10 +189,10 @@ def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
     store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
-@written_in
+@inline
 def score_tile(item, cache, row, block, head, ahead, rows, vectors):
     """Write the products of a tile's queries with the keys of a head's block that it sees, or some more."""
-    low, high = span_of(item, row, row + len(rows) - 1, block)
+    low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
         wanted = (ahead if row == 0 else head) * size
@@ -200,10 +200,10 @@ def score_tile(item, cache, row, block, head, ahead, rows, vectors):
             score_vectors(item, cache, row, head * size, v, wanted, rows, vectors)
 
 
-@written_in
+@inline
 def softmax_row(item, cache, r, block, head, largest):
     """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
-    low, high = span_of(item, r, r, block)
+    low, high = visible_in_block(item, r, r, block)
     partly = low > 0 or high < BLOCK
     score = scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK))
     score = final_score(item.scoring, item, r, block * BLOCK, score)
@@ -213,17 +213,17 @@ def softmax_row(item, cache, r, block, head, largest):
     weight = as_factor(cache, exp2_up_to_127(subtract(score, like(score, largest))))
     factor = scaled(cache, VALUE, head, weight)
     if partly:
-        weight, factor = keep_lanes(weight, low, high), keep_lanes(factor, low, high)
+        weight, factor = zero_outside(weight, low, high), zero_outside(factor, low, high)
     store_factors(item.weights, r * BLOCK, factor)
     return largest, sum_lanes(weight)
 
 
-@written_in
+@inline
 def softmax(item, cache, state, block, head):
     """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
     rows = rows_of(item)
     for r in range(rows):
-        low, high = span_of(item, r, r, block)
+        low, high = visible_in_block(item, r, r, block)
         largest, total = state.maxima[r], np.float32(0)
         if low < high:
             largest, total = softmax_row(item, cache, r, block, head, largest)
@@ -240,7 +240,7 @@ def softmax(item, cache, state, block, head):
         store_f32(item.kept, r, kept)
 
 
-@inlined
+@always_inline
 def add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vectors):
     """Add weighted rows low..high of a block's values to a tile, from row `row` and vector `v` of channels on.
 
@@ -259,10 +259,10 @@ def add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vector
     store_tokens(acc, place, padded, sums, rows)
 
 
-@written_in
+@inline
 def add_values(item, cache, acc, row, block, head, ahead, rows, vectors):
     """Add the weighted values of a head's block to the sums of a tile's rows."""
-    low, high = span_of(item, row, row + len(rows) - 1, block)
+    low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         values, shared = cache.values, per_lane(cache)
         size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
@@ -276,7 +276,7 @@ def add_values(item, cache, acc, row, block, head, ahead, rows, vectors):
                 add_vectors(item, cache, acc, r, v, first, low, high, wanted, FEW, ONE_VECTOR)
 
 
-@written_in
+@inline
 def attend_block(item, cache, state, block, ahead):
     """Add one block of positions to the state of an item's rows; ask for the memory of head `ahead`, wanted next.
 
@@ -286,7 +286,7 @@ def attend_block(item, cache, state, block, ahead):
     head = head_of(cache, item.table[block], item.g)
     for row in range(0, many, len(MANY)):
         score_tile(item, cache, row, block, head, ahead, MANY, MANY_VECTORS)
-    _, high = span_of(item, rows - 1, rows - 1, block)
+    _, high = visible_in_block(item, rows - 1, rows - 1, block)
     for row in range(many, rows, len(FEW)):
         if high <= len(HALF_VECTORS) * LANES:
             score_tile(item, cache, row, block, head, ahead, FEW, HALF_VECTORS)
@@ -299,7 +299,7 @@ def attend_block(item, cache, state, block, ahead):
         add_values(item, cache, state.acc, row, block, head, ahead, FEW, FEW_VECTORS)
 
 
-@subroutine
+@noinline
 def load_queries(item, cache, qkv, d):
     """Copy the queries of an item's rows."""
     for r in range(rows_of(item)):
@@ -312,7 +312,7 @@ def load_queries(item, cache, qkv, d):
             scatter_factors(item.queries, index, ITEM_ROWS, as_factor(cache, load_f32(qkv, start + i)))
 
 
-@inlined
+@always_inline
 def clear(state, rows):
     """Set a state to that of no keys at all."""
     for r in range(0, ITEM_ROWS, LANES):
@@ -322,14 +322,14 @@ def clear(state, rows):
         store_f32(state.acc, i, splat_f32(0.0))
 
 
-@subroutine
+@noinline
 def attend_chunk(item, cache, state, chunk, ahead):
     """Fill the state of an item's rows with one chunk of positions.
 
     ahead : the number of the head whose block this thread will probably read next.
     """
     clear(state, rows_of(item))
-    first, last = seen_by(item)
+    first, last = visible_positions(item)
     first, last = max(chunk * CHUNK, first) // BLOCK, (min((chunk + 1) * CHUNK, last) - 1) // BLOCK
     for block in range(first, last + 1):
         wanted = ahead
@@ -338,7 +338,7 @@ def attend_chunk(item, cache, state, chunk, ahead):
         attend_block(item, cache, state, block, wanted)
 
 
-@subroutine
+@noinline
 def merge(item, total, part):
     """Add the state of a later chunk to the total: both are brought to the larger maximum."""
     for r in range(0, ITEM_ROWS, LANES):
@@ -357,7 +357,7 @@ def merge(item, total, part):
             store_f32(total.acc, place, fma(load_f32(total.acc, place), splat_f32(item.kept[row]), more))
 
 
-@subroutine
+@noinline
 def finish(item, total, out, d):
     """Divide by the softmax's sum and write the item's rows to out [T, H * d]."""
     acc, padded = total.acc, total.acc.shape[1]

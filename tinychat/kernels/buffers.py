@@ -96,7 +96,7 @@ def new_state(count: int, d: int) -> State:
     return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
 
 
-def new_scratch(
+def attention_scratch(
     kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
 ) -> AttentionScratch:
     """Return scratch for a cache of that type, with room for that many parts that are merged later.
@@ -120,7 +120,7 @@ def new_scratch(
     )
 
 
-def parts_at_most(context: int, threads: int) -> int:
+def max_partials(context: int, threads: int) -> int:
     """Return how many parts of sequences of up to `context` positions are merged in one step."""
     return threads * ITEMS_PER_THREAD * -(-context // CHUNK)
 
@@ -153,6 +153,6 @@ class ExpertScratch(NamedTuple):
     down: np.ndarray  # float32 [S, D]
 
 
-def most_slots(tokens: int, chosen: int, experts: int) -> int:
+def max_slots(tokens: int, chosen: int, experts: int) -> int:
     """Return how many slots tokens may need: experts begin where a tile does, and their last tiles may not be full."""
     return tokens * chosen + min(experts, tokens * chosen) * 2 * (len(TOKENS) - 1)

@@ -6,11 +6,11 @@ A row is a lane of the packed lines, so this reads one lane of K/8 lines: a few 
 import numpy as np
 from numba import types
 
-from tinychat.kernels.jit import by_type, inlined
+from tinychat.kernels.jit import always_inline, by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weight_access import columns, is_weight
+from tinychat.kernels.weight_access import columns
 from tinychat.kernels.weights import (
     ZERO,
     Affine4Weight,
@@ -33,10 +33,10 @@ def value_at(weight, n, k):
     def int8(weight, n, k):
         return np.int32(weight.packed[n // LANES, k // 4, n % LANES, k % 4]) - ZERO
 
-    return int4 if is_weight(weight, Int4Weight) else int8
+    return int4 if is_kind(weight, Int4Weight) else int8
 
 
-@inlined
+@always_inline
 def expand_affine_row(weight, block, lane, zero, factor, out):
     """Write row `lane` of a block of an affine weight, whose code `zero` counts as 0, times `factor`."""
     groups, spans, per_line = weight.scales.shape[1], weight.factors.shape[1], columns(weight) // weight.packed.shape[1]
@@ -91,21 +91,21 @@ def expand_row(weight, n, factor, out):
         expand_affine_row(weight, n // LANES, n % LANES, ZERO, factor, out)
 
     def mixed(weight, n, factor, out):
-        place = weight.places[n // LANES]
+        place = weight.indices[n // LANES]
         if place >= 0:
             expand_row(weight.four, place * LANES + n % LANES, factor, out)
         else:
             expand_row(weight.eight, (-1 - place) * LANES + n % LANES, factor, out)
 
-    if is_weight(weight, SplitWeight):
+    if is_kind(weight, SplitWeight):
         return split
-    if is_weight(weight, MixedWeight):
+    if is_kind(weight, MixedWeight):
         return mixed
-    if is_weight(weight, Affine4Weight):
+    if is_kind(weight, Affine4Weight):
         return affine4
-    if is_weight(weight, Affine8Weight):
+    if is_kind(weight, Affine8Weight):
         return affine8
-    return float32 if is_weight(weight, Float32Weight) else quantized
+    return float32 if is_kind(weight, Float32Weight) else quantized
 
 
 @stage

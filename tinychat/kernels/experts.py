@@ -14,13 +14,13 @@ A weight nobody chose is not touched.
 import numpy as np
 
 from tinychat.kernels.inputs import groups_of, write_gated, write_group
-from tinychat.kernels.jit import inlined, subroutine, written_in
+from tinychat.kernels.jit import always_inline, inline, noinline
 from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_unit, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
-from tinychat.kernels.simd import add, exp2, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.simd import add, exp2, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.team import finish_stage, share_of, stage, take
+from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.weight_access import columns, layer_of
 
@@ -29,7 +29,7 @@ LOG2_E = np.float32(1.4426950408889634)
 UNITS_PER_THREAD = 8
 
 
-@inlined
+@always_inline
 def likeliest(logits, t, count, before, after):
     """Return the expert of token `t` that comes next after `after`, whose logit is `before`; -1: the first.
 
@@ -44,16 +44,16 @@ def likeliest(logits, t, count, before, after):
     return max(found, 0)
 
 
-@inlined
+@always_inline
 def power(v, largest):
     """Return ``exp(v - largest)`` of a vector."""
     return exp2(multiply(subtract(v, splat_f32(largest)), splat_f32(LOG2_E)))
 
 
-@inlined
+@always_inline
 def exponential(z, largest):
     """Return ``exp(z - largest)`` of a number, as `power` does."""
-    return sum_lanes(keep_lanes(power(splat_f32(z), largest), 0, 1))
+    return sum_lanes(zero_outside(power(splat_f32(z), largest), 0, 1))
 
 
 @stage
@@ -78,7 +78,7 @@ def choose_experts(team, T, norm_topk, shared, e):
                 total += e.weights[t, j]
         else:
             for k in range(0, count, LANES):
-                total += sum_lanes(keep_lanes(power(load_f32(logits, start + k), largest), 0, count - k))
+                total += sum_lanes(zero_outside(power(load_f32(logits, start + k), largest), 0, count - k))
         for j in range(used):
             e.weights[t, j] /= total
         if shared:
@@ -142,7 +142,7 @@ def quantize_routed_gated(team, T, activation, size, weight, rows, e):
         write_slot(weight, row, groups, t, j, e)
 
 
-@inlined
+@always_inline
 def write_slot(weight, row, groups, t, j, e):
     """Write `row` into the slot of choice `j` of token `t`."""
     tile, slot = tokens_per_tile(e.counts[e.chosen[t, j]]), e.slots[t, j]
@@ -150,14 +150,14 @@ def write_slot(weight, row, groups, t, j, e):
         write_group(layer_of(weight, 0), e.x, row, groups, g, slot // tile, slot % tile, tile)
 
 
-@inlined
+@always_inline
 def tiles_of(e, expert):
     """Return how many tiles the rows of an expert make."""
     tile = tokens_per_tile(e.counts[expert])
     return (e.counts[expert] + tile - 1) // tile
 
 
-@subroutine
+@noinline
 def multiply_routed(team, weight, out, buffers, e):
     """Compute whatever rows this thread gets to; see `linear_routed`."""
     blocks, K, tiles, active = out_blocks(layer_of(weight, 0)), columns(layer_of(weight, 0)), 0, e.active[0]
@@ -165,7 +165,7 @@ def multiply_routed(team, weight, out, buffers, e):
         tiles += tiles_of(e, e.active[1 + i])
     # Units take about as long as each other, and the weights of one stay in the cache while its rows pass by.
     fair, panel = tiles * blocks // (team.queue[THREADS] * UNITS_PER_THREAD), max(1, PANEL_BYTES // (K * 8))
-    passed, i, unit, buffer = 0, 0, take(team), buffers[team.thread]
+    passed, i, unit, buffer = 0, 0, next_tile(team), buffers[team.thread]
     while i < active:
         expert = e.active[1 + i]
         size = min(panel, max(1, fair // tiles_of(e, expert)))
@@ -177,13 +177,13 @@ def multiply_routed(team, weight, out, buffers, e):
             tile = tokens_per_tile(count)
             one = layer_of(weight, expert)
             linear_unit(one, e.x, start, start + count, tile, out, FIRST, buffer, STORE, first, last)
-            unit = take(team)
+            unit = next_tile(team)
         passed, i = passed + units, i + 1
     finish_stage(team, passed)
 
 
 @stage
-@written_in
+@inline
 def linear_routed(team, weight, out, buffers, e):
     """Apply each expert that anyone chose to its rows.
 

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from tinychat.kernels.activations import activated, gated
 from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
@@ -24,7 +24,6 @@ from tinychat.kernels.simd import (
     absolute,
     add_i32,
     i32x16,
-    keep_lanes,
     max_lanes,
     maximum,
     multiply,
@@ -36,10 +35,11 @@ from tinychat.kernels.simd import (
     subtract_i32,
     sum_lanes_i32,
     to_i32,
+    zero_outside,
 )
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weight_access import columns, input_group, is_weight
+from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import FINE_BITS, ZERO, FineActivations, Float32Weight, SplitWeight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
@@ -85,12 +85,12 @@ def groups_of(weight):
         K = columns(weight)
         return Groups(K, K // LANES, LANES)
 
-    if is_weight(weight, SplitWeight):
+    if is_kind(weight, SplitWeight):
         return lambda weight: groups_of(weight.rest)
-    return float32 if is_weight(weight, Float32Weight) else quantized
+    return float32 if is_kind(weight, Float32Weight) else quantized
 
 
-@inlined_by_type
+@always_inline_by_type
 def write_group(weight, x, row, groups, g, tile, place, tokens):
     """Write group `g` of `row` as token `place` of a tile of `tokens`."""
 
@@ -135,12 +135,12 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
         for k in range(g * LANES, (g + 1) * LANES):
             x.values[(tile * groups.columns + k) * tokens + place] = row[k]
 
-    if is_weight(x, FineActivations):
+    if is_kind(x, FineActivations):
         return fine
-    return float32 if is_weight(weight, Float32Weight) else quantized
+    return float32 if is_kind(weight, Float32Weight) else quantized
 
 
-@inlined
+@always_inline
 def share_groups(team, T, tokens, count):
     """Return the tokens and groups (first, last, first, last) that are this thread's; tokens : of a tile.
 
@@ -181,14 +181,14 @@ def quantize_plain(team, T, values, weight, s):
             write_group(weight, s.x, values[t], groups, g, t // tokens, t % tokens, tokens)
 
 
-@inlined
+@always_inline
 def write_gated(row, gate_up, t, activation, size, first, last):
     """Write columns first..last of ``activation(gate) * up`` into `row`, zeros beyond `size`."""
     start = t * gate_up.shape[1]
     for k in range(first, last, LANES):
         if k < size:
             value = gated(activation, load_f32(gate_up, start + k), load_f32(gate_up, start + size + k))
-            store_f32(row, k, keep_lanes(value, 0, size - k))
+            store_f32(row, k, zero_outside(value, 0, size - k))
         else:
             store_f32(row, k, splat_f32(0.0))
 
@@ -213,7 +213,7 @@ def quantize_activated(team, T, up, activation, sizes, weight, s):
         start = t * up.shape[1]
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
             if k < size:
-                store_f32(row, k, keep_lanes(activated(activation, load_f32(up, start + k)), 0, size - k))
+                store_f32(row, k, zero_outside(activated(activation, load_f32(up, start + k)), 0, size - k))
             else:
                 store_f32(row, k, splat_f32(0.0))
         for g in range(first_group, last_group):

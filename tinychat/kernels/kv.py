@@ -20,7 +20,7 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import load_half, store_half
 from tinychat.kernels.buffers import LayerCache
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type
 from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
 from tinychat.kernels.simd import multiply
 from tinychat.kernels.sizes import BLOCK, LANES
@@ -42,27 +42,27 @@ def element_of(cache: types.NamedTuple) -> types.Type:
     return cache.types[0].dtype
 
 
-@inlined
+@always_inline
 def layer_cache(cache, layer):
     """Return one layer of a cache."""
     return LayerCache(cache.keys, cache.values, cache.scales, layer)
 
 
-@inlined
+@always_inline
 def head_of(cache, block, g):
     """Return the number of a layer's KV head in a block, among those of all blocks and layers."""
     return (block * cache.keys.shape[1] + cache.layer) * cache.keys.shape[2] + g
 
 
-@inlined
-def key_place(cache, head, i):
+@always_inline
+def key_offset(cache, head, i):
     """Return where key `i` of a head's block begins, counted in numbers; its next lane is ``LANES * per_lane`` on."""
     channels, shared = cache.keys.shape[4], per_lane(cache)
     return ((head * (BLOCK // LANES) + i // LANES) * channels * LANES + i % LANES) * shared
 
 
-@inlined
-def value_place(cache, head, i):
+@always_inline
+def value_offset(cache, head, i):
     """Return where value `i` of a head's block begins, counted in numbers; its next channel is ``per_lane`` on."""
     padded, shared = cache.values.shape[4], per_lane(cache)
     return (head * (BLOCK // shared) + i // shared) * padded * shared + i % shared
@@ -105,7 +105,7 @@ def load_number(buffer, index, scale):
     return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
 
 
-@inlined
+@always_inline
 def code_scale(x, place, d):
     """Return the scale at which the largest of d numbers of `x` has a code of 127.
 
@@ -119,8 +119,8 @@ def code_scale(x, place, d):
     return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
 
 
-@inlined
-def scale_place(head, kind, i):
+@always_inline
+def scale_index(head, kind, i):
     """Return where the scale of a key or value stands. kind : KEY or VALUE."""
     return (head * 2 + kind) * BLOCK + i
 
@@ -131,7 +131,7 @@ def new_scale(cache, kind, head, i, x, place, d):
 
     def codes(cache, kind, head, i, x, place, d):
         scale = code_scale(x, place, d)
-        store_one(cache.scales, scale_place(head, kind, i), scale)
+        store_one(cache.scales, scale_index(head, kind, i), scale)
         return scale
 
     return codes if element_of(cache) == CODES else lambda cache, kind, head, i, x, place, d: np.float32(1)
@@ -141,31 +141,31 @@ def new_scale(cache, kind, head, i, x, place, d):
 def scale_of(cache, kind, head, i):
     """Return the scale of a key or value; 1 where there are none."""
     if element_of(cache) == CODES:
-        return lambda cache, kind, head, i: load_one(cache.scales, scale_place(head, kind, i))
+        return lambda cache, kind, head, i: load_one(cache.scales, scale_index(head, kind, i))
     return lambda cache, kind, head, i: np.float32(1)
 
 
-@inlined_by_type
+@always_inline_by_type
 def scaled(cache, kind, head, x):
     """Return 64 scores or weights times the scales of the keys or values of a head's block, where they have any."""
 
     def codes(cache, kind, head, x):
-        return multiply(x, load_f32x64(cache.scales, scale_place(head, kind, 0)))
+        return multiply(x, load_f32x64(cache.scales, scale_index(head, kind, 0)))
 
     return codes if element_of(cache) == CODES else lambda cache, kind, head, x: x
 
 
-@inlined
+@always_inline
 def store_key(cache, head, i, x, place, d):
     """Store d numbers of `x`, from flat element `place` on, as key `i` of a head's block."""
     scale, shared = new_scale(cache, KEY, head, i, x, place, d), per_lane(cache)
-    there = key_place(cache, head, i)
+    there = key_offset(cache, head, i)
     for c in range(0, d, shared):
         for half in range(shared):
             store_number(cache.keys, there + c * LANES + half, load_one(x, place + c + half), scale)
 
 
-@inlined
+@always_inline
 def store_value(cache, head, i, x, place, d, last):
     """Store d numbers of `x`, from flat element `place` on, as value `i` of a head's block, zero beyond.
 
@@ -173,7 +173,7 @@ def store_value(cache, head, i, x, place, d, last):
     since attention reads whole pairs.
     """
     scale, shared, padded = new_scale(cache, VALUE, head, i, x, place, d), per_lane(cache), cache.values.shape[4]
-    there = value_place(cache, head, i)
+    there = value_offset(cache, head, i)
     for c in range(d):
         store_number(cache.values, there + c * shared, load_one(x, place + c), scale)
     for c in range(d, padded):
@@ -183,17 +183,17 @@ def store_value(cache, head, i, x, place, d, last):
             store_number(cache.values, there + c * shared + 1, np.float32(0), scale)
 
 
-@inlined
+@always_inline
 def load_key(cache, head, i, row, d):
     """Copy a key to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, KEY, head, i), key_place(cache, head, i), per_lane(cache)
+    scale, there, shared = scale_of(cache, KEY, head, i), key_offset(cache, head, i), per_lane(cache)
     for c in range(d):
         row[c] = load_number(cache.keys, there + (c - c % shared) * LANES + c % shared, scale)
 
 
-@inlined
+@always_inline
 def load_value(cache, head, i, row, d):
     """Copy a value to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, VALUE, head, i), value_place(cache, head, i), per_lane(cache)
+    scale, there, shared = scale_of(cache, VALUE, head, i), value_offset(cache, head, i), per_lane(cache)
     for c in range(d):
         row[c] = load_number(cache.values, there + c * shared, scale)

@@ -19,6 +19,7 @@ Reference: ``tests/reference.py``.
 import numpy as np
 
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import (
     ROUNDER_BITS,
     add_scaled,
@@ -31,15 +32,14 @@ from tinychat.kernels.dot import (
     start_all,
     start_tile,
 )
-from tinychat.kernels.jit import by_type, inlined, inlined_by_type, written_in
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
-from tinychat.kernels.procedures import procedure, procedure_by_type
 from tinychat.kernels.simd import add
 from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
-from tinychat.kernels.team import barrier, finish_stage, stage, take
+from tinychat.kernels.team import barrier, finish_stage, next_tile, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
-from tinychat.kernels.weight_access import columns, input_group, is_weight
+from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
     Affine4Weight,
@@ -63,7 +63,7 @@ NOTHING = np.int32(0)
 FAR_BYTES, NEAR_BYTES = 8192, 1024
 
 
-@inlined
+@always_inline
 def tokens_per_tile(T):
     """Return how many tokens the activations of `T` tokens are tiled by."""
     if T == 1:
@@ -77,14 +77,14 @@ def tokens_per_tile(T):
     return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
 
 
-@inlined
+@always_inline
 def prefetch_next(packed, place):
     """Ask for the lines of a weight that will be wanted some time after the one at byte `place`."""
     prefetch_far(packed, place + FAR_BYTES)
     prefetch(packed, place + NEAR_BYTES)
 
 
-@inlined_by_type
+@always_inline_by_type
 def dot_group(weight, sums, first, lines, codes, index, tokens):
     """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
 
@@ -118,19 +118,19 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
             sums = dot(sums, line, codes, index + j * 4 * len(tokens))
         return sums
 
-    if is_weight(weight, Affine4Weight):
+    if is_kind(weight, Affine4Weight):
         return affine4
-    return int4 if is_weight(weight, Int4Weight) else int8
+    return int4 if is_kind(weight, Int4Weight) else int8
 
 
-@inlined_by_type
+@always_inline_by_type
 def add_group(weight, total, scales, first, lines, x, position, index, tokens):
     """Add the products of one group of an affine weight to the tile `total`.
 
     first, lines : as in `dot_group`; position, index : the group's place among those of `x`, and that of its
     codes.
     """
-    is_small = is_weight(weight, Affine4Weight)
+    is_small = is_kind(weight, Affine4Weight)
 
     def small(weight, total, scales, first, lines, x, position, index, tokens):
         sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
@@ -161,12 +161,12 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
         return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position, tokens)
 
-    if is_weight(x, FineActivations):
+    if is_kind(x, FineActivations):
         return fine_token if is_small and len(tokens) == 1 else fine
     return small if is_small else large
 
 
-@inlined
+@always_inline
 def affine_tile(weight, size, x, tile, block, tokens):
     """Do what `linear_tile` does for an affine weight whose input has groups of `size` columns.
 
@@ -195,7 +195,7 @@ def affine_tile(weight, size, x, tile, block, tokens):
     return total
 
 
-@inlined_by_type
+@always_inline_by_type
 def linear_tile(weight, x, tile, block, tokens):
     """Return the finished tile of a row block and a tile of tokens."""
 
@@ -224,19 +224,19 @@ def linear_tile(weight, x, tile, block, tokens):
         return affine_tile(weight, input_group(weight), x, tile, block, tokens)
 
     def mixed(weight, x, tile, block, tokens):
-        place, size = weight.places[block], input_group(weight)
+        place, size = weight.indices[block], input_group(weight)
         if place >= 0:
             return affine_tile(weight.four, size, x, tile, place, tokens)
         return affine_tile(weight.eight, size, x, tile, -1 - place, tokens)
 
-    if is_weight(weight, MixedWeight):
+    if is_kind(weight, MixedWeight):
         return mixed
-    if is_weight(weight, Affine4Weight, Affine8Weight):
+    if is_kind(weight, Affine4Weight, Affine8Weight):
         return affine
-    return float32 if is_weight(weight, Float32Weight) else quantized
+    return float32 if is_kind(weight, Float32Weight) else quantized
 
 
-@inlined
+@always_inline
 def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
     """Add bias and, if asked, what `out` holds to a finished tile, and store the tokens that exist."""
     n = block * LANES
@@ -250,7 +250,7 @@ def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
         store_f32(out, place, value)
 
 
-@written_in
+@inline
 def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last, tokens):
     """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
     for tile in range(start // len(tokens), (T + len(tokens) - 1) // len(tokens)):
@@ -259,7 +259,7 @@ def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last,
             write_tile(buffer, weight.bias, out, offset, block, tile, T, residual, tokens)
 
 
-@written_in
+@inline
 def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last):
     """Do the same for tokens in tiles of `tile`."""
     if tile == 1:
@@ -274,14 +274,14 @@ def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
 
 
-@inlined
+@always_inline
 def unit_rows(weight, blocks, threads):
     """Return how many row blocks a thread takes at a time: some units for each thread, none larger than the cache."""
     panel = max(1, PANEL_BYTES // (columns(weight) * 8))
     return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD)))
 
 
-@procedure
+@deferred
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     """Compute whatever rows this thread gets to; see `linear`.
 
@@ -290,16 +290,16 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
     size = unit_rows(weight, blocks, team.queue[THREADS])
     units, buffer = (blocks + size - 1) // size, buffers[team.thread]
-    unit = take(team)
+    unit = next_tile(team)
     while unit < units:
         first, last = unit * size, min((unit + 1) * size, blocks)
         linear_unit(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
-        unit = take(team)
+        unit = next_tile(team)
     finish_stage(team, units)
 
 
 @stage
-@written_in
+@inline
 def linear(team, T, weight, s, out, add):
     """Apply a weight to T tokens.
 
@@ -310,13 +310,13 @@ def linear(team, T, weight, s, out, add):
 
 
 @stage
-@written_in
+@inline
 def head(team, T, weight, s, out):
     """Do the same for a weight that may be a `SplitWeight`."""
     multiply_parts(team, T, weight, s.x, out, s.tiles)
 
 
-@procedure_by_type
+@deferred_by_type
 def multiply_parts(team, T, weight, x, out, buffers):
     """Apply a weight of any kind; units of a second part are handed out when all of the first have been."""
 
@@ -328,14 +328,14 @@ def multiply_parts(team, T, weight, x, out, buffers):
     def whole(team, T, weight, x, out, buffers):
         multiply_rows(team, T, weight, x, out, FIRST, buffers, STORE)
 
-    return split if is_weight(weight, SplitWeight) else whole
+    return split if is_kind(weight, SplitWeight) else whole
 
 
 @by_type
 def out_blocks(weight):
     """Return the number of row blocks, N/16."""
-    if is_weight(weight, Float32Weight):
+    if is_kind(weight, Float32Weight):
         return lambda weight: weight.values.shape[0]
-    if is_weight(weight, MixedWeight):
-        return lambda weight: weight.places.shape[0]
+    if is_kind(weight, MixedWeight):
+        return lambda weight: weight.indices.shape[0]
     return lambda weight: weight.packed.shape[0]

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tinychat.files import open_regular, replacing, unfinished_bytes
-from tinychat.kernels.setup import complain_once, key_of_process
+from tinychat.kernels.setup import process_cache_key, warn_once
 
 SUFFIX = ".code"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -54,7 +54,7 @@ def code_name(function: str, types: str) -> str:
     """Return the name of the file for a function that is compiled for such types on this processor."""
     features = llvm.get_host_cpu_features().flatten()
     processor = [llvm.get_host_cpu_name(), features, llvm.get_default_triple()]
-    what = "|".join([key_of_process(), function, types, *processor])
+    what = "|".join([process_cache_key(), function, types, *processor])
     return f"{function}-{hashlib.sha256(what.encode()).hexdigest()[:32]}{SUFFIX}"
 
 
@@ -103,7 +103,7 @@ def read_code(path: Path) -> tuple[str, bytes] | None:
     return symbol.decode(), code
 
 
-def keep_code(path: Path, symbol: str, code: bytes) -> None:
+def write_code(path: Path, symbol: str, code: bytes) -> None:
     """Write object code to a file, in one step; where that cannot be done, say so once, and do without."""
     content = symbol.encode() + b"\0" + code
     try:
@@ -112,7 +112,7 @@ def keep_code(path: Path, symbol: str, code: bytes) -> None:
         with replacing(path) as file:
             file.write(_digest(path, content) + content)
     except OSError as error:
-        complain_once(path.parent, error)
+        warn_once(path.parent, error)
 
 
 def _digest(path: Path, content: bytes) -> bytes:

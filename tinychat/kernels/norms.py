@@ -9,15 +9,15 @@ Rows are zero beyond their size D, and so are gains and biases, up to whole grou
 
 import numpy as np
 
-from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
+from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import add, fma, keep_lanes, multiply, splat_f32, subtract, sum_lanes
+from tinychat.kernels.simd import add, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import LayerNorm, NoNorm
 
 
-@inlined
+@always_inline
 def inverse_rms(values, start, size, eps):
     """Return ``1 / sqrt(mean(v**2) + eps)`` over ``values[start : start + size]``, lanes first."""
     squares = splat_f32(0.0)
@@ -26,12 +26,12 @@ def inverse_rms(values, start, size, eps):
         v = load_f32(values, i)
         squares = fma(v, v, squares)
     if whole < size:
-        v = keep_lanes(load_f32(values, start + whole), 0, size - whole)
+        v = zero_outside(load_f32(values, start + whole), 0, size - whole)
         squares = fma(v, v, squares)
     return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
 
 
-@inlined
+@always_inline
 def mean_of(values, start, size):
     """Return the mean of ``values[start : start + size]``."""
     total = splat_f32(0.0)
@@ -39,11 +39,11 @@ def mean_of(values, start, size):
     for i in range(start, start + whole, LANES):
         total = add(total, load_f32(values, i))
     if whole < size:
-        total = add(total, keep_lanes(load_f32(values, start + whole), 0, size - whole))
+        total = add(total, zero_outside(load_f32(values, start + whole), 0, size - whole))
     return sum_lanes(total) / np.float32(size)
 
 
-@inlined
+@always_inline
 def inverse_deviation(values, start, size, mean, eps):
     """Return ``1 / sqrt(var(v) + eps)`` over ``values[start : start + size]``, whose mean is known."""
     squares = splat_f32(0.0)
@@ -52,12 +52,12 @@ def inverse_deviation(values, start, size, mean, eps):
         v = subtract(load_f32(values, i), splat_f32(mean))
         squares = fma(v, v, squares)
     if whole < size:
-        v = keep_lanes(subtract(load_f32(values, start + whole), splat_f32(mean)), 0, size - whole)
+        v = zero_outside(subtract(load_f32(values, start + whole), splat_f32(mean)), 0, size - whole)
         squares = fma(v, v, squares)
     return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
 
 
-@inlined_by_type
+@always_inline_by_type
 def moments_of(norm, values, start, sizes):
     """Return what a norm needs to know of the row that begins at ``values[start]``; D is the `hidden_size`."""
 
@@ -74,7 +74,7 @@ def moments_of(norm, values, start, sizes):
     return layer if is_kind(norm, LayerNorm) else rms
 
 
-@inlined_by_type
+@always_inline_by_type
 def normed(norm, moments, v, k):
     """Return 16 numbers of a row, from column `k` on, normed."""
 
@@ -136,7 +136,7 @@ def norm_width(team, T, qkv, norm, sizes):
             norm_run(qkv, start + queries, keys, norm.keys, eps)
 
 
-@inlined
+@always_inline
 def norm_run(x, place, size, gain, eps):
     """RMS-norm so many numbers where they stand."""
     scale = inverse_rms(x, place, size, eps)

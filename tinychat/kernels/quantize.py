@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import allocating_kernel, by_type, inlined, kernel
+from tinychat.kernels.jit import allocating_kernel, always_inline, by_type, kernel
 from tinychat.kernels.memory import element_pointer, load_f32, store_f32
 from tinychat.kernels.simd import (
     F32,
@@ -91,7 +91,7 @@ def value_at(rows, n, k):
     return lambda rows, n, k: rows[n, k]
 
 
-@inlined
+@always_inline
 def load_block(rows, first, x):
     """Write 16 rows as columns, x[k, r]; rows and columns that do not exist are zero."""
     x[:] = np.float32(0)
@@ -100,20 +100,20 @@ def load_block(rows, first, x):
             x[k, r] = value_at(rows, first + r, k)
 
 
-@inlined
+@always_inline
 def inverse(a):
     """Return ``1 / a``, 0 where a is 0."""
     zero = splat_f32(0.0)
     return where_greater(absolute(a), zero, divide(splat_f32(1.0), a), zero)
 
 
-@inlined
+@always_inline
 def code(x, to_code, lowest, highest):
     """Return the codes of 16 weights as whole floats."""
     return minimum(maximum(nearest(multiply(x, to_code)), splat_f32(lowest)), splat_f32(highest))
 
 
-@inlined
+@always_inline
 def extreme_of(x, first, size):
     """Return the weight of largest size in each of 16 rows of one group, with its sign."""
     extreme = splat_f32(0.0)
@@ -123,7 +123,7 @@ def extreme_of(x, first, size):
     return extreme
 
 
-@inlined
+@always_inline
 def better_scale(products, squares, scale, best):
     """Return the scale of least squares and its gain where that is more than `best`, else what is given.
 
@@ -134,7 +134,7 @@ def better_scale(products, squares, scale, best):
     return where_greater(gain, best, optimum, scale), maximum(gain, best)
 
 
-@inlined
+@always_inline
 def int4_scale(x, first, size, ends):
     """Return the scale of least squared error for 16 rows of one group."""
     to_end = inverse(extreme_of(x, first, size))
@@ -150,7 +150,7 @@ def int4_scale(x, first, size, ends):
     return scale
 
 
-@inlined
+@always_inline
 def int8_scale(x, first, size):
     """Return ``max|x| / 127`` for 16 rows of one group: with 255 codes no search is worth its time."""
     peak = splat_f32(0.0)
@@ -159,7 +159,7 @@ def int8_scale(x, first, size):
     return multiply(peak, splat_f32(1 / 127))
 
 
-@inlined
+@always_inline
 def pack_group(x, first, size, scale, bits, packed, line):
     """Code and pack one group of 16 rows from byte `line` on; return its squared error and its square."""
     per_line = 32 // bits
@@ -180,7 +180,7 @@ def pack_group(x, first, size, scale, bits, packed, line):
     return sum_lanes(lost), sum_lanes(square)
 
 
-@inlined
+@always_inline
 def round_scales(found, scales, row_scales):
     """Write float scales [groups, 16] as whole numbers times a row's own, and back as what those stand for.
 

@@ -12,7 +12,7 @@ attention works in powers of two. Keys and values go to the blocks of the cache 
 
 import numpy as np
 
-from tinychat.kernels.jit import inlined, kernel
+from tinychat.kernels.jit import always_inline, kernel
 from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
@@ -21,14 +21,14 @@ from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
 
 
-@inlined
+@always_inline
 def norm_head(x, place, gain, eps, d):
     """RMS-norm a head where it stands, where the model norms each head of queries and keys (Qwen3)."""
     if gain.shape[0] > 0:
         norm_run(x, place, d, gain, eps)
 
 
-@inlined
+@always_inline
 def rotate(x, place, cos_sin, rotary_dim, d, factor):
     """Rotate the first of d numbers, from flat element `place` on, by the angles of their position; multiply all.
 

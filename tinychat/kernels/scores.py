@@ -1,21 +1,21 @@
 """What is done to attention's scores before the softmax, and to logits, where a model does anything.
 
-Capped  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
-Sloped  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
-Sunk    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
+SoftCap  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
+Alibi  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+AttentionSink    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
 import numpy as np
 
-from tinychat.kernels.jit import inlined, inlined_by_type, is_kind
+from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.simd import add, divide, exp2, fma, lane_numbers, like, minimum, multiply, splat_f32, subtract
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.variants import Capped, Sloped, Sunk
+from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
 
 
-@inlined
+@always_inline
 def soft_cap(v, cap):
     """Return ``cap * tanh(v / cap)`` of a vector of any width, off by 1e-7 of the cap at most."""
     # tanh(u) is 1 - 2 / (exp(2 u) + 1); beyond 2**60 nothing changes.
@@ -25,7 +25,7 @@ def soft_cap(v, cap):
     return multiply(like(v, cap), subtract(like(v, np.float32(1)), share))
 
 
-@inlined_by_type
+@always_inline_by_type
 def final_score(scoring, item, r, start, score):
     """Return the scores of row `r` of an item (`kernels.attention`) with 64 keys, from position `start` on."""
 
@@ -38,12 +38,12 @@ def final_score(scoring, item, r, start, score):
         distance = add(lane_numbers(score), like(score, np.float32(start - item.positions[r])))
         return fma(distance, like(score, slope), score)
 
-    if is_kind(scoring, Capped):
+    if is_kind(scoring, SoftCap):
         return capped
-    return sloped if is_kind(scoring, Sloped) else lambda scoring, item, r, start, score: score
+    return sloped if is_kind(scoring, Alibi) else lambda scoring, item, r, start, score: score
 
 
-@inlined_by_type
+@always_inline_by_type
 def softmax_sum(scoring, item, row, largest, total):
     """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : that of the keys."""
 
@@ -51,12 +51,12 @@ def softmax_sum(scoring, item, row, largest, total):
         sink = scoring.sinks[item.g * item.group + row % item.group]
         return add(splat_f32(total), exp2(splat_f32(sink - largest)))
 
-    return sunk if is_kind(scoring, Sunk) else lambda scoring, item, row, largest, total: splat_f32(total)
+    return sunk if is_kind(scoring, AttentionSink) else lambda scoring, item, row, largest, total: splat_f32(total)
 
 
 @stage
 def cap_rows(team, rows, logits, cap):
-    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `Capped`."""
+    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `SoftCap`."""
     vectors = rows * logits.shape[1] // LANES
     first, last = share_of(team, vectors)
     for i in range(first * LANES, last * LANES, LANES):

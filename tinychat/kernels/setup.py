@@ -28,7 +28,7 @@ ISA_FEATURES = {
 # without it each fused multiply-add is a call into the C library.
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
 CACHE_PREFIX = "kernels-"
-KEPT_VERSIONS = 8
+CACHED_VERSIONS = 8
 _has_complained = False
 
 
@@ -53,7 +53,7 @@ def say(line: str) -> None:
     sys.stderr.write(f"tinychat: {line}\n")
 
 
-def complain_once(folder: Path, reason: object) -> None:
+def warn_once(folder: Path, reason: object) -> None:
     """Say that compiled kernels cannot be kept in a folder, the first time."""
     global _has_complained
     if not _has_complained:
@@ -87,7 +87,7 @@ def cache_key() -> str:
 
 
 @cache
-def key_of_process() -> str:
+def process_cache_key() -> str:
     """Return the `cache_key` of the code that this process runs."""
     return cache_key()
 
@@ -108,11 +108,11 @@ def writable_cache_folder() -> Path | None:
     # Named in the message where even this cannot be found out.
     folder = Path("the user's cache folder")
     try:
-        folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{key_of_process()}"
+        folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{process_cache_key()}"
         is_new = not folder.exists()
         folder = private_folder(folder)
         if is_new:
-            forget_old_kernels(folder.parent)
+            evict_old_kernels(folder.parent)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
@@ -134,10 +134,10 @@ def temporary_cache_folder(reason: str) -> Path | None:
     return folder
 
 
-def forget_old_kernels(root: Path) -> None:
+def evict_old_kernels(root: Path) -> None:
     """Remove the kernels of all but the newest few versions: each is a few megabytes that nobody would ever miss."""
     folders = sorted(root.glob(f"{CACHE_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
-    for folder in folders[:-KEPT_VERSIONS]:
+    for folder in folders[:-CACHED_VERSIONS]:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,14 +10,14 @@ those of the next layer. Earlier ones are read from there, as rounded as that ty
 not. So a token gives the same bits alone and among others.
 """
 
-from tinychat.kernels.jit import inlined
+from tinychat.kernels.jit import always_inline
 from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_one, store_one
 from tinychat.kernels.sizes import BLOCK
 from tinychat.kernels.team import share_of, stage
 
 
-@inlined
+@always_inline
 def place_of_part(cache, part):
     """Return the layer of the cache that a part of the channels stands in, which head there, and whether as a key."""
     G = cache.keys.shape[2]
@@ -25,7 +25,7 @@ def place_of_part(cache, part):
     return layer_cache(cache, cache.layer + half // 2), part % G, half % 2 == 0
 
 
-@inlined
+@always_inline
 def store_part(cache, part, block, i, x, place, d):
     """Store d numbers of `x`, from flat element `place` on, for position `i` of a block."""
     layer, g, is_key = place_of_part(cache, part)
@@ -36,7 +36,7 @@ def store_part(cache, part, block, i, x, place, d):
         store_value(layer, head, i, x, place, d, False)
 
 
-@inlined
+@always_inline
 def load_part(cache, part, block, i, row, d):
     """Copy what was stored for position `i` of a block to ``row[:d]``."""
     layer, g, is_key = place_of_part(cache, part)

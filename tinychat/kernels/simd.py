@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import inlined
+from tinychat.kernels.jit import always_inline
 from tinychat.kernels.sizes import LANES
 
 F32 = ir.FloatType()
@@ -196,7 +196,7 @@ def lanes_between(builder: ir.IRBuilder, width: int, start: ir.Value, stop: ir.V
 
 
 @operation(FLOATS, FLOATS, types.int32, types.int32)
-def keep_lanes(builder, a, start, stop):
+def zero_outside(builder, a, start, stop):
     """Return `a` with 0 in every lane outside start..stop."""
     inside = lanes_between(builder, a.type.count, start, stop)
     return builder.select(inside, a, constant(0.0, F32, a.type.count))
@@ -267,13 +267,13 @@ def shift_right(builder, a, bits):
 ROUNDER = 1.5 * 2.0**23
 
 
-@inlined
+@always_inline
 def exp2(x):
     """Return ``2 ** x`` within 1 ulp, for x clamped to -126..127; NaN stays."""
     return exp2_up_to_127(minimum(like(x, 127.0), x))
 
 
-@inlined
+@always_inline
 def exp2_up_to_127(x):
     """Return the same for x that is no more than 127.
 

@@ -20,23 +20,23 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tinychat.kernels.jit import assembly_written_in, inlined, subroutine, written_in
+from tinychat.kernels.compile_queue import deferred
+from tinychat.kernels.jit import always_inline, inline, inline_call_only, noinline
 from tinychat.kernels.memory import element_pointer
-from tinychat.kernels.procedures import procedure
 from tinychat.kernels.team_queue import (
     ARRIVALS,
     AWAKE,
     CLAIMED,
-    FEWEST,
+    CLOSING,
+    FIRST_TICKET,
     JOBS,
     LINE,
+    MAX_WAIT,
+    MIN_THREADS,
     PARKED,
     PASSED,
-    PATIENCE,
     POSTED,
-    RECALL,
     SERVED,
-    SETTLED,
     STATES,
     THREADS,
     TICKETS,
@@ -120,8 +120,8 @@ def nanoseconds(typingctx):
 yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
 
 
-@inlined
-def look_at_clock(since):
+@always_inline
+def check_clock(since):
     """Return the time, and since when this thread has spun (0: not yet); if for long, other programs go first once."""
     now = nanoseconds()
     if since == 0:
@@ -133,7 +133,7 @@ def look_at_clock(since):
     return now, since
 
 
-@inlined
+@always_inline
 def share(thread, threads, items):
     """Return the contiguous range of `items` that is thread `thread`'s; an empty one if it takes no part."""
     if thread >= threads:
@@ -141,14 +141,14 @@ def share(thread, threads, items):
     return items * thread // threads, items * (thread + 1) // threads
 
 
-@inlined
+@always_inline
 def share_of(team, items):
     """Return the contiguous range of `items` that is this thread's in the present stage."""
     return share(team.thread, team.queue[THREADS], items)
 
 
-@inlined
-def take(team):
+@always_inline
+def next_tile(team):
     """Return the next unit of a stage whose units go to whichever thread is free.
 
     Cores are not equally fast, nor left alone by other programs. Tickets are numbered without end: a stage of n
@@ -158,16 +158,16 @@ def take(team):
     queue = team.queue
     if team.thread >= queue[THREADS]:
         return NO_TICKET
-    return atomic_add(queue, TICKETS, 1) - queue[STATES + team.thread * LINE + SETTLED]
+    return atomic_add(queue, TICKETS, 1) - queue[STATES + team.thread * LINE + FIRST_TICKET]
 
 
-@inlined
+@always_inline
 def finish_stage(team, units):
     """Note that this thread has seen the end of a stage of `units` units."""
-    team.queue[STATES + team.thread * LINE + SETTLED] += units + team.queue[THREADS]
+    team.queue[STATES + team.thread * LINE + FIRST_TICKET] += units + team.queue[THREADS]
 
 
-@subroutine
+@noinline
 def barrier(queue, thread):
     """Wait until all threads of the job have arrived here; what they wrote before is visible after.
 
@@ -182,14 +182,14 @@ def barrier(queue, thread):
         wait_for_others(queue, passed)
     else:
         queue[ARRIVALS] = 0
-        if queue[WAITED] > queue[PATIENCE] and threads > queue[FEWEST]:
+        if queue[WAITED] > queue[MAX_WAIT] and threads > queue[MIN_THREADS]:
             # One that is late at each barrier would cost a turn of the scheduler for each.
             queue[THREADS] = threads - 1
         atomic_add(queue, PASSED, 1)
     return queue[THREADS]
 
 
-@inlined
+@always_inline
 def wait_for_others(queue, passed):
     """Wait until more barriers are passed; count the time if it is long."""
     spins, before, since = 0, 0, 0
@@ -197,13 +197,13 @@ def wait_for_others(queue, passed):
         relax()
         spins += 1
         if spins % SPINS_BETWEEN_CLOCKS == 0:
-            now, since = look_at_clock(since)
+            now, since = check_clock(since)
             if before > 0:
                 atomic_add(queue, WAITED, now - before)
             before = now
 
 
-@written_in
+@inline
 def post(queue, threads):
     """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
     for thread in range(1, threads):
@@ -213,14 +213,14 @@ def post(queue, threads):
             return False
     queue[THREADS], queue[TICKETS], queue[WAITED] = threads, 0, 0
     for thread in range(threads):
-        queue[STATES + thread * LINE + SETTLED] = 0
+        queue[STATES + thread * LINE + FIRST_TICKET] = 0
     for thread in range(1, threads):
         atomic_add(queue, STATES + thread * LINE + POSTED, 1)
     atomic_add(queue, JOBS, 1)
     return True
 
 
-@written_in
+@inline
 def await_job(queue, thread):
     """Wait for the next job; return whether there is one, or the thread has parked instead.
 
@@ -238,16 +238,16 @@ def await_job(queue, thread):
         relax()
         spins += 1
         if spins % SPINS_BETWEEN_CLOCKS == 0:
-            now, since = look_at_clock(since)
+            now, since = check_clock(since)
             began = began or now
-            idle = now - began > PARK_AFTER or atomic_load(queue, RECALL) > 0 or atomic_load(queue, JOBS) != jobs
+            idle = now - began > PARK_AFTER or atomic_load(queue, CLOSING) > 0 or atomic_load(queue, JOBS) != jobs
             if idle and exchange(queue, state, AWAKE, PARKED):
                 return False
     queue[served] += 1
     return True
 
 
-@subroutine
+@noinline
 def begin(queue, thread, threads):
     """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one to do."""
     if thread < 0:
@@ -255,8 +255,8 @@ def begin(queue, thread, threads):
     return post(queue, threads) if thread == 0 else await_job(queue, thread)
 
 
-@inlined
-def note_time(team):
+@always_inline
+def record_time(team):
     """Note the time if that is asked for: `clocks[0]` says where it goes and moves on, 0 that nobody asks."""
     clocks = team.clocks
     place = clocks[0]
@@ -264,29 +264,29 @@ def note_time(team):
         clocks[place], clocks[0] = nanoseconds(), place + 1
 
 
-@subroutine
+@noinline
 def end_stage(team):
     """Wait until all threads have done their part of a stage, and note the time."""
     barrier(team.queue, team.thread)
-    note_time(team)
+    record_time(team)
 
 
 def stage(function):
-    """Compile a stage of the forward pass: a procedure whose first parameter is a `Team`, and the barrier after it.
+    """Compile a stage of the forward pass: a deferred function, whose first parameter is a `Team`, and a barrier.
 
-    What is compiled already stays as it is. The two calls are written into the caller.
+    A function that is compiled already stays as it is. The caller inlines the two calls.
     """
-    body = function if hasattr(function, "py_func") else procedure(function)
+    body = function if hasattr(function, "py_func") else deferred(function)
     code = body.py_func.__code__
     parameters = ", ".join(code.co_varnames[: code.co_argcount])
     source = f"def {code.co_name}({parameters}):\n    body({parameters})\n    end_stage(team)\n"
     names = {"body": body, "end_stage": end_stage, "__name__": function.__module__}
     exec(compile(source, code.co_filename, "exec"), names)
     names[code.co_name].__doc__ = function.__doc__
-    return assembly_written_in(names[code.co_name])
+    return inline_call_only(names[code.co_name])
 
 
-@subroutine
+@noinline
 def release(queue):
     """Let the workers that are still in the job park again: it is done."""
     for thread in range(1, queue[THREADS]):

@@ -7,16 +7,16 @@ import numpy as np
 # Where a queue, int64, keeps what; each on a cache line of its own.
 LINE = 8
 THREADS = 0  # how many take part in the job, from the next barrier on
-FEWEST = 1  # how few a job may go on with
-PATIENCE = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
-RECALL = LINE
+MIN_THREADS = 1  # how few a job may go on with
+MAX_WAIT = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
+CLOSING = LINE
 JOBS = LINE + 1  # posted so far
 ARRIVALS = 2 * LINE
 TICKETS = 3 * LINE
 PASSED = 4 * LINE  # barriers that all have reached
 WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
 STATES = 6 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled, jobs posted to it
-SERVED, SETTLED, POSTED = 1, 2, 3
+SERVED, FIRST_TICKET, POSTED = 1, 2, 3
 AWAKE, PARKED, CLAIMED = 0, 1, 2
 
 
@@ -25,12 +25,12 @@ class Team(NamedTuple):
 
     thread: int  # its number, from 0 on
     queue: np.ndarray  # int64: see `new_queue`
-    clocks: np.ndarray  # int64: see `note_time`
+    clocks: np.ndarray  # int64: see `record_time`
 
 
 def new_queue(threads: int, fewest: int = 1) -> np.ndarray:
     """Return the queue of a team, its workers parked; a job may lose threads until `fewest` are left."""
     queue = np.zeros(STATES + threads * LINE, np.int64)
-    queue[THREADS], queue[FEWEST] = threads, fewest
+    queue[THREADS], queue[MIN_THREADS] = threads, fewest
     queue[STATES::LINE] = PARKED
     return queue

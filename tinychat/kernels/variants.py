@@ -37,19 +37,19 @@ class Unchanged(NamedTuple):
     """Numbers that stay as they are."""
 
 
-class Capped(NamedTuple):
+class SoftCap(NamedTuple):
     """Numbers that are brought into -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
 
     cap: Any  # float32
 
 
-class Sloped(NamedTuple):
+class Alibi(NamedTuple):
     """Scores that fall with the distance of the key, by each head's slope."""
 
     slopes: np.ndarray  # float32 [H], times log2(e)
 
 
-class Sunk(NamedTuple):
+class AttentionSink(NamedTuple):
     """Scores beside a sink's, which takes weight from the keys and adds nothing."""
 
     sinks: np.ndarray  # float32 [H]: its score, times log2(e)

@@ -2,7 +2,7 @@
 
 from numba import types
 
-from tinychat.kernels.jit import by_type
+from tinychat.kernels.jit import by_type, is_kind
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     Affine4Weight,
@@ -24,10 +24,10 @@ def layer_of(stacked, layer):
             return f"{name}[{index}]"
         classes[kind.instance_class.__name__] = kind.instance_class
         if kind.instance_class is MixedWeight:
-            return f"MixedWeight({name}.places[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"
+            return f"MixedWeight({name}.indices[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"
         indices = [index] * len(kind.fields)
         if kind.instance_class is PerLayer:
-            place = f"{name}.places[{index}]"
+            place = f"{name}.indices[{index}]"
             # Of what a layer does not have, it gets the first, which nobody looks at.
             indices = [index, f"max({place}, 0)", f"max(-1 - {place}, 0)"]
         found = zip(kind.types, kind.fields, indices)
@@ -40,11 +40,11 @@ def layer_of(stacked, layer):
 @by_type
 def columns(weight):
     """Return K, padding included."""
-    if is_weight(weight, Int4Weight, Affine4Weight):
+    if is_kind(weight, Int4Weight, Affine4Weight):
         return lambda weight: weight.packed.shape[1] * 8
-    if is_weight(weight, Int8Weight, Affine8Weight):
+    if is_kind(weight, Int8Weight, Affine8Weight):
         return lambda weight: weight.packed.shape[1] * 4
-    if is_weight(weight, MixedWeight):
+    if is_kind(weight, MixedWeight):
         return lambda weight: weight.four.packed.shape[1] * 8
     return lambda weight: weight.values.shape[1]
 
@@ -52,13 +52,8 @@ def columns(weight):
 @by_type
 def input_group(weight):
     """Return how many columns of the input of a quantized weight share a scale: no more than those of the weight do."""
-    if is_weight(weight, MixedWeight):
+    if is_kind(weight, MixedWeight):
         return lambda weight: min(input_group(weight.four), input_group(weight.eight))
-    if is_weight(weight, Affine4Weight, Affine8Weight):
+    if is_kind(weight, Affine4Weight, Affine8Weight):
         return lambda weight: min(ACTIVATION_GROUP, columns(weight) // weight.scales.shape[1])
     return lambda weight: columns(weight) // weight.scales.shape[1]
-
-
-def is_weight(kind: types.Type, *classes: type) -> bool:
-    """Say whether a Numba type is one of these weights."""
-    return getattr(kind, "instance_class", None) in classes

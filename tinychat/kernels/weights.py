@@ -14,7 +14,7 @@ Of these, `scales` is int8 [N/16, K/group_size, 16], `row_scales` float32 [N/16,
 none.
 
 Where the numbers of a file are kept as they are, a weight is ``f * scale * c + h * offset``, with scale and offset of a
-group of columns, and factors f and h of a span of such groups (`models.kept` says which):
+group of columns, and factors f and h of a span of such groups (`models.passthrough` says which):
 
     Affine4Weight  packed as in Int4Weight; c is the code
     Affine8Weight  packed as in Int8Weight; c is the code minus 128
@@ -78,11 +78,11 @@ class Affine8Weight(NamedTuple):
 class MixedWeight(NamedTuple):
     """Row blocks in two kinds, in any order.
 
-    places : int32 [N/16], or stacked; which block of `four` each is, or, from -1 downwards, of `eight`; these hold the
+    indices : int32 [N/16], or stacked; which block of `four` each is, or, from -1 downwards, of `eight`; these hold the
     blocks of all layers, one after another, and no bias.
     """
 
-    places: np.ndarray
+    indices: np.ndarray
     four: Affine4Weight
     eight: Affine8Weight
     bias: np.ndarray
@@ -105,10 +105,10 @@ class SplitWeight(NamedTuple):
 class PerLayer(NamedTuple):
     """Parts of which each layer has one, each stacked over the layers that have it.
 
-    places : int64 [L]; which of `first` a layer has, or, from -1 downwards, of `second`.
+    indices : int64 [L]; which of `first` a layer has, or, from -1 downwards, of `second`.
     """
 
-    places: np.ndarray
+    indices: np.ndarray
     first: Any
     second: Any
 

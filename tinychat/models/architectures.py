@@ -59,7 +59,7 @@ FAMILIES = _Families(file.name for file in pkgutil.iter_modules(families.__path_
 
 def unsupported(source: str, what: str) -> UnsupportedModelError:
     """Return the error about a model that is not implemented, which leads to the list of those that are."""
-    where = "see 'Supported models' in the README, or `tinychat models --available`"
+    where = "see 'Supported families' in docs/, or `tinychat models --available`"
     return UnsupportedModelError(f"{path_end(source)}: {what} is not supported; {where}")
 
 

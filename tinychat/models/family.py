@@ -17,7 +17,7 @@ class Family:
     architecture, model_type : str
         As `config.json` names them: ``"LlamaForCausalLM"``, ``"llama"``.
     models, covered : str
-        Whose it is, and what of it is covered, for the README's table.
+        Models of the family, and the parts of them that are covered, for the table in docs/models-and-conversion.md.
     defaults : Mapping
         transformers' own values for keys that a file lacks; a key that is present and null stays null.
     read : callable

@@ -65,23 +65,23 @@ class Linear:
         return (self.layers, self.experts) if self.experts else (self.layers,)
 
     @property
-    def pieces(self) -> int:
-        """How many there are of its kind; a number below that names one: of the first layer all experts, and so on."""
+    def shards(self) -> int:
+        """Number of its shards, one for each layer and expert: of the first layer all experts, and so on."""
         return math.prod(self.stack)
 
     @property
     def weights(self) -> int:
         """How many weights all of its kind have."""
-        return self.pieces * sum(self.rows) * self.columns
+        return self.shards * sum(self.rows) * self.columns
 
-    def layer_of(self, piece: int) -> int:
-        """Return the layer that a piece belongs to."""
-        layer = piece // (self.experts or 1)
+    def layer_of(self, shard: int) -> int:
+        """Return the layer that a shard belongs to."""
+        layer = shard // (self.experts or 1)
         return self.at[layer] if self.at else layer
 
-    def names(self, piece: int) -> list[str]:
-        """Return the sources' names in the checkpoint for one of the pieces, without ``.weight``."""
-        layer, expert = self.layer_of(piece), piece % (self.experts or 1)
+    def names(self, shard: int) -> list[str]:
+        """Return the sources' names in the checkpoint for a shard, without ``.weight``."""
+        layer, expert = self.layer_of(shard), shard % (self.experts or 1)
         return [source.format(layer, expert) for source in self.sources]
 
 

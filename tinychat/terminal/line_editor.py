@@ -104,7 +104,15 @@ class TerminalInput:
         self._opened.close()
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the edited message; see `LineInput`."""
+        """Return the edited message.
+
+        Raises
+        ------
+        EOFError
+            At Ctrl-D on an empty line.
+        KeyboardInterrupt
+            At Ctrl-C; `LineDiscarded` if the line held text.
+        """
         self._prompt = prompt
         self._pasted.forget()
         with self._at_prompt(prompt):

@@ -1,0 +1,143 @@
+"""Procedures are compiled after their callers are typed, by whichever process comes first."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from kernels.kernel_inputs import compiled
+from numba import float64, int64
+from numba.core.errors import NumbaError
+
+from tinychat.file_lock import locked_within
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask, deferred, deferred_by_type, lock_path
+
+
+@deferred
+def fill(out, value):
+    """Fill an array."""
+    for i in range(out.shape[0]):
+        out[i] = value
+
+
+@deferred
+def scale(out, factor):
+    """Multiply an array by a factor."""
+    for i in range(out.shape[0]):
+        out[i] *= factor
+
+
+FILL, SCALE = (CompileTask(function.full_name, (float64[::1], float64)) for function in (fill, scale))
+
+
+def new_caller():
+    """Return a function that calls both, not compiled yet."""
+
+    def caller(out):
+        fill(out, 3.0)
+        scale(out, 2.0)
+
+    return compiled(caller)
+
+
+@pytest.fixture(autouse=True)
+def not_compiled():
+    """Begin with nothing in memory; what is on disk is of no account."""
+    for function in (fill, scale):
+        function.overloads.clear()
+        function._reset_overloads()
+    yield
+    assert FILL not in COMPILE_QUEUE.waiting
+    assert SCALE not in COMPILE_QUEUE.waiting
+
+
+def test_all_are_announced_before_one_is_compiled(monkeypatch):
+    announced = []
+    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
+    out = np.zeros(3)
+    new_caller()(out)
+    assert list(out) == [6, 6, 6]
+    assert announced == [(FILL, 0), (SCALE, 0)]
+
+
+def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
+    stack, order = ExitStack(), []
+
+    def pause():
+        order.append(len(scale.overloads))
+        if len(order) == 3:
+            stack.close()
+
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", pause)
+    with stack:
+        assert stack.enter_context(locked_within(lock_path(fill, FILL.types), 1, lambda: None))
+        out = np.zeros(3)
+        new_caller()(out)
+    assert list(out) == [6, 6, 6]
+    assert order == [0, 1, 1]
+
+
+def test_what_takes_longest_is_compiled_first(monkeypatch):
+    begun, claimed = [], COMPILE_QUEUE.claimed
+    monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})
+    monkeypatch.setattr(
+        COMPILE_QUEUE, "claimed", lambda function, types: begun.append(function) or claimed(function, types)
+    )
+    new_caller()(np.zeros(3))
+    assert begun == [scale, fill]
+
+
+def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
+    announced = []
+    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
+
+    @deferred_by_type
+    def set_first(out):
+        return (lambda out: fill(out, 1.0)) if out.dtype == float64 else (lambda out: None)
+
+    try:
+        out, other = np.zeros(3), np.zeros(3, np.int64)
+        compiled(lambda out, other: set_first(out) or set_first(other))(out, other)
+    finally:
+        del DEFERRED[set_first.full_name]
+    assert list(out) == [1, 1, 1]
+    assert list(other) == [0, 0, 0]
+    jobs = [CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
+    assert announced[:2] == jobs
+
+
+def test_nobody_waits_for_ever(monkeypatch):
+    monkeypatch.setattr("tinychat.kernels.compile_queue.LOCK_TIMEOUT", 0.05)
+    with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
+        assert held
+        new_caller()(np.zeros(3))
+
+
+def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", lambda: pytest.fail("it waits"))
+    lock_path(fill, FILL.types).touch()
+    new_caller()(np.zeros(3))
+    assert not lock_path(fill, FILL.types).exists()
+
+
+def test_ctrl_c_ends_the_wait(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(COMPILE_QUEUE, "pause", interrupt)
+    with locked_within(lock_path(fill, FILL.types), 1, lambda: None), pytest.raises(KeyboardInterrupt):
+        new_caller()(np.zeros(3))
+    monkeypatch.undo()
+    new_caller()(np.zeros(3))
+
+
+def test_a_deferred_function_returns_nothing():
+    @deferred
+    def first(values):
+        return values[0]
+
+    try:
+        with pytest.raises((NumbaError, TypeError), match="a deferred function returns nothing"):
+            compiled(lambda values: first(values))(np.zeros(2, np.int64))
+    finally:
+        del DEFERRED[first.full_name]
+    assert (int64[::1],) not in COMPILE_QUEUE.waiting

@@ -1,0 +1,194 @@
+"""The compile queue: deferred functions, which several processes compile at once.
+
+A deferred function returns nothing, so its caller is typed before it is compiled. A process that compiles the forward
+pass thus first queues the functions and types that it needs; other processes can begin with some of them while it goes
+on. A process locks a file while it compiles a function; the others get the result from the kernel cache. Numba has one
+lock for all compilation in a process, so these are processes, not threads.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numba.core import sigutils, types, typing
+from numba.core.dispatcher import _GeneratedFunctionCompiler
+
+from tinychat.file_lock import locked_within
+from tinychat.kernels.jit import cached, device_function
+from tinychat.kernels.numba_internals import CallOnlyDeviceCompiler, DeviceDispatcher
+
+# Time to compile a deferred function and those that only it calls, in seconds of one processor.
+SECONDS = {
+    "attend": 6.5,
+    "multiply_parts": 5.0,
+    "multiply_rows": 4.5,
+    "run_mlp": 3.0,
+    "rope_append": 1.3,
+    "quantize_normed": 0.9,
+    "embed": 0.8,
+}
+OTHER_SECONDS = 0.4
+# Longest wait for another process, which may have been stopped. After it two compile the same function.
+LOCK_TIMEOUT = 30
+_PAUSE = 0.01
+
+
+class CompileTask(NamedTuple):
+    """A deferred function, by its name in `DEFERRED`, and the Numba types of its arguments."""
+
+    name: str
+    types: tuple[Any, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The expected time of the task."""
+        return SECONDS.get(self.name.rpartition(".")[2], OTHER_SECONDS)
+
+
+class CompileQueue:
+    """The tasks of this process.
+
+    Attributes
+    ----------
+    waiting : list of CompileTask
+        In the order in which they were queued.
+    listeners : list of callable
+        Each is called with each new task.
+    pause : callable
+        Called repeatedly during a wait for another process; an exception raised there reaches the caller of the
+        compilation.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[CompileTask] = []
+        self.listeners: list[Callable[[CompileTask], object]] = []
+        self.pause: Callable[[], object] = lambda: None
+        self._held = 0
+
+    def add(self, task: CompileTask) -> None:
+        """Queue a task, once."""
+        if task not in self.waiting:
+            self.waiting.append(task)
+            for listener in self.listeners:
+                listener(task)
+
+    def remove(self, task: CompileTask) -> None:
+        """Remove a task that is done."""
+        with suppress(ValueError):
+            self.waiting.remove(task)
+
+    @contextmanager
+    def claimed(self, function: Any, argument_types: tuple[Any, ...]) -> Iterator[None]:
+        """Hold the lock of a function; while another process does, wait as in `waited_for`."""
+        with self.waited_for(lock_path(function, argument_types)):
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+
+    @contextmanager
+    def waited_for(self, path: Path | None) -> Iterator[None]:
+        """Hold a lock file, if there is one; while another process does, compile other tasks."""
+        with ExitStack() as lock:
+            # OSError: nothing can be written there, so another process could not cache its result either.
+            with suppress(OSError):
+                if path is not None:
+                    lock.enter_context(locked_within(path, LOCK_TIMEOUT, self._wait))
+            yield
+
+    def compile_before(self, own: CompileTask) -> None:
+        """Compile the tasks that take longer than `own`, which is needed now: a long task must not begin last."""
+        while not self._held and any(task.seconds > own.seconds for task in self.waiting):
+            self.compile_next()
+
+    def compile_next(self) -> bool:
+        """Compile the longest task that no other process has locked; return whether there was one."""
+        while self.waiting:
+            task = max(self.waiting, key=lambda task: task.seconds)
+            self.waiting.remove(task)
+            function = DEFERRED.get(task.name)
+            if function is None or task.types in function.overloads or is_claimed(function, task.types):
+                continue
+            function.compile(task.types)
+            return True
+        return False
+
+    def _wait(self) -> None:
+        self.pause()
+        # A process that waits for a function locked here may hold the lock of one that this task needs: no task then.
+        if self._held or not self.compile_next():
+            time.sleep(_PAUSE)
+
+
+class DeferredDispatcher(DeviceDispatcher):
+    """A deferred function, compiled when code that calls it is."""
+
+    def get_call_template(self, args: Any, kws: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Return the call's type to Numba's type inference, and queue the compilation."""
+        parameters, args = self._compiler.fold_argument_types(args, kws)
+        args = tuple(args)
+        if args not in self.overloads:
+            COMPILE_QUEUE.add(CompileTask(self.full_name, args))
+        name = self.py_func.__name__
+        signature = typing.signature(types.none, *args)
+        return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the compiled function, of which Numba compiles a call."""
+        return self.compile(sig)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, or load from the kernel cache; return the function."""
+        arguments = tuple(sigutils.normalize_signature(sig)[0])
+        task = CompileTask(self.full_name, arguments)
+        if arguments not in self.overloads:
+            COMPILE_QUEUE.compile_before(task)
+        if arguments not in self.overloads:
+            with COMPILE_QUEUE.claimed(self, arguments):
+                super().compile(arguments)
+            COMPILE_QUEUE.remove(task)
+            if self.overloads[arguments].signature.return_type != types.none:
+                raise TypeError(f"{self.full_name}: a deferred function returns nothing; use @noinline")
+        return self.overloads[arguments].entry_point
+
+    @property
+    def full_name(self) -> str:
+        """The function's name, with its module's."""
+        return f"{self.py_func.__module__}.{self.py_func.__name__}"
+
+
+def lock_path(function: Any, argument_types: tuple[Any, ...]) -> Path | None:
+    """Return the file that is locked while a function is compiled; None without a cache folder."""
+    folder, name = function._cache.cache_path, function.py_func.__name__
+    digest = hashlib.sha256(repr((function.py_func.__module__, name, argument_types)).encode()).hexdigest()
+    return None if folder is None else Path(folder) / f"{name}-{digest[:16]}.lock"
+
+
+def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
+    """Return whether another process compiles a function, or was killed when it did."""
+    path = lock_path(function, argument_types)
+    return path is not None and path.exists()
+
+
+COMPILE_QUEUE = CompileQueue()
+DEFERRED: dict[str, DeferredDispatcher] = {}
+
+
+def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
+    """Compile a device function that returns nothing, through the compile queue."""
+    dispatcher: DeferredDispatcher = cached(device_function(function, DeferredDispatcher))
+    DEFERRED[dispatcher.full_name] = dispatcher
+    return dispatcher
+
+
+def deferred_by_type(choose: Callable[..., Any]) -> DeferredDispatcher:
+    """Do the same by the types of the arguments (`jit`); the implementations only call noinline and deferred ones."""
+    dispatcher = deferred(choose)
+    dispatcher._compiler = _GeneratedFunctionCompiler(
+        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, CallOnlyDeviceCompiler
+    )
+    return dispatcher
