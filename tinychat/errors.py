@@ -1,7 +1,25 @@
 """The errors that tinychat raises on purpose.
 
-The library raises; only the command line turns them into text. Each message is one line that names the fault, the file
-or value, and the remedy. A field is called by its name in Python; the command line says ``--top-k`` for ``top_k``.
+    TinychatError
+    |- ModelError               a model cannot be found, read or converted
+    |  |- CheckpointError       a file of the checkpoint is missing, damaged or contradicts another
+    |  |- UnsupportedModelError the architecture or one of its settings is not implemented
+    |  |- ConversionError       the conversion cannot go on: values, target folder
+    |  |- ModelFolderError      a converted model folder is missing, damaged or too new
+    |  |- HubError              the hub cannot be reached or does not have the repository
+    |  `- StoreError            the local store has no such model, or cannot be written
+    |- TextError                a text, a tokenizer or a chat template cannot be used
+    |- ConfigurationError       the configuration file is not as it should be
+    |- SessionError             a saved conversation is missing or damaged, or its file or cache cannot be written
+    |- ContextError             the tokens do not fit into the context
+    |  |- PromptTooLongError    the prompt alone has more of them than the context
+    |  `- CacheFullError        the memory of all sequences' keys and values is full
+    `- SettingError             an argument or environment variable is out of range
+       `- FieldError            the value of one named field is
+
+The library raises; only the command line turns an error into text. Each message is one line
+that says what is wrong, which file or value it is about, and what to do. A field is called by the name
+that it has in Python; the command line says ``--top-k`` where the error says ``top_k``.
 """
 
 
@@ -9,27 +27,31 @@ class TinychatError(Exception):
     """Base class: one line for the user."""
 
 
-class CheckpointError(TinychatError):
+class ModelError(TinychatError):
+    """A model cannot be found, read or converted."""
+
+
+class CheckpointError(ModelError):
     """A file of a Hugging Face checkpoint is missing, damaged or contradicts another."""
 
 
-class UnsupportedModelError(TinychatError):
+class UnsupportedModelError(ModelError):
     """The architecture, or one of its settings, is not implemented."""
 
 
-class ConversionError(TinychatError):
+class ConversionError(ModelError):
     """A checkpoint cannot be converted: bad values, or a target that cannot be written."""
 
 
-class ModelFolderError(TinychatError):
+class ModelFolderError(ModelError):
     """A converted model folder is missing, damaged, or of a newer format."""
 
 
-class HubError(TinychatError):
+class HubError(ModelError):
     """The hub cannot be reached, or has no such repository."""
 
 
-class StoreError(TinychatError):
+class StoreError(ModelError):
     """The local store has no such model, or cannot be written."""
 
 
