@@ -40,7 +40,7 @@ class _Families(MutableMapping[str, Family]):
         return (family.architecture for file in self._files for family in _families_of(file))
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
     def _read(self, files: list[str]) -> None:
         for file in files:
