@@ -5,9 +5,10 @@ import pytest
 
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import FAMILIES, parse_config, read_config
+from tinychat.models.architectures import parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 
+FAMILIES = supported_families()
 REPO = Path(__file__).parents[2]
 STORIES = REPO.parent / "shared" / "data" / "stories260K"
 
