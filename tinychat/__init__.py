@@ -17,8 +17,6 @@ from tinychat.errors import TinychatError
 # Not from typing: its import takes most of the time in which the program has no handler for Ctrl-C yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from tinychat.api import convert, load
     from tinychat.conversation.conversation import Chat
     from tinychat.conversation.messages import Message
@@ -55,16 +53,19 @@ _HOMES = {
 _RENAMED = {"Piece": "Delta"}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import tinychat` stays light."""
-    named = _RENAMED.get(name, name)
-    if named not in _HOMES:
-        raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
-    from importlib import import_module
+# Hidden from type checkers, which would take every name for one of the package.
+if not TYPE_CHECKING:
 
-    value = getattr(import_module(_HOMES[named]), named)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        """Import a public name when it is first used: `import tinychat` stays light."""
+        named = _RENAMED.get(name, name)
+        if named not in _HOMES:
+            raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(_HOMES[named]), named)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

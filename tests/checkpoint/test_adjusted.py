@@ -35,18 +35,18 @@ def test_a_tensor_of_another_shape_is_left_for_the_check_of_shapes():
 def config(monkeypatch):
     """A Llama whose attention output counts half, whose queries stand the other way round, and whose norms add 1."""
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.FAMILIES["LlamaForCausalLM"]
+    family = architectures.family_of("LlamaForCausalLM")
 
-    def linears(config):
+    def linears(config, names):
         turned = np.arange(128)[::-1]
         changes = {"o_proj": {"scale": 0.5}, "qkv_proj": {"order": (turned, None, None)}}
-        return [dataclasses.replace(linear, **changes.get(linear.name, {})) for linear in family.linears(config)]
+        return [dataclasses.replace(linear, **changes.get(linear.name, {})) for linear in family.linears(config, names)]
 
-    def norms(config):
-        return [dataclasses.replace(norm, offset=1.0) for norm in family.norms(config)]
+    def norms(config, names):
+        return [dataclasses.replace(norm, offset=1.0) for norm in family.norms(config, names)]
 
     changed = dataclasses.replace(family, linears=linears, norms=norms)
-    monkeypatch.setitem(architectures.FAMILIES, "LlamaForCausalLM", changed)
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
     return config
 
 
@@ -65,19 +65,16 @@ def test_each_tensor_as_its_family_says(config, rng):
 
 def test_transposed_weights_and_other_names(monkeypatch, rng):
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.FAMILIES["LlamaForCausalLM"]
+    family = architectures.family_of("LlamaForCausalLM")
 
-    def linears(config):
+    def linears(config, names):
         return [
             dataclasses.replace(linear, transposed=True) if linear.name == "o_proj" else linear
-            for linear in family.linears(config)
+            for linear in family.linears(config, names)
         ]
 
-    monkeypatch.setitem(
-        architectures.FAMILIES,
-        "LlamaForCausalLM",
-        dataclasses.replace(family, linears=linears, norms=lambda config: []),
-    )
+    changed = dataclasses.replace(family, linears=linears, norms=lambda config, names: [])
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
     values = rng.standard_normal((128, 96), np.float32)
     stored = {
         "layers.0.self_attn.o_proj.weight": values,

@@ -1,4 +1,4 @@
-"""The pages for users, README.md and docs/, with their blocks of code and the commands in them."""
+"""The pages, README.md, CONTRIBUTING.md and docs/, with their blocks of code and the commands in them."""
 
 import re
 import shlex
@@ -7,7 +7,12 @@ from itertools import dropwhile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-MARKERS = ("needs a download", "needs a terminal", "needs a real model", "takes long", "excerpt")
+AFTER_STEPS = "needs the steps above"
+"""Marks commands that exist only when the reader has written them, so that they are not even parsed."""
+MARKERS = (
+    *("needs a clone", "needs a download", "needs a real model", "needs a terminal", "takes long"),
+    *(AFTER_STEPS, "excerpt"),
+)
 """Reasons in a comment before a block why no test runs it; its commands are parsed all the same."""
 HOW_TO_MARK = f"correct it, or put a comment before it that says why no test can run it: one of {', '.join(MARKERS)}"
 
@@ -35,7 +40,7 @@ class Block:
 
 def pages():
     """Return the text of each page by its path."""
-    paths = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+    paths = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))]
     return {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in paths}
 
 

@@ -29,7 +29,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
-from tinychat.models.architectures import FAMILIES, linears, norms, parse_config, tables, unsupported
+from tinychat.models.architectures import family_of, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
@@ -120,7 +120,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
     known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, frozenset(shapes), str(source))
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
-    family = FAMILIES[architecture]
+    family = family_of(architecture)
     values.config |= values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
     values.config |= _rope(files, values, family.partial_rotary)
     values.config |= known.extra(values)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.arguments import Arguments
+from tinychat.engine.arguments import Arguments, Parameters
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
@@ -70,14 +70,14 @@ class Engine:
     ) -> None:
         config, quantization = folder.config, folder.quantization
         self.config = config
-        self.vocab_size = config.vocab_size
+        self.vocab_size: int = config.vocab_size
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
-        self.parameters = bind_parameters(folder)
+        self.parameters: Parameters = bind_parameters(folder)
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
         self.kv = kv
-        self.pool = BlockPool(config, kv, cache_memory)
+        self.pool: BlockPool = BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
@@ -93,7 +93,7 @@ class Engine:
         self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
         self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
         function = "hybrid_worker_loop" if config.conv_layers else "worker_loop"
-        self.forward_pass = ForwardPass(function, arguments)
+        self.forward_pass: ForwardPass = ForwardPass(function, arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
     @property

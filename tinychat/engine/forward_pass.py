@@ -31,7 +31,7 @@ class ForwardPass:
     def __init__(self, function: str, arguments: Arguments) -> None:
         self.function = function
         self.sample: Arguments = sample_of(arguments)
-        self.code_name = code_name(function, type_name(arguments))
+        self.code_name: str = code_name(function, type_name(arguments))
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
