@@ -1,4 +1,4 @@
-"""Everything tinychat raises on purpose.
+"""The errors that tinychat raises on purpose.
 
     TinychatError
     |- ModelError               a model cannot be found, read or converted
@@ -77,7 +77,7 @@ class PromptTooLongError(ContextError):
     Attributes
     ----------
     tokens, context_size : int
-        What the prompt has, and what the context holds.
+        Tokens of the prompt, and positions of the context.
     can_grow : bool
         Whether the model was trained on contexts that would hold it.
     """
@@ -108,7 +108,7 @@ class FieldError(SettingError):
     field : str
         The field's name in Python, with which the message begins.
     problem : str
-        The rest of the message: what its value must be.
+        The rest of the message: the range of its value.
     """
 
     def __init__(self, field: str, problem: str) -> None:

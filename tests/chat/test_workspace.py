@@ -261,7 +261,7 @@ def test_what_one_context_forgot_another_may_hold():
     loop, _ = saved_loop(*"abcdef", context_size=32, overflow="drop")
     for message in ("one two", "three four", "five six"):
         loop.chat.say(message)
-    assert loop.chat.forgotten > 0
+    assert loop.chat.dropped > 0
     again = FakeLoop("g", chunk_size=256)
     again.workspace.load(loop.workspace.name)
     again.chat.say("seven")
@@ -332,10 +332,10 @@ def test_what_a_smaller_context_forgot_returns_in_a_larger_one():
         loop.chat.say(message)
     loop.run("/model small")
     loop.chat.say("five six")
-    assert loop.chat.forgotten == 4
+    assert loop.chat.dropped == 4
     loop.workspace.models = Models(lambda name: usual)
     loop.run("/model usual")
-    assert loop.chat.forgotten == 0
+    assert loop.chat.dropped == 0
     loop.chat.say("seven")
     assert bytes(i for i in usual.sequence.ids if i < 256) == b"one twoathree fourbfive sixcsevene"
 
@@ -344,7 +344,7 @@ def test_what_was_forgotten_for_lack_of_room_returns_with_the_room():
     loop, _ = saved_loop(*"abc", context_size=24, chunk_size=256, overflow="drop")
     for message in ("one two", "three four"):
         loop.chat.say(message)
-    assert loop.chat.forgotten == 2
+    assert loop.chat.dropped == 2
     loop.run("/set context 200")
     loop.chat.say("five")
     assert bytes(i for i in loop.chat.model.sequence.ids if i < 256) == b"one twoathree fourbfivec"

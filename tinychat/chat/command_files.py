@@ -143,7 +143,7 @@ def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attac
     """Refuse attachments that fill the context alone; return whether turns will be dropped to make room for them."""
     chat, size = loop.chat, loop.chat.model.context_size
     message = Message("user", "\n\n".join(each.content for each in attached))
-    needed = len(chat.prompt([*chat.messages[chat.forgotten :], message]).ids)
+    needed = len(chat.prompt([*chat.messages[chat.dropped :], message]).ids)
     if not begins_full(needed, size):
         return False
     if chat.overflow != "stop" and chat.messages:

@@ -39,10 +39,10 @@ def _drafts(summary: Summary) -> str:
 def context(loop: ChatLoop, _argument: str) -> None:
     """Show what fills the context."""
     chat = loop.chat
-    seen = chat.messages[chat.forgotten :]
+    seen = chat.messages[chat.dropped :]
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
-    if chat.forgotten:
-        lines.append(f"dropped: the oldest {chat.forgotten} messages")
+    if chat.dropped:
+        lines.append(f"dropped: the oldest {chat.dropped} messages")
     if chat.miss is not None:
         lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
@@ -70,7 +70,7 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, s
 def _beginning(chat: Chat, first: str) -> str:
     """Return the template's text before the `first` text, often a system prompt of its own."""
     system = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [message.as_seen() for message in chat.messages[chat.forgotten :]]
+    seen = [message.as_seen() for message in chat.messages[chat.dropped :]]
     try:
         before, found, _ = chat.model.render([*system, *seen]).partition(first.strip())
     except TextError:
@@ -119,7 +119,7 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
         raise SettingError("no reply to explain yet: send a message first")
     reply = chat.messages[-1]
     reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
-    prompt_ids = chat.prompt(chat.messages[chat.forgotten : -1]).ids
+    prompt_ids = chat.prompt(chat.messages[chat.dropped : -1]).ids
     count = min(count, len(reply_ids))
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:

@@ -323,11 +323,11 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     if not messages or not (messages[-1].role == "user" or messages[-1].is_unwritten):
         return messages, history, Draft()
     change = history.past[-1]
-    if messages[-1].is_unwritten and messages[-2].role == "tool" and change.kept < len(messages) - 1:
+    if messages[-1].is_unwritten and messages[-2].role == "tool" and change.shared < len(messages) - 1:
         # The results of tool calls stay: /regen answers them.
         return messages[:-1], history, Draft()
     before, undone = history.undone(messages)
-    added = messages[change.kept :]
+    added = messages[change.shared :]
     # Without a message, a reply was being written again.
     has_message = bool(added) and added[0].role == "user"
     pending = Draft(added[0].content, len(exchanges(change.tail))) if has_message else Draft()
