@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from tinychat.errors import TextError
-from tinychat.text.think_sections import Part, ThinkSections
+from tinychat.text.think_sections import SectionDelta, ThinkSections
 
 _OPENING = re.compile(r"([ \t]*)(`{3,}[^`\n]*|~{3,}.*)\n?")
 
@@ -60,7 +60,7 @@ class CodeBlock:
         if not self.closed:
             raise TextError("the reply ends inside its code block: raise --max-tokens")
 
-    def _lines(self, parts: Iterable[Part]) -> str:
+    def _lines(self, parts: Iterable[SectionDelta]) -> str:
         answer = "".join(part.text for part in parts if not part.thinking)
         *whole, self._line = (self._line + answer).split("\n")
         return "".join(self._code(line + "\n") for line in whole)
