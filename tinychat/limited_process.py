@@ -1,4 +1,4 @@
-"""Helper processes with limits, for work whose cost a stranger's file decides: rendering templates, compiling grammars.
+"""Helper processes with limits, for work on untrusted files: rendering templates, compiling grammars.
 
 A helper answers requests with the function ``answer`` of one module, JSON in and JSON out. The system ends it when a
 request takes more processor time than it may, its memory is bounded, and it can open no file, socket or pipe once its
@@ -39,7 +39,7 @@ serve(sys.argv[2])
 
 
 class LimitError(Exception):
-    """A request failed, or took more time or memory than it may; the message says why, in a few words."""
+    """A request failed, or took more time or memory than it may; the message is the reason, in a few words."""
 
 
 class LimitExceeded(LimitError):
@@ -47,14 +47,10 @@ class LimitExceeded(LimitError):
 
 
 class LimitedProcess:
-    """A helper process that starts with its first request, or with `start`, and again after it has ended.
+    """A helper process that runs ``answer(request)`` of a module, which imports nothing that is slow to load.
 
-    Any number of threads may use it, one request at a time. It ends with this object or this process.
-
-    Parameters
-    ----------
-    module : str
-        Has ``answer(request)``, and imports nothing that is slow to load.
+    It starts with its first request, or with `start`, and again after it has ended. Any number of threads may use it,
+    one request at a time. It ends with this object or this process.
     """
 
     def __init__(self, module: str) -> None:
@@ -70,13 +66,7 @@ class LimitedProcess:
             self._running()
 
     def call(self, request: object) -> Any:
-        """Return the answer to a request, both plain data as JSON has it.
-
-        Raises
-        ------
-        LimitError
-            The request failed, or exceeded a limit.
-        """
+        """Return the answer to a request, both plain data as JSON has it; a failure or a limit is a LimitError."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             try:
@@ -199,6 +189,6 @@ def _limit_files_and_memory() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Let the system end this process after so much processor time; 0 for no limit."""
+    """Limit the processor time of this process; 0 for no limit."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -24,12 +24,8 @@ class ThinkSections:
     """Splits a reply that may begin with ``<think> ... </think>``.
 
     Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags. But
-    behind a section an end without a beginning is none: a model whose thinking was ended for it ends it once more.
-
-    Parameters
-    ----------
-    begun : bool
-        Whether the chat template has written the first tag already, so that the reply begins inside.
+    behind a section an end without a beginning is none: a model whose thinking was ended for it ends it once more. A
+    reply that is `begun` starts inside: the chat template has written the first tag.
     """
 
     def __init__(self, begun: bool = False) -> None:
@@ -57,7 +53,7 @@ class ThinkSections:
             yield from self._answer()
 
     def finish(self) -> Iterator[SectionDelta]:
-        """Yield what was held back."""
+        """Yield the rest."""
         if self._pending:
             yield SectionDelta(self._take(len(self._pending)), thinking=self._state == "thinking")
 
