@@ -1,5 +1,6 @@
-"""Procedures are compiled after their callers are typed, by whichever process comes first."""
+"""Deferred functions are compiled after their callers are typed, by whichever process comes first."""
 
+import importlib
 from contextlib import ExitStack
 
 import numpy as np
@@ -9,7 +10,15 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask, deferred, deferred_by_type, lock_path
+from tinychat.kernels.compile_queue import (
+    COMPILE_QUEUE,
+    DEFERRED,
+    SECONDS,
+    CompileTask,
+    deferred,
+    deferred_by_type,
+    lock_path,
+)
 
 
 @deferred
@@ -50,7 +59,7 @@ def not_compiled():
     assert SCALE not in COMPILE_QUEUE.waiting
 
 
-def test_all_are_announced_before_one_is_compiled(monkeypatch):
+def test_all_are_queued_before_one_is_compiled(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
     out = np.zeros(3)
@@ -76,7 +85,7 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
     assert order == [0, 1, 1]
 
 
-def test_what_takes_longest_is_compiled_first(monkeypatch):
+def test_the_longest_task_is_compiled_first(monkeypatch):
     begun, claimed = [], COMPILE_QUEUE.claimed
     monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})
     monkeypatch.setattr(
@@ -86,7 +95,7 @@ def test_what_takes_longest_is_compiled_first(monkeypatch):
     assert begun == [scale, fill]
 
 
-def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
+def test_deferred_by_type_is_queued_too(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
 
@@ -105,14 +114,14 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
     assert announced[:2] == jobs
 
 
-def test_nobody_waits_for_ever(monkeypatch):
+def test_the_wait_for_a_lock_times_out(monkeypatch):
     monkeypatch.setattr("tinychat.kernels.compile_queue.LOCK_TIMEOUT", 0.05)
     with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
         assert held
         new_caller()(np.zeros(3))
 
 
-def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
+def test_locks_of_killed_processes_are_ignored(monkeypatch):
     monkeypatch.setattr(COMPILE_QUEUE, "pause", lambda: pytest.fail("it waits"))
     lock_path(fill, FILL.types).touch()
     new_caller()(np.zeros(3))
@@ -141,3 +150,8 @@ def test_a_deferred_function_returns_nothing():
     finally:
         del DEFERRED[first.full_name]
     assert (int64[::1],) not in COMPILE_QUEUE.waiting
+
+
+def test_expected_times_are_of_functions_that_exist():
+    importlib.import_module("tinychat.engine.forward")
+    assert set(SECONDS) <= {name.rpartition(".")[2] for name in DEFERRED}

@@ -59,7 +59,7 @@ def test_a_search_that_finds_nothing_says_so(start):
     terminal.type(CTRL_R + "HELLO")
     terminal.sees("I-search backward: HELLO", "chatty · context")
     terminal.send("zzz")
-    terminal.sees("I-search backward: HELLOzzz", "nothing that was typed has 'HELLOzzz' in it")
+    terminal.sees("I-search backward: HELLOzzz", "no earlier input contains 'HELLOzzz'")
     terminal.send(CTRL_G)
     terminal.sees("chatty · context")
 
@@ -87,7 +87,7 @@ def test_tab_completes_what_follows_a_command(start, tmp_path):
     terminal.type("/set thi" + TAB + " hi" + TAB + ENTER)
     terminal.expect("think: auto, hidden")
     terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
-    terminal.expect("goes with your next message")
+    terminal.expect(r"attached notes\.txt")
     terminal.leave()
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,11 +18,35 @@ from tinychat.models.tensors import Linear, Norm, Table
 
 @cache
 def supported_families() -> dict[str, Family]:
-    """Return all families by architecture. Their files are imported by the first call, some 20 milliseconds."""
-    files = [
-        importlib.import_module(f"{families.__name__}.{file.name}") for file in pkgutil.iter_modules(families.__path__)
-    ]
-    return {family.architecture: family for file in files for family in file.FAMILIES}
+    """Return all families by architecture."""
+    names = [file.name for file in pkgutil.iter_modules(families.__path__)]
+    return {family.architecture: family for name in names for family in _families_in(name)}
+
+
+@cache
+def find_family(architecture: str) -> Family | None:
+    """Return the family of an architecture, None for an unknown one.
+
+    Most have the name of their file: to import all files would take some 20 milliseconds of every start.
+    """
+    for file in pkgutil.iter_modules(families.__path__):
+        if architecture.lower().startswith(file.name.replace("_", "")):
+            for family in _families_in(file.name):
+                if family.architecture == architecture:
+                    return family
+    return supported_families().get(architecture)
+
+
+def _families_in(name: str) -> Sequence[Family]:
+    found: Sequence[Family] = importlib.import_module(f"{families.__name__}.{name}").FAMILIES
+    return found
+
+
+def family_of(architecture: str) -> Family:
+    """Return the family of a supported architecture."""
+    family = find_family(architecture)
+    assert family is not None, architecture
+    return family
 
 
 def unsupported(source: str, what: str) -> UnsupportedModelError:
@@ -47,7 +71,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         If a value is missing, of the wrong type, out of range or contradicts another.
     """
     raw = text_part(raw)
-    family = supported_families()[_read_architecture(ConfigValues(raw, source))]
+    family = family_of(_read_architecture(ConfigValues(raw, source)))
     prepared = raw if family.prepared is None else family.prepared(raw)
     values = ConfigValues({**family.defaults, **prepared}, source, family.names)
     return family.read(values, read_common(values, family.architecture, family.partial_rotary))
@@ -55,7 +79,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
 
 def linears(config: ModelConfig) -> list[Linear]:
     """List a model's linear layers: the embedding first, which counts as one; tied models have no ``lm_head``."""
-    family = supported_families()[config.architecture]
+    family = family_of(config.architecture)
     return family.linears(config, family.tensors)
 
 
@@ -66,13 +90,13 @@ def weight_count(config: ModelConfig) -> int:
 
 def norms(config: ModelConfig) -> list[Norm]:
     """List a model's norms."""
-    family = supported_families()[config.architecture]
+    family = family_of(config.architecture)
     return family.norms(config, family.tensors)
 
 
 def tables(config: ModelConfig) -> list[Table]:
     """List a model's tables of vectors that stay float32."""
-    return supported_families()[config.architecture].tables(config)
+    return family_of(config.architecture).tables(config)
 
 
 def _read_architecture(values: ConfigValues) -> str:
@@ -85,11 +109,11 @@ def _read_architecture(values: ConfigValues) -> str:
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     name = names[0]
-    if name not in supported_families():
+    if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
-    if model_type not in (None, supported_families()[name].model_type):
+    if model_type not in (None, family_of(name).model_type):
         raise UnsupportedModelError(
             f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {name!r} is not"
-            f" supported; expected {supported_families()[name].model_type!r}"
+            f" supported; expected {family_of(name).model_type!r}"
         )
     return name
