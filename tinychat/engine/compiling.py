@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 from numba.core.event import Event, Listener, install_listener
 
-from tinychat.engine import forward
+from tinychat.engine.compiled import worker_loop
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
 from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask
@@ -105,7 +105,6 @@ def compile_kernels(
     forward_pass: "ForwardPass", threads: int, progress: Callable[[int, int], None] | None
 ) -> EntryPoint:
     """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions."""
-    function = getattr(forward, forward_pass.function)
     kind: Any = KindType  # a class without types
     types = (*[numba.int64] * 4, kind(numba.typeof(forward_pass.sample)))
     path = code_path(forward_pass.code_name)
@@ -125,7 +124,7 @@ def compile_kernels(
         found = find_entry_point(forward_pass.code_name)
         if found is None:
             stack.enter_context(second_compilers(threads - 1))
-            symbol, code = object_code(function, types)
+            symbol, code = object_code(worker_loop, types)
             if path is not None:
                 write_code(path, symbol, code)
             found = load_entry_point(forward_pass.code_name, symbol, code)

@@ -185,12 +185,13 @@ def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
     return dispatcher
 
 
-def deferred_by_type(choose: Callable[..., Any]) -> DeferredDispatcher:
+def deferred_by_type(choose: Callable[..., Any], like: Callable[..., Any] | None = None) -> DeferredDispatcher:
     """Make a function of a function that returns what is compiled for arguments of some types: see `jit.by_type`.
 
     What it returns may only put procedures and subroutines together: they are not optimized once more with it.
+    `like` has the name and the parameters, if it is not `choose`.
     """
-    dispatcher = deferred(choose)
+    dispatcher = deferred(like or choose)
     dispatcher._compiler = _GeneratedFunctionCompiler(
         choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedAssemblyCompiler
     )

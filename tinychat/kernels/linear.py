@@ -42,6 +42,7 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
+    STORE,
     Affine4Weight,
     Affine8Weight,
     FineActivations,
@@ -55,7 +56,6 @@ from tinychat.kernels.weights import (
 PANEL_BYTES = 256 * 1024
 UNITS_PER_THREAD = 2
 # Not literals, for each of which the kernel would be compiled once more.
-STORE, ADD = np.bool_(False), np.bool_(True)
 FIRST = np.int64(0)
 NOTHING = np.int32(0)
 # How far ahead weights are asked for, into the second-level cache and into the first. On a Xeon, which prefetches by
