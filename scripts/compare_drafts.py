@@ -29,7 +29,7 @@ import tinychat
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Piece, Reply, Summary
+from tinychat.generate.reply import Delta, Reply, Summary
 from tinychat.generate.request import Request
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def answer_at_once(
     found: dict[int, list[int]] = {}
     started = perf_counter()
     for number, got in model.write_many(asked, parallel=len(asked)):
-        assert isinstance(got, Piece | Reply)
+        assert isinstance(got, Delta | Reply)
         if isinstance(got, Reply):
             found[number] = got.token_ids
     return [found[number] for number in range(len(asked))], perf_counter() - started

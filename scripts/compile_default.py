@@ -14,8 +14,8 @@ import numpy as np
 from tinychat.engine.precompile import compile_for, end_with_parent
 from tinychat.models.architectures import parse_config
 from tinychat.models.config import ModelConfig
-from tinychat.models.kept import Form, KeptLinear
 from tinychat.models.layout import Quantization
+from tinychat.models.passthrough import Form, PassthroughLinear
 
 # What its configuration says, and how its GGUF file stores weights: in Q4_1, the embedding in Q8_0.
 LAYERS = 30
@@ -43,7 +43,7 @@ IMPORTED = (
     "tinychat.commands.chat",
     "tinychat.chat.repl",
     "tinychat.terminal.line_editor",
-    "tinychat.conversion.keep",
+    "tinychat.conversion.passthrough",
     "tinychat.conversion.pipeline",
     "tinychat.checkpoint.gguf_checkpoint",
     "tinychat.generate.model",
@@ -58,9 +58,9 @@ IMPORTED = (
 
 def usual() -> tuple[ModelConfig, Quantization]:
     """Return the configuration, and how the weights are stored."""
-    kept = tuple((name, KeptLinear((FOUR,), ((4,) * parts,) * LAYERS)) for name, parts in PARTS.items())
-    embedding = ("embed_tokens", KeptLinear((EIGHT,), ((8,),)))
-    return parse_config(SHAPE, "SmolLM2-135M-Instruct"), Quantization("kept", kept=(embedding, *kept))
+    linears = tuple((name, PassthroughLinear((FOUR,), ((4,) * parts,) * LAYERS)) for name, parts in PARTS.items())
+    embedding = ("embed_tokens", PassthroughLinear((EIGHT,), ((8,),)))
+    return parse_config(SHAPE, "SmolLM2-135M-Instruct"), Quantization("native", passthrough=(embedding, *linears))
 
 
 if __name__ == "__main__":

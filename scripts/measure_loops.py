@@ -18,7 +18,6 @@ from tinychat.errors import TinychatError
 from tinychat.generate.loops import LoopDetector
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import LOOP_DEFAULTS
-from tinychat.generate.prompt import chat_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
@@ -43,7 +42,7 @@ class Count(NamedTuple):
 
 def write(model: Model, asked: Sequence[str], request: Request, temperature: float, limit: int) -> list[Reply]:
     """Return the replies to messages, written at once, each with a seed of its own."""
-    prompts = (chat_prompt(model, [{"role": "user", "content": text}]) for text in asked)
+    prompts = (model.chat_prompt([{"role": "user", "content": text}]) for text in asked)
     requests = (replaced(request, temperature=temperature, max_tokens=limit, seed=n) for n in range(len(asked)))
     replies: dict[int, Reply] = {}
     for number, got in model.write_many(zip(prompts, requests), 16):

@@ -36,10 +36,13 @@ PARTS = {
     "NumPy": "import numpy",
     "replies: request, sampling, driver": "from tinychat.generate.model import load_folder; import tinychat.text.stop",
     "llvmlite": "import llvmlite.binding",
-    "engine": "import tinychat.kernels, tinychat.engine.engine; from tinychat.engine.loading import load_engine",
-    "weights and machine code": "sequence = load_engine(folder).sequence()",
-    "tokenizers library": "import tokenizers, tinychat.text.huggingface_tokenizer; from tinychat.text import tokenizer",
-    "tokenizer's file": "tokenizer = tokenizer.load_tokenizer(folder)",
+    "engine": (
+        "import tinychat.kernels, tinychat.engine.engine; from tinychat.engine.loading import load_engine;"
+        " from tinychat.engine.sequence import new_sequence"
+    ),
+    "weights and machine code": "sequence = new_sequence(load_engine(folder))",
+    "tokenizers library": "import tokenizers, tinychat.text.huggingface_tokenizer, tinychat.text.loading as loading",
+    "tokenizer's file": "tokenizer = loading.load_tokenizer(folder)",
     "chat template, in its helper": "ids = load_template(folder, tokenizer).render_ids(prompt)",
     "prompt's tokens": "sequence.step(ids)",
 }

@@ -154,6 +154,12 @@ class FakeSequence:
     def rows_at_once(self, most):
         return min(most, self.context_size - len(self.ids), self.chunk_size)
 
+    def another(self):
+        next_id = getattr(self._next_id, "another", lambda: self._next_id)()
+        other = FakeSequence(next_id, self.context_size, self.chunk_size, self._before_step)
+        other.steps = self.steps
+        return other
+
     def rewind(self, length):
         assert 0 <= length <= len(self.ids)
         del self.ids[length:]
@@ -201,21 +207,13 @@ class FakeSpan(NamedTuple):
 
 
 class FakeEngine:
-    """Makes sequences like `first`, whose steps are noted there, and runs them one after the other."""
+    """Runs sequences like `first` one after the other."""
 
     config = SimpleNamespace(rope_scaling=None)
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
         self.trained_length, self.threads = first.trained_length, first.threads
-        self._first = first
-
-    def sequence(self, context_size=None):
-        first = self._first
-        next_id = getattr(first._next_id, "another", lambda: first._next_id)()
-        other = FakeSequence(next_id, context_size or first.context_size, first.chunk_size, first._before_step)
-        other.steps = first.steps
-        return other
 
     def new_logits(self, rows):
         return np.empty((rows, self.vocab_size), np.float32)
@@ -269,6 +267,5 @@ def fake_model(next_id, *, name="fake", has_template=True, **sequence):
         tokenizer=ByteTokenizer(),
         template=MarkerTemplate(is_fallback=not has_template),
         stop_ids=frozenset({EOS}),
-        config=None,
         path=Path(name),
     )

@@ -58,8 +58,8 @@ def weight_shapes(config):
             part
             for one in architectures.linears(parsed)
             if one.transposed
-            for piece in range(one.pieces)
-            for part in one.names(piece)
+            for shard in range(one.shards)
+            for part in one.names(shard)
         }
         shapes = dict(expected_shapes(parsed))
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
@@ -110,7 +110,7 @@ def make_weights(variant):
     weights = {}
     config = parse_config(variant.config, variant.name)
     found = linears(config)
-    sources = {part: linear.name for linear in found for piece in range(linear.pieces) for part in linear.names(piece)}
+    sources = {part: linear.name for linear in found for shard in range(linear.shards) for part in linear.names(shard)}
     offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(9)}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)

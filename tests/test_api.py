@@ -62,9 +62,21 @@ def test_a_pull_in_a_format_has_a_folder_of_its_own(checkpoint, monkeypatch, tmp
     monkeypatch.setattr(pipeline, "make", make)
     monkeypatch.setattr(api, "check_checkpoint", lambda folder: None)
     serve(monkeypatch, lambda repo_id: checkpoint)
-    for quant in (None, "int8", "int8"):
+    for quant in (None, "int8", "int8", "kept", "native"):
         api.pull("owner/name", quant=quant)
-    assert asked == [("owner--name", pipeline.Recipe()), ("owner--name-int8", pipeline.Recipe("int8"))]
+    assert asked == [
+        ("owner--name", pipeline.Recipe()),
+        ("owner--name-int8", pipeline.Recipe("int8")),
+        ("owner--name-native", pipeline.Recipe("native")),
+    ]
+
+
+def test_a_pull_finds_native_codes_that_an_earlier_version_has_named_kept(monkeypatch):
+    stored = store_folder() / "owner--name-kept"
+    stored.mkdir(parents=True)
+    (stored / "tinychat.json").write_text(json.dumps({"format": 3}))
+    serve(monkeypatch, lambda repo_id: pytest.fail("converted again"))
+    assert api.pull("owner/name", quant="native") == api.pull("owner/name", quant="kept") == stored
 
 
 FIRST_USE = """

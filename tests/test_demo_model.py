@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import typed_program
 
 import tinychat
 from tinychat.conversation.conversation import Chat
@@ -59,6 +60,10 @@ def test_stories_differ_from_seed_to_seed(model):
     stories = {story(seed) for seed in range(3)}
     assert len(stories) == 3
     assert all("fox" in text for text in stories)
+
+
+def test_the_program_that_scripts_check_types_runs():
+    typed_program.main("demo")
 
 
 def test_each_configuration_file_is_read_once():

@@ -16,6 +16,7 @@ import pytest
 from covering import covering
 from engines import CONTEXT_SIZE, LENGTH, STORIES
 
+from tinychat.engine.sequence import new_sequence
 from tinychat.engine.thread_count import ThreadTuner
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.setup import ISA, host_instruction_sets
@@ -90,9 +91,9 @@ def test_threads(name, method, threads, folders, expected):
 
 # Row blocks of two kinds in one linear, and of either in others.
 @pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 1), (7, 3), (256, 2)])
-def test_kept_codes(size, threads, folders, expected):
-    ids, logits = expected("tinyllama", "kept")
-    sequence = engines.open_sequence(folders("tinyllama", "kept"), threads=threads)
+def test_native_codes(size, threads, folders, expected):
+    ids, logits = expected("tinyllama", "native")
+    sequence = engines.open_sequence(folders("tinyllama", "native"), threads=threads)
     ends, rows = run_in_chunks(sequence, ids, size)
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 
@@ -144,7 +145,7 @@ def test_cached_prefix_and_rewind(name, method, rewinds, folders, expected):
 @models
 def test_what_the_cache_held_before_leaves_no_trace(name, method, folders, expected):
     ids, logits = expected(name, method)
-    sequence = engines.open_engine(folders(name, method), positions=CONTEXT_SIZE).sequence(CONTEXT_SIZE)
+    sequence = new_sequence(engines.open_engine(folders(name, method), positions=CONTEXT_SIZE), CONTEXT_SIZE)
     for buffer in sequence.engine.pool.buffers:
         buffer.view(np.uint8)[:] = 0xFF  # not a number, or a code whose scale is none
     assert_same(logits_of_all(sequence, ids), logits, "a cache full of rubbish")

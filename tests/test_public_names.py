@@ -24,6 +24,11 @@ def test_other_names_are_attribute_errors():
         _ = tinychat.lode
 
 
+def test_former_names_last_one_release():
+    assert tinychat.Piece is tinychat.Delta
+    assert tinychat.Reply.piece_as_json is tinychat.Reply.delta_as_json
+
+
 def test_importing_the_package_loads_nothing_heavy():
     program = (
         "import sys, tinychat; heavy = {'numba', 'numpy', 'tokenizers', 'click'} & set(sys.modules);"

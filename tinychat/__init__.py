@@ -4,8 +4,8 @@ import tinychat
 
 tinychat.convert("path/of/checkpoint", "path/of/model", quant="int4")
 model = tinychat.load("path/of/model")
-for piece in model.stream("Once upon a time"):
-    print(piece.text, end="")
+for delta in model.stream("Once upon a time"):
+    print(delta.text, end="")
 print(tinychat.Chat(model).say("Hello!"))
 """
 
@@ -17,21 +17,19 @@ from tinychat.errors import TinychatError
 # Not from typing: its import takes most of the time in which the program has no handler for Ctrl-C yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from tinychat.api import convert, load
     from tinychat.conversation.conversation import Chat
     from tinychat.conversation.messages import Message
     from tinychat.generate.model import Model
-    from tinychat.generate.reply import Piece, Reply
+    from tinychat.generate.reply import Delta, Reply
     from tinychat.generate.request import Request
 
 __version__ = "0.1.0"
 __all__ = [
     "Chat",
+    "Delta",
     "Message",
     "Model",
-    "Piece",
     "Reply",
     "Request",
     "TinychatError",
@@ -45,23 +43,29 @@ _HOMES = {
     "Chat": "tinychat.conversation.conversation",
     "Message": "tinychat.conversation.messages",
     "Model": "tinychat.generate.model",
-    "Piece": "tinychat.generate.reply",
+    "Delta": "tinychat.generate.reply",
     "Reply": "tinychat.generate.reply",
     "Request": "tinychat.generate.request",
     "convert": "tinychat.api",
     "load": "tinychat.api",
 }
+# Former names, for one release.
+_RENAMED = {"Piece": "Delta"}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import tinychat` stays light."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
-    from importlib import import_module
+# Hidden from type checkers, which would take every name for one of the package.
+if not TYPE_CHECKING:
 
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        """Import a public name when it is first used: `import tinychat` stays light."""
+        named = _RENAMED.get(name, name)
+        if named not in _HOMES:
+            raise AttributeError(f"module 'tinychat' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(_HOMES[named]), named)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -34,13 +34,12 @@ class Setting:
     name : str
         In Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores.
     scope : {"sampling", "reply", "load", "chat", "screen"}
-        What it is about.
     default : object
         None where the program decides later; None itself is then allowed.
     entries : frozenset of str
         Where it may be given beside Python.
     help, metavar : str
-        For the flag, and what stands for its value.
+        For the flag, and the name of its value.
     flag : str
         The flag, if it takes no value.
     huggingface, gguf : str
@@ -68,23 +67,11 @@ class Setting:
     example: tuple[str, str] | None = None
 
     def check(self, value: Any) -> Any:
-        """Return a value of Python, TOML or JSON in its usual form.
-
-        Raises
-        ------
-        FieldError
-            If it is of another type, or out of range.
-        """
+        """Return a value of Python, TOML or JSON in its canonical form; `FieldError` if its type or range is wrong."""
         return None if value is None and self.default is None else self._checked(value, self.kind.noun)
 
     def read(self, value: Any) -> Any:
-        """Return the value of a person's text, or a saved value in its usual form.
-
-        Raises
-        ------
-        FieldError
-            As `check` does.
-        """
+        """Return the value of a person's text, or a saved value in its canonical form; errors as for `check`."""
         if self._has_none and (value is None or value == "none"):
             return None
         try:
@@ -133,12 +120,12 @@ _screen: Callable[..., Any] = partial(_row, "screen")
 
 
 class _Checked:
-    """Dataclass whose fields are rows of the table: it brings their values into their usual form."""
+    """Dataclass whose fields are rows of the table: it brings their values into their canonical form."""
 
     def __post_init__(self: DataclassInstance) -> None:
         for one in fields(self):
             if one.name in SETTINGS:
-                # The usual way for a frozen dataclass to change its own fields.
+                # The way for a frozen dataclass to change its own fields.
                 object.__setattr__(self, one.name, SETTINGS[one.name].check(getattr(self, one.name)))
 
 
@@ -148,56 +135,57 @@ class _Checked:
 class ReplySettings(_Checked):
     """How the next token is chosen, what ends a reply, and what is reported of it."""
 
-    temperature: float = _sampling(0.8, Number(0, 100), "Randomness; 0 takes the most likely token",
+    temperature: float = _sampling(0.8, Number(0, 100), "Sampling temperature; 0 always takes the most likely token",
         huggingface="temperature", gguf="temp", example=("0.7", ""))
     top_k: int = _sampling(40, Integer(0, bounds="0 (all tokens) or more"),
-        "Choose among this many most likely tokens; 0 for all", "TOKENS", huggingface="top_k", gguf="top_k")
-    top_p: float = _sampling(0.95, Number(0.01, 1), "Choose among the fewest tokens whose probabilities reach this sum",
-        huggingface="top_p", gguf="top_p")
-    min_p: float = _sampling(0.05, Number(0, 1), "Drop tokens below this share of the most likely one's probability",
+        "Sample from this many of the most likely tokens; 0 for all", "TOKENS", huggingface="top_k", gguf="top_k")
+    top_p: float = _sampling(0.95, Number(0.01, 1),
+        "Sample from the most likely tokens whose probabilities reach this sum", huggingface="top_p", gguf="top_p")
+    min_p: float = _sampling(0.05, Number(0, 1), "Drop tokens below this fraction of the highest probability",
         huggingface="min_p", gguf="min_p")
-    repeat_penalty: float = _sampling(1.0, Number(0.01, 100), "Make recent tokens less likely; 1 is off",
+    repeat_penalty: float = _sampling(1.0, Number(0.01, 100), "Penalty for recent tokens; 1 is off",
         huggingface="repetition_penalty", gguf="penalty_repeat")
     repeat_last_n: int = _sampling(64, Integer(0, bounds="0 (no tokens) or more"),
-        "How many tokens are recent for --repeat-penalty", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
-    repeat_in_code: bool = _sampling(True, Switch(), "Whether --repeat-penalty holds in blocks of code and tables, too",
+        "Number of recent tokens for --repeat-penalty", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
+    repeat_in_code: bool = _sampling(True, Switch(), "Whether --repeat-penalty also applies in code blocks and tables",
         part_of="repeat_penalty")
     dry_multiplier: float = _sampling(0.0, Number(0, 100),
-        "Make tokens less likely that go on a repetition (DRY): by this times a power of --dry-base; 0 is off",
+        "Penalty for tokens that continue a repetition (DRY): this times a power of --dry-base; 0 is off",
         part_of="dry_multiplier")
-    dry_base: float = _sampling(1.75, Number(1, 100), "By what the penalty of DRY grows with each repeated token",
+    dry_base: float = _sampling(1.75, Number(1, 100), "Factor by which the DRY penalty grows with each repeated token",
         part_of="dry_multiplier")
-    dry_allowed_length: int = _sampling(2, Integer(1), "How many tokens may be repeated without penalty", "TOKENS",
+    dry_allowed_length: int = _sampling(2, Integer(1), "Length of a repetition that DRY does not penalize", "TOKENS",
         part_of="dry_multiplier")
     dry_penalty_last_n: int = _sampling(64, Integer(0, bounds="0 (no tokens) or more"),
-        "In how many of the last tokens DRY looks for repetitions", "TOKENS", part_of="dry_multiplier")
+        "Number of recent tokens in which DRY looks for repetitions", "TOKENS", part_of="dry_multiplier")
     dry_sequence_breakers: str | Sequence[str] = _sampling(("\n", ":", '"', "*"), Texts("end every repetition"),
-        "A text that no repetition goes beyond; repeatable", part_of="dry_multiplier")
+        "Text at which DRY ends every repetition; repeatable", part_of="dry_multiplier")
     top_n_sigma: float = _sampling(0.0, Number(0, 100),
-        "Drop tokens whose logit is more than this many standard deviations below the best; 0 is off",
+        "Drop tokens whose logit is more than this many standard deviations below the highest; 0 is off",
         part_of="top_n_sigma")
     xtc_probability: float = _sampling(0.0, Number(0, 1),
-        "Leave out all likely tokens but the least of them, in this share of the choices; 0 is off",
+        "Probability of excluding all likely tokens but the least likely of them (XTC); 0 is off",
         huggingface="xtc_probability", gguf="xtc_probability", part_of="xtc_probability")
     xtc_threshold: float = _sampling(0.1, Number(0, 1),
-        "How likely a token is that --xtc-probability leaves out; above 0.5 none is", huggingface="xtc_threshold",
-        gguf="xtc_threshold", part_of="xtc_probability")
-    seed: int | None = _sampling(None, Integer(0, bounds="0 or more"), "Make the choices repeatable")
-    max_tokens: int | None = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", None, Integer(1), "Most tokens of a reply",
-        "TOKENS", openai=("max_completion_tokens",), example=("1000", ""))
+        "Probability from which XTC counts a token as likely; above 0.5 nothing is excluded",
+        huggingface="xtc_threshold", gguf="xtc_threshold", part_of="xtc_probability")
+    seed: int | None = _sampling(None, Integer(0, bounds="0 or more"),
+        "Seed of the random numbers, for repeatable replies")
+    max_tokens: int | None = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", None, Integer(1),
+        "Maximum length of a reply in tokens", "TOKENS", openai=("max_completion_tokens",), example=("1000", ""))
     stop: str | Sequence[str] = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", (), Texts("end every reply at once"),
         "End a reply at this text; repeatable")
     loop_stop: bool = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", True, Switch(),
-        "Whether a reply ends that says the same over and over", part_of="loop_stop")
+        "Whether to end a reply that repeats itself over and over", part_of="loop_stop")
     ignore_eos: bool = _reply("", False, Switch(),
         "Treat the model's own stop tokens as ordinary tokens, and let it repeat itself")
     logprobs: int | None = _reply(FLAG, None, Integer(0, 1000),
-        "In JSON, each token's natural log-probability and the N most likely tokens in its place, from the "
-        "model's own logits: before penalty, temperature and every filter",
+        "In JSON, add the natural log-probabilities of each token and of the N most likely alternatives, from the "
+        "model's logits before any penalty, temperature or filter",
         "N")
     think_budget: int | None = _reply("", None, Integer(0),
-        "Most tokens of a think section; then its end marker comes. A constraint, which leaves no room for such a "
-        "section, has it ignored")
+        "Maximum tokens of a think section, which then gets its end marker; ignored with a constraint, which allows "
+        "no such section")
 
 
 class ReplyKeywords(TypedDict, total=False):
@@ -231,35 +219,35 @@ class ReplyKeywords(TypedDict, total=False):
 class LoadSettings(_Checked):
     """How a model is loaded: see `tinychat.load`."""
 
-    context: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1 << 20, "tokens"), "Size of the context",
+    context: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1 << 20, "tokens"), "Context size in tokens",
         example=("8192", ""))
     threads: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1024, "threads"),
-        "Most threads to compute with; fewer while other programs hold the cores", "N")
+        "Maximum number of threads; fewer run while other programs use the cores", "N")
     kv: str | None = _load(f"{FLAG} {CONFIG} {SET}", None, Choice("bf16", "f16", "int8", "f32"),
-        "Type of the KV cache: bf16 (usual), finer f16 (usual in narrow models), smaller int8, f32")
+        "Number format of the KV cache: bf16 (default), f16 (finer; default of narrow models), int8 (smaller), f32")
     cache_memory: int | None = _load(f"{FLAG} {CONFIG}", None, Bytes(1),
-        "Most memory for the KV cache of all that runs at once, such as 2G; default: a quarter of what is free")
+        "Maximum memory for the KV cache of all sequences, such as 2G; default: a quarter of the free memory")
     draft: bool = _load(f"{FLAG} {CONFIG}", True, Switch(),
-        "Whether to try tokens that stand in the prompt or the reply several at once; the reply is the same")
+        "Speculative decoding with drafts copied from the prompt and the reply; the tokens stay the same")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings(_Checked):
     """How a conversation is held."""
 
-    system: str | None = _chat(f"{FLAG} {CONFIG} {SET}", None, Kind("a text"), "Standing instruction to the model",
-        example=('"You answer in one sentence."', ""))
+    system: str | None = _chat(f"{FLAG} {CONFIG} {SET}", None, Kind("a text"),
+        "System prompt", example=('"You answer in one sentence."', ""))
     think: str | int = _chat(f"{FLAG} {CONFIG} {SET}", "auto", WordOrTokens("on", "off", "auto", zero="off"),
-        "Whether a model that can do both thinks before it answers, or for how many tokens at most",
+        "Whether a model with a thinking mode thinks before it answers, or for how many tokens at most",
         example=('"off"', '"on", "off", or the most tokens to think for'))
     overflow: str = _chat(f"{FLAG} {CONFIG} {SET}", "drop", Choice("stop", "drop", "shift", "summarise"),
-        "When the context is full: end the reply, drop the oldest turns, shift the cache past them, or put the "
-        "model's own summary in their place",
+        "When the context is full: stop the reply, drop the oldest turns, shift the cache past them, or summarise "
+        "them with the model",
         example=('"drop"', 'when the context is full: "drop", "shift", "summarise" or "stop"'))
     cache_disk: int = _chat(f"{FLAG} {CONFIG}", 1 << 30, Bytes(0),
-        "Most disk space for what the model has read of saved conversations; with 0 all is read again")
+        "Maximum disk space for the KV caches of saved conversations; 0 saves none")
     log: bool = _chat(f"{FLAG} {CONFIG}", True, Switch(),
-        "Whether to keep the last one-shots on the disk, for `tinychat -c` and `tinychat log`", flag="--log/--no-log")
+        "Whether to save one-shots on disk, for `tinychat -c` and `tinychat log`", flag="--log/--no-log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,9 +255,9 @@ class ScreenSettings(_Checked):
     """Lines shown of a reply."""
 
     plain: bool = _screen(f"{FLAG} {CONFIG}", False, Switch(),
-        "Show replies as the text that they are, not drawn as markdown", flag="--plain")
+        "Show replies as plain text instead of rendered Markdown", flag="--plain")
     stats: bool | None = _screen(f"{FLAG} {CONFIG} {SET}", None, Switch(),
-        "Say below each reply what it took, or say nothing; default: at a terminal", flag="--verbose/--quiet",
+        "Show token counts and rates below each reply; default: on a terminal", flag="--verbose/--quiet",
         example=("false", "no line of rates below each reply"))
 
 # fmt: on
@@ -284,7 +272,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def names(scope: str = "", entry: str = "") -> tuple[str, ...]:
-    """Return the names of the settings of a scope, or that may be given somewhere, in the table's order."""
+    """Return the names of the settings of a scope, or of an entry, in the table's order."""
     rows = SETTINGS.values()
     return tuple(row.name for row in rows if scope in ("", row.scope) and (not entry or entry in row.entries))
 

@@ -1,4 +1,4 @@
-"""Medians and ratios, as the table that the README shows and as JSON."""
+"""Medians and ratios, as the table that docs/benchmarks.md shows and as JSON."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comparison.serving import SHORT_PROMPT, run, token_ids
 from tinychat.engine.loading import load_engine
-from tinychat.engine.sequence import Sequence
+from tinychat.engine.sequence import Sequence, new_sequence
 
 
 def read(sequence: Sequence, ids: list[int], start: int = 0) -> list[float]:
@@ -31,7 +31,7 @@ class TinychatEngine:
         """Return the sequence that serves one use."""
         key = use, context_size
         if key not in self.sequences:
-            self.sequences[key] = self.engine.sequence(context_size)
+            self.sequences[key] = new_sequence(self.engine, context_size)
         return self.sequences[key]
 
     def prefill(self, tokens: int) -> float:
@@ -58,7 +58,7 @@ class TinychatEngine:
     def many(self, sequences: int, tokens: int) -> float:
         """See `serving.Engine`."""
         ids = token_ids(sequences * SHORT_PROMPT + tokens, self.vocab_size)
-        running = [self.engine.sequence(SHORT_PROMPT + tokens) for _ in range(sequences)]
+        running = [new_sequence(self.engine, SHORT_PROMPT + tokens) for _ in range(sequences)]
         for i, sequence in enumerate(running):
             read(sequence, ids[i * SHORT_PROMPT : (i + 1) * SHORT_PROMPT])
         logits = self.engine.new_logits(sequences)

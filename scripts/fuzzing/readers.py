@@ -32,7 +32,7 @@ from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
-from tinychat.generate.grammar import Grammar
+from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
@@ -40,9 +40,9 @@ from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.external_models import OLLAMA, FoundModel
 from tinychat.store.local import list_models
 from tinychat.text.detokenizer import Detokenizer
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
 PACKING = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}}
@@ -327,8 +327,8 @@ def _read_packed(folder: Path) -> None:
     tensors = unpack_weights(open_tensors(folder), folder / "config.json")
     if "x.weight" in tensors.names():
         tensors.read("x.weight")
-        if tensors.form("x.weight"):
-            tensors.read_codes("x.weight", 0, 16)
+        if tensors["x.weight"].form:
+            tensors["x.weight"].read_codes(0, 16)
 
 
 def _read_gguf(folder: Path) -> None:
@@ -367,9 +367,7 @@ def _read_results(folder: Path) -> None:
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
     tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
-    state = grammar.compile(
-        SimpleNamespace(tokenizer=tokenizer, vocab_size=len(tokens), stop_ids=frozenset({259}))
-    ).start()
+    state = Constraint(grammar, tokenizer, vocab_size=len(tokens), stop_ids={259}).start()
     for _ in range(20):
         if state.finished:
             break

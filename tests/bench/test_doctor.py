@@ -12,7 +12,7 @@ from tinychat.conversion.convert import convert
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.models.architectures import read_config
 from tinychat.text.hard_texts import HARD_TEXTS
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 VARIANT = families.BY_NAME["llama2-gqa"]
 

@@ -6,6 +6,7 @@ import pytest
 from tinychat.bench.profile import profile
 from tinychat.bench.random_model import write_random_model
 from tinychat.engine.loading import load_engine
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import SettingError
 from tinychat.models.shapes import config_of
 
@@ -28,7 +29,7 @@ KERNELS = {
 @pytest.fixture(scope="module")
 def sequence(tmp_path_factory):
     folder = write_random_model(TINY, tmp_path_factory.mktemp("random"))
-    return load_engine(folder, threads=1).sequence(400)
+    return new_sequence(load_engine(folder, threads=1), 400)
 
 
 @pytest.mark.parametrize("T", [1, 17])

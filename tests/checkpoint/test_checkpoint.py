@@ -59,7 +59,7 @@ def test_missing_config(folder):
 def test_unknown_architecture_comes_before_the_weights(folder):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["BertModel"]}))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match="'BertModel' is not supported; see 'Supported models' in"):
+    with pytest.raises(UnsupportedModelError, match="'BertModel' is not supported; see 'Supported families' in"):
         open_checkpoint(folder)
 
 
@@ -70,7 +70,7 @@ def test_an_unknown_architecture_is_told_in_200_characters_wherever_it_lies(tmp_
     with pytest.raises(UnsupportedModelError) as raised:
         open_checkpoint(folder)
     assert str(raised.value).startswith("...onglonglonglonglong/checkpoint/config.json: architecture 'BertModel")
-    assert str(raised.value).endswith("see 'Supported models' in the README, or `tinychat models --available`")
+    assert str(raised.value).endswith("see 'Supported families' in docs/, or `tinychat models --available`")
     assert len(str(raised.value)) < 200
 
 

@@ -11,6 +11,7 @@ import gguf
 import gguf_files
 import numpy as np
 import pytest
+import reference
 from safetensors.numpy import load_file, save_file
 
 import tinychat
@@ -26,8 +27,8 @@ from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.layout import Quantization
 from tinychat.store.local import code_lines, list_models, summary_line
 from tinychat.text.hard_texts import HARD_TEXTS
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 LLAMA_TOKENIZER = Path(__file__).parents[3] / "shared" / "data" / "llama2-tokenizer.model"
 F32 = Quantization("f32")
@@ -108,11 +109,11 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
         check_tensors(found)
         ours, theirs = Source(found), Source(expected)
         for linear in linears(expected.config):
-            for piece in range(linear.pieces):
-                rows = theirs.weight(linear.name, piece)
-                np.testing.assert_array_equal(ours.weight(linear.name, piece), rows, err_msg=linear.name)
-                bias = theirs.bias(linear.name, piece)
-                np.testing.assert_array_equal(ours.bias(linear.name, piece), bias, err_msg=linear.name)
+            for shard in range(linear.shards):
+                rows = theirs.weight(linear.name, shard)
+                np.testing.assert_array_equal(ours.weight(linear.name, shard), rows, err_msg=linear.name)
+                bias = theirs.bias(linear.name, shard)
+                np.testing.assert_array_equal(ours.bias(linear.name, shard), bias, err_msg=linear.name)
         for norm, their_norm in zip(norms(found.config), norms(expected.config), strict=True):
             pairs = zip(read_norm(found, norm, F32).items(), read_norm(expected, their_norm, F32).items(), strict=True)
             for (part, values), (their_part, their_values) in pairs:
@@ -185,9 +186,9 @@ def test_halves_of_one_type_keep_their_codes(tmp_path):
             tensors = open_checkpoint(folder).tensors
             for layer in (0, 1):
                 name = f"model.layers.{layer}.mlp.experts.4.gate_up_proj.weight"
-                has_form = tensors.form(name) is not None
-                codes = tensors.read_codes(name, 60, 70).values() if has_form else None
-                yield tensors.kind(name), codes, tensors.read(name)[60:70]
+                has_form = tensors[name].form is not None
+                codes = reference.values_of_codes(tensors[name].read_codes(60, 70)) if has_form else None
+                yield tensors[name].kind, codes, tensors.read(name)[60:70]
 
     for kind, codes, values in codes_and_values({}):
         assert kind == "Q4_0"
@@ -205,29 +206,30 @@ def test_a_file_is_converted_once_where_a_model_is_named(small):
     assert api.locate(str(small.parent)) == api.locate(str(small.parent))
 
 
-def method_of(folder):
+def stored_method(folder):
     return json.loads((folder / "tinychat.json").read_text())["quantization"]["method"]
 
 
-def test_a_file_of_codes_keeps_them_unless_another_way_is_asked_for(tmp_path):
+def test_a_file_of_codes_is_native_unless_another_way_is_asked_for(tmp_path):
     file = gguf_files.write_variant(families.BY_NAME["tinyllama"], tmp_path / "codes.gguf", gguf_files.mixture)
     named = api.locate(str(file))
-    assert method_of(named) == "kept"
+    assert stored_method(named) == "kept"
     assert summary_line(named).startswith("Q4_1, ")
     assert [model.quantization for model in list_models()] == ["Q4_1"]
-    kept, rounded = code_lines(named)
-    assert kept.startswith("kept exactly: ")
-    assert "Q4_1" in kept
+    native, rounded = code_lines(named)
+    assert native.startswith("native: ")
+    assert "Q4_1" in native
     assert rounded == "rounded to 8 bits: 3 tensors of F32"
-    assert method_of(tinychat.convert(file, tmp_path / "kept", check=False)) == "kept"
-    assert method_of(tinychat.convert(file, tmp_path / "int8", "int8", method="plain", check=False)) == "int8"
-    assert method_of(tinychat.convert(file, tmp_path / "asked", method="plain", check=False)) == "int4"
+    assert stored_method(tinychat.convert(file, tmp_path / "native", check=False)) == "kept"
+    assert stored_method(tinychat.convert(file, tmp_path / "alias", "kept", check=False)) == "kept"
+    assert stored_method(tinychat.convert(file, tmp_path / "int8", "int8", method="plain", check=False)) == "int8"
+    assert stored_method(tinychat.convert(file, tmp_path / "asked", method="plain", check=False)) == "int4"
 
 
-def test_a_checkpoint_without_codes_has_none_to_keep(small, tmp_path):
-    with pytest.raises(ConversionError, match=rf"^{small.stem} has no codes that could be kept: choose int4, int8"):
-        tinychat.convert(small, tmp_path / "kept", "kept", check=False)
-    assert not (tmp_path / "kept").exists()
+def test_a_checkpoint_without_codes_cannot_be_native(small, tmp_path):
+    with pytest.raises(ConversionError, match=rf"^{small.stem} has no codes for native: choose int4, int8"):
+        tinychat.convert(small, tmp_path / "native", "native", check=False)
+    assert not (tmp_path / "native").exists()
 
 
 def test_llama_3_factors_are_those_of_its_tensor(tmp_path):
@@ -300,9 +302,9 @@ def test_queries_keys_and_values_may_stand_in_one_tensor(kind, tmp_path):
         assert found.config == expected.config
         for tensor, shape in expected_shapes(expected.config):
             np.testing.assert_array_equal(found.tensors.read(tensor), expected.tensors.read(tensor), err_msg=tensor)
-            assert found.tensors.form(tensor) == expected.tensors.form(tensor)
-            if found.tensors.form(tensor) is not None:
-                codes, others = (each.tensors.read_codes(tensor, 1, shape[0] - 1) for each in (found, expected))
+            assert found.tensors[tensor].form == expected.tensors[tensor].form
+            if found.tensors[tensor].form is not None:
+                codes, others = (each.tensors[tensor].read_codes(1, shape[0] - 1) for each in (found, expected))
                 assert all(np.array_equal(a, b) for a, b in zip(codes, others, strict=True))
 
 

@@ -19,8 +19,8 @@ from tinychat.checkpoint.gguf_file import open_gguf
 from tinychat.checkpoint.gguf_header import read_beginning
 from tinychat.conversion.convert import check_tensors
 from tinychat.errors import CheckpointError, TextError, TinychatError, UnsupportedModelError
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 ONLY_COMPUTED = ("Q8_1", "I8", "I16", "I32", "I64", "F64")
 VOCABULARIES = ("gpt2", "llama")

@@ -16,7 +16,7 @@ import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS
 from tinychat.text.hard_texts import HARD_TEXTS
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 LLAMA_TOKENIZER = Path(__file__).parents[3] / "shared" / "data" / "llama2-tokenizer.model"
 # A file of a real model, beside those that are made here.

@@ -6,18 +6,20 @@ import families
 import numpy as np
 import packed_checkpoints
 import pytest
+import reference
+from memory_tensors import MemoryTensor
 from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.packed import PackedWeight, Packing, read_packing
-from tinychat.checkpoint.tensors import Tensors, open_tensors
+from tinychat.checkpoint.tensors import open_tensors
 from tinychat.conversion.convert import check_tensors, convert
-from tinychat.conversion.keep import kept_quantization
+from tinychat.conversion.passthrough import passthrough_quantization
 from tinychat.conversion.pipeline import default_recipe
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 VARIANT = packed_checkpoints.VARIANT
 KINDS = ("gptq", "awq", "compressed", "mlx")
@@ -61,17 +63,17 @@ def test_a_weight_is_what_its_formula_says(case, tmp_path, rng):
         {f"x.{name}": np.ascontiguousarray(data) for name, data in tensors.items()}, tmp_path / "model.safetensors"
     )
     weight = PackedWeight(open_tensors(tmp_path), "x", packing)
-    assert weight.shape("x.weight") == (N, K)
-    assert weight.form("x.weight") == form
+    assert weight.shape == (N, K)
+    assert weight.form == form
     for start, stop in ((0, N), (3, 21)):
-        np.testing.assert_allclose(weight.read("x.weight", start, stop), expected[start:stop], rtol=0, atol=1e-7)
+        np.testing.assert_allclose(weight.read(start, stop), expected[start:stop], rtol=0, atol=1e-7)
         if form is not None:
-            codes = weight.read_codes("x.weight", start, stop)
+            codes = weight.read_codes(start, stop)
             assert codes.codes.shape[1] // codes.scales.shape[1] == form.group
-            np.testing.assert_allclose(codes.values(), expected[start:stop], rtol=0, atol=1e-7)
+            np.testing.assert_allclose(reference.values_of_codes(codes), expected[start:stop], rtol=0, atol=1e-7)
     # Numbers of float16 and codes: float32 holds their products.
     if form is not None and "mlx" not in case:
-        np.testing.assert_array_equal(weight.read_codes("x.weight", 0, N).values(), expected)
+        np.testing.assert_array_equal(reference.values_of_codes(weight.read_codes(0, N)), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,17 +93,17 @@ def test_a_checkpoint_predicts_what_its_values_do(kind, tmp_path, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_codes_can_be_kept(kind, tmp_path, rng):
+def test_codes_can_pass_through(kind, tmp_path, rng):
     packed_checkpoints.write_checkpoint(kind, VARIANT, tmp_path / "packed", rng)
-    kept = dict(kept_quantization(open_checkpoint(tmp_path / "packed")).kept)
-    assert {name for name, linear in kept.items() if linear.forms[0].bits == 4} == (
+    linears = dict(passthrough_quantization(open_checkpoint(tmp_path / "packed")).passthrough)
+    assert {name for name, linear in linears.items() if linear.forms[0].bits == 4} == (
         {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"} | ({"embed_tokens"} if kind == "mlx" else set())
     )
 
 
-def test_codes_are_kept_where_nothing_else_is_asked_for(tmp_path, rng):
+def test_codes_are_native_by_default(tmp_path, rng):
     packed_checkpoints.write_checkpoint("awq", VARIANT, tmp_path / "packed", rng)
-    assert default_recipe(tmp_path / "packed").quant == "kept"
+    assert default_recipe(tmp_path / "packed").quant == "native"
     made = tinychat.convert(tmp_path / "packed", tmp_path / "model", check=False)
     description = json.loads((made / "tinychat.json").read_text())
     assert description["codes"]["kept"] == {"AWQ": 7 * 3}
@@ -207,8 +209,5 @@ def test_what_is_damaged_is_told_in_one_line(kind, part, change, reason, tmp_pat
 
 
 def test_files_of_another_format_hold_no_packed_weights(tmp_path):
-    class Other:
-        path = tmp_path / "pytorch_model.bin"
-
     with pytest.raises(CheckpointError, match="read from safetensors alone"):
-        Tensors(tmp_path, {"x.qweight": Other()}).read_integers("x.qweight")
+        MemoryTensor(np.zeros((2, 2), np.int32)).read_integers()

@@ -51,7 +51,8 @@ def test_convert_writes_what_the_flags_say(run, checkpoint, tmp_path):
     ("flags", "problem"),
     [
         ("--quant f32 --method gptq", "--method does nothing beside quant f32"),
-        ("--quant kept --group-size 32", "--group-size does nothing beside quant kept"),
+        ("--quant native --group-size 32", "--group-size does nothing beside quant native"),
+        ("--quant kept --group-size 32", "--group-size does nothing beside quant native"),
         ("--quant int8 --bits auto", "--bits does nothing beside quant int8"),
         ("--method plain --calibration text", "--calibration does nothing beside method plain"),
     ],

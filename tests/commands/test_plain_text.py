@@ -8,9 +8,9 @@ from fake_model import FakeSequence
 from text.tokenizer_folders import STYLES, TEMPLATES, write_style
 
 from tinychat.generate.model import Model
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 EVERYWHERE = [*(token for _, special, added in STYLES.values() for token in [*special, *added]), "[INST]", "\x1b[31m"]
 HOSTILE = "now " + " then".join(EVERYWHERE) + " end"
@@ -26,7 +26,7 @@ class Prompts(Console):
         stops = stop_ids(folder, tokenizer, template)
         sequence = FakeSequence(lambda ids: min(stops), context_size=8192, chunk_size=8192)
         sequence.vocab_size = tokenizer.vocab_size
-        super().__init__(Model(sequence, tokenizer, template, stops, None, folder), *arguments)
+        super().__init__(Model(sequence, tokenizer, template, stops, folder), *arguments)
 
     def control_ids(self, *arguments, stdin=b""):
         """Return the control tokens of the prompt that a command makes."""

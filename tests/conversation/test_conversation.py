@@ -54,10 +54,10 @@ def test_a_stopped_reply_stays_as_partial():
 
 def test_leaving_the_iteration_keeps_what_was_said():
     chat = chat_with("Hello there")
-    pieces = chat.stream("hi")
-    next(pieces)
+    deltas = chat.stream("hi")
+    next(deltas)
     assert chat.messages[-1].partial
-    pieces.close()
+    deltas.close()
     assert spoken(chat) == [("user", "hi"), ("assistant", "H")]
     assert chat.messages[-1].partial
 
@@ -101,7 +101,7 @@ def test_regenerate_answers_the_last_message_again():
     chat = chat_with("One", "Two", "Three")
     chat.say("a")
     chat.say("b")
-    assert "".join(piece.text for piece in chat.regenerate()) == "Three"
+    assert "".join(delta.text for delta in chat.regenerate()) == "Three"
     assert spoken(chat) == [("user", "a"), ("assistant", "One"), ("user", "b"), ("assistant", "Three")]
 
 
@@ -150,7 +150,7 @@ def test_a_seeded_conversation_repeats_but_regenerates_differently():
     def replies(seed):
         chat = Chat(fake_model(lambda ids: None), seed=seed, top_k=0, max_tokens=10)
         first = chat.say("a")
-        return first, "".join(piece.text for piece in chat.regenerate())
+        return first, "".join(delta.text for delta in chat.regenerate())
 
     assert replies(3) == replies(3)
     first, again = replies(3)
@@ -183,7 +183,7 @@ def test_a_cut_reply_goes_on_where_its_tokens_end():
     chat = Chat(fake_model(Replies("Hello there, how are you?")), temperature=0.0, max_tokens=8)
     assert chat.say("hi") == "Hello th"
     assert chat.messages[-1].partial
-    assert "".join(piece.text for piece in chat.go_on()) == "ere, how"
+    assert "".join(delta.text for delta in chat.go_on()) == "ere, how"
     assert chat.summary.reused_tokens == chat.summary.prompt_tokens - 1
     for _ in chat.go_on():
         pass
@@ -211,7 +211,7 @@ def test_a_loaded_reply_goes_on_from_its_text():
     chat.model.sequence._next_id = Replies("Hello there")
     chat.model.sequence._next_id._reply = b"Hello there"
     chat.replace_messages([Message("user", "hi"), Message("assistant", "Hello", partial=True)])
-    assert "".join(piece.text for piece in chat.go_on()) == " there"
+    assert "".join(delta.text for delta in chat.go_on()) == " there"
 
 
 def test_a_reply_that_is_stopped_at_once_again_stays_as_it_was():
@@ -236,4 +236,4 @@ def test_a_long_reply_goes_on_and_the_oldest_turn_stays():
     list(chat.go_on())
     assert chat.messages[-1].content.startswith(begun)
     assert len(chat.messages[-1].content) > len(begun) + 20
-    assert chat.forgotten == 0
+    assert chat.dropped == 0

@@ -35,7 +35,7 @@ def change_weights(checkpoint, change):
 
 def rows_of(folder, name, layer):
     """Return one layer of a linear as float64, padding included."""
-    tensors, method = folder.tensors, folder.quantization.method
+    tensors, method = folder.tensors, folder.quantization.dtype
 
     def part(kind):
         array = tensors[f"{name}.{kind}"]
@@ -44,7 +44,7 @@ def rows_of(folder, name, layer):
     if method == "f32":
         return reference.unpack_f32(part("values"))
     codes = [part("packed"), part("scales"), part("row_scales")]
-    if folder.quantization.method_of(name) == "int4":
+    if folder.quantization.dtype_of(name) == "int4":
         return reference.dequantize_int4(*codes, part("table"))
     return reference.dequantize_int8(*codes)
 

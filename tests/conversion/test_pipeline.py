@@ -45,14 +45,14 @@ def test_too_little_memory_or_disk_is_told_first(tmp_path, monkeypatch):
 def test_the_memory_of_a_conversion_follows_its_largest_layer():
     small, large = (parse_config(config_of(shape), shape) for shape in ("smollm2-135m", "llama-2-7b"))
     assert memory_needed(small, Recipe()) < 1e9 < memory_needed(large, Recipe()) < 6e9
-    assert memory_needed(large, Recipe(method="plain")) < 1.2e9
+    assert memory_needed(large, Recipe(algorithm="plain")) < 1.2e9
 
 
 def test_the_disk_of_a_conversion_has_room_for_a_model_in_int8_first(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama-2-7b")))
     weights = weight_count(parse_config(config_of("llama-2-7b"), "llama"))
     assert 1.0 < disk_needed(tmp_path, Recipe()) / weights < 1.1
-    assert disk_needed(tmp_path, Recipe(method="plain")) / weights < 0.6
+    assert disk_needed(tmp_path, Recipe(algorithm="plain")) / weights < 0.6
     assert disk_needed(tmp_path, Recipe("f32")) / weights == pytest.approx(4, rel=0.01)
 
 
@@ -167,7 +167,7 @@ def test_int8_wants_a_file_that_says_something_and_shows_its_whole_progress(tmp_
     assert seen == sorted(seen)
 
 
-@pytest.mark.parametrize(("field", "value"), [("method", "awq"), ("bits", "3")])
+@pytest.mark.parametrize(("field", "value"), [("algorithm", "awq"), ("bits", "3")])
 def test_what_is_not_offered_is_refused(field, value):
     with pytest.raises(SettingError, match=value):
         Recipe(**{field: value})
@@ -179,11 +179,11 @@ def test_what_is_not_offered_is_refused(field, value):
         ({"quant": "int8", "bits": "5"}, "bits does nothing beside quant int8"),
         ({"quant": "f32", "bits": "5"}, "bits does nothing beside quant f32"),
         ({"quant": "f32", "group_size": 64}, "group_size does nothing beside quant f32"),
-        ({"quant": "kept", "method": "importance"}, "method does nothing beside quant kept"),
-        ({"quant": "kept", "calibration": Path("text")}, "calibration does nothing beside quant kept"),
-        ({"method": "plain", "bits": "5"}, "bits does nothing beside method plain"),
+        ({"quant": "native", "algorithm": "importance"}, "method does nothing beside quant native"),
+        ({"quant": "native", "calibration": Path("text")}, "calibration does nothing beside quant native"),
+        ({"algorithm": "plain", "bits": "5"}, "bits does nothing beside method plain"),
         (
-            {"quant": "int8", "method": "plain", "calibration": Path("text")},
+            {"quant": "int8", "algorithm": "plain", "calibration": Path("text")},
             "calibration does nothing beside method plain",
         ),
     ],
@@ -211,7 +211,7 @@ def test_bits_decide_what_stays_in_int8():
     assert sizes["5.5"].int8 == ("down_proj",) and sizes["5.5"].frequent > small.vocab_size / 4
     assert set(sizes["8.25"].int8) > {"embed_tokens", "down_proj", "gate_up_proj"}
     assert stored(untied, Recipe(bits="5.5")).int8 == ("lm_head", "down_proj")
-    assert stored(small, Recipe(method="plain")) == Quantization()
+    assert stored(small, Recipe(algorithm="plain")) == Quantization()
     assert stored(small, Recipe()).frequent > stored(small, Recipe(bits="4.5")).frequent
     assert stored(untied, Recipe()).frequent == 0
 

@@ -10,6 +10,7 @@ from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.source import Source, last_inputs, run_layer
 from tinychat.engine.loading import load_engine
+from tinychat.engine.sequence import new_sequence
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.layout import Quantization
 
@@ -74,6 +75,6 @@ def test_int8_loses_less(uneven, tmp_path):
     errors = []
     for name, texts in ("plain", []), ("smoothed", TEXTS):
         folder = write_model_folder(uneven.path, tmp_path / name, Quantization("int8"), coding=Coding(texts=texts))
-        found = logits_of_all(load_engine(folder, threads=1).sequence(64), IDS)
+        found = logits_of_all(new_sequence(load_engine(folder, threads=1), 64), IDS)
         errors.append(np.square(found - exact).mean() ** 0.5)
     assert errors[1] < 0.9 * errors[0]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tinychat
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert, gptq
 from tinychat.conversion.convert import Coding, write_model_folder
 from tinychat.conversion.pipeline import Recipe, quantization_of
@@ -26,7 +26,7 @@ TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert, unfinished
 from tinychat.models.layout import Quantization
 from tinychat.conversion.pipeline import Recipe, quantization_of
@@ -45,7 +45,7 @@ unfinished.JournaledWriter.write_parts = write_and_die
 texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
 with folder_of(Path(sys.argv[1])) as folder:
-    quantization = quantization_of(folder, Recipe(sys.argv[4], method="plain"))
+    quantization = quantization_of(folder, Recipe(sys.argv[4], algorithm="plain"))
     convert.write_model_folder(folder, sys.argv[2], quantization, coding=convert.Coding(method, texts))
 """
 
@@ -71,18 +71,18 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# What is packed by itself, layer by layer with texts, and codes that are kept: each killed in another place.
+# What is packed by itself, layer by layer with texts, and codes that pass through: each killed in another place.
 @pytest.mark.parametrize(
-    ("quant", "texts", "steps", "left_to_do"), [("int8", [], 7, 5), ("int4", TEXTS, 6, 10), ("kept", [], 5, 7)]
+    ("quant", "texts", "steps", "left_to_do"), [("int8", [], 7, 5), ("int4", TEXTS, 6, 10), ("native", [], 5, 7)]
 )
 def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint, tmp_path, monkeypatch):
     method = "gptq" if texts else "plain"
-    if quant == "kept":
-        checkpoint = engines.kept_file("qwen3", tmp_path / "qwen3.gguf")
+    if quant == "native":
+        checkpoint = engines.native_file("qwen3", tmp_path / "qwen3.gguf")
 
     def make(target, progress=None):
         with folder_of(checkpoint) as folder:
-            quantization = quantization_of(folder, Recipe(quant, method="plain"))
+            quantization = quantization_of(folder, Recipe(quant, algorithm="plain"))
             return write_model_folder(folder, target, quantization, progress, coding=Coding(method, texts))
 
     expected = make(tmp_path / "whole")
@@ -121,7 +121,7 @@ def test_what_did_not_reach_the_disk_is_made_again(checkpoint, tmp_path):
 @pytest.mark.parametrize("name", ["journal", "hidden_states.npz", "model/model.safetensors"])
 def test_a_damaged_byte_anywhere_is_found_and_costs_time_only(name, checkpoint, tmp_path):
     def make(target):
-        quantization = quantization_of(checkpoint, Recipe("int4", method="plain"))
+        quantization = quantization_of(checkpoint, Recipe("int4", algorithm="plain"))
         return write_model_folder(checkpoint, target, quantization, coding=Coding("gptq", TEXTS))
 
     expected = files_of(make(tmp_path / "whole"))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tinychat.engine.cache_file import _MAGIC
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import FieldError, SessionError
 
 CONTEXT = 500
@@ -44,7 +45,7 @@ def run(sequence, ids):
 def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(folders, tmp_path, length, kept, new):
     """After a rewind too, with another end, and from the middle of a block."""
     path, rng = tmp_path / "kept.cache", np.random.default_rng(length)
-    before, after, fresh = (new_engine(folders["qwen3-window"]).sequence(CONTEXT) for _ in range(3))
+    before, after, fresh = (new_sequence(new_engine(folders["qwen3-window"]), CONTEXT) for _ in range(3))
     ids = rng.integers(0, 517, length).tolist()
     run(before, ids)
     before.rewind(kept := min(kept, length))
@@ -57,7 +58,7 @@ def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(fold
 
 
 def kept_by(engine, path, length=150):
-    sequence = engine.sequence(CONTEXT)
+    sequence = new_sequence(engine, CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, length).tolist()
     run(sequence, ids)
     assert sequence.save(path)
@@ -68,7 +69,7 @@ def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     ids = kept_by(new_engine(folders["qwen3-window"]), path)
 
     def found(name="qwen3-window", kv="bf16", blocks=40):
-        return new_engine(folders[name], blocks, kv).sequence(min(CONTEXT, blocks * 64)).recall(path)
+        return new_sequence(new_engine(folders[name], blocks, kv), min(CONTEXT, blocks * 64)).recall(path)
 
     assert found() == len(ids)
     assert found(kv="f16") == 0
@@ -91,13 +92,13 @@ def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_
     data[-2 * tenth : -tenth] = bytes(tenth)
     weights.write_bytes(data)
     os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert new_engine(folder).sequence(CONTEXT).recall(path) == 0
+    assert new_sequence(new_engine(folder), CONTEXT).recall(path) == 0
 
 
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
     ids = kept_by(new_engine(folders["qwen3-window"]), path)
     engine = new_engine(folders["qwen3-window"], 8)
-    sequence = engine.sequence(CONTEXT)
+    sequence = new_sequence(engine, CONTEXT)
     assert sequence.recall(path) == len(ids)
     assert sequence.recall(path) == len(ids), "a second time does no harm"
     assert engine.pool.used == 3
@@ -107,7 +108,7 @@ def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
 
 def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
     engine = new_engine(folders["qwen3-window"])
-    assert engine.sequence(CONTEXT).recall(path) == 0
+    assert new_sequence(engine, CONTEXT).recall(path) == 0
     kept_by(engine, path)
     whole = path.read_bytes()
     places = [0, 20, 26, 30, 40, 60, len(whole) // 3, len(whole) // 2, len(whole) - 1]
@@ -116,17 +117,17 @@ def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, 
     for data in (*damaged, *cut):
         path.write_bytes(data)
         other = new_engine(folders["qwen3-window"])
-        assert other.sequence(CONTEXT).recall(path) == 0
+        assert new_sequence(other, CONTEXT).recall(path) == 0
         assert other.pool.used == 0
 
 
 def test_what_follows_dropped_tokens_is_not_kept(folders, path):
-    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, 300).tolist()
     run(sequence, ids)
     sequence.drop(70, 90)
     assert sequence.save(path)
-    other = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    other = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
     assert other.recall(path) == 64
     assert other.reuse(ids) == 64
 
@@ -137,7 +138,7 @@ def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
     with pytest.raises(SessionError, match=r"kept\.cache cannot be written \(no space\): free some space"):
-        engine.sequence(CONTEXT).save(path) or kept_by(engine, path)
+        new_sequence(engine, CONTEXT).save(path) or kept_by(engine, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 
@@ -178,20 +179,20 @@ def test_a_crafted_header_with_a_sound_checksum_is_as_good_as_none(crafted, fold
     header, rest = parts_of(path)
     path.write_bytes(with_header(json.dumps(crafted(header)).encode(), rest))
     other = new_engine(folders["qwen3-window"])
-    assert other.sequence(CONTEXT).recall(path) == 0
+    assert new_sequence(other, CONTEXT).recall(path) == 0
     assert other.pool.used == 0
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"of":' * 100_000, b"5", b"\xff", b"9" * 5000, b""])
 def test_a_header_that_is_no_object_is_as_good_as_none(text, folders, path):
     path.write_bytes(with_header(text, b""))
-    assert new_engine(folders["qwen3-window"]).sequence(CONTEXT).recall(path) == 0
+    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).recall(path) == 0
 
 
 @pytest.mark.parametrize("count", [100, 6 << 20])
 def test_a_header_of_many_lists_is_not_read(count, folders, path, monkeypatch):
     path.write_bytes(with_header(b"[" + b"[]," * count + b"0]", b""))
-    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
     monkeypatch.setattr("json.loads", lambda text: pytest.fail("it is read"))
     assert sequence.recall(path) == 0
 
@@ -209,7 +210,7 @@ def with_header(text, rest):
 
 
 def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for_others(folders, path):
-    sequence = new_engine(folders["qwen3-window"]).sequence(CONTEXT)
+    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, 150).tolist()
     expected = run(sequence, ids)
     sequence.rewind(149)
@@ -223,6 +224,6 @@ def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for
     assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
     assert not other.save(path)
     other.remember()
-    assert other.engine.sequence(CONTEXT).reuse(ids) == 0
+    assert new_sequence(other.engine, CONTEXT).reuse(ids) == 0
     with pytest.raises(FieldError, match="must be one of"):
         sequence.on_changed_engine(kv="int3")

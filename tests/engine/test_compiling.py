@@ -20,9 +20,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from tinychat.engine.loading import load_engine
+from tinychat.engine.sequence import new_sequence
 
 seen = []
-sequence = load_engine(Path(sys.argv[1]), threads=2, progress=lambda done, total: seen.append((done, total))).sequence()
+sequence = new_sequence(
+    load_engine(Path(sys.argv[1]), threads=2, progress=lambda done, total: seen.append((done, total)))
+)
 assert all(0 <= done <= total for done, total in seen)
 assert not seen or seen[-1][0] == seen[-1][1]
 sequence.step([1, 2, 3])

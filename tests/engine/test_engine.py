@@ -13,6 +13,7 @@ import reference
 from kernels.cache_inputs import KVS, kept
 from kernels.kernel_inputs import round_up
 
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.architectures import norms, parse_config
@@ -56,7 +57,7 @@ def held_weights(folder):
     for linear in stored_linears(opened.config, opened.quantization):
         for layer in range(linear.layers or 1):
             at = ... if linear.layers is None else layer
-            method = opened.quantization.method_of(linear.name)
+            method = opened.quantization.dtype_of(linear.name)
             if method == "f32":
                 values = reference.unpack_f32(tensors[f"{linear.name}.values"][at])
             else:
@@ -268,9 +269,9 @@ def test_logits_are_given_after_ids_of_the_step_only(sequence, outputs):
 def test_sequences_of_one_engine_say_what_each_says_alone(threads, kv, folders):
     engine = engines.open_engine(folders("qwen3-window", engines.METHOD_OF[kv]), threads, kv)
     texts = [engines.draw_ids(engine, 90), engines.draw_ids(engine, 700)[610:]]
-    alone = [logits_of_all(engine.sequence(100), ids) for ids in texts]
+    alone = [logits_of_all(new_sequence(engine, 100), ids) for ids in texts]
     # Capacities on both sides of a chunk of attention: its working memory grows between the steps.
-    sequences = [engine.sequence(100), engine.sequence(1500)]
+    sequences = [new_sequence(engine, 100), new_sequence(engine, 1500)]
     for start, stop in [(0, 1), (1, 2), (2, 19), (19, 80), (80, 81), (81, 90)]:
         for sequence, ids, expected in zip(sequences, texts, alone):
             rows = sequence.step(ids[start:stop], outputs=stop - start)
@@ -281,7 +282,7 @@ def test_sequences_of_one_engine_say_what_each_says_alone(threads, kv, folders):
 def test_a_step_refuses_what_would_reach_beyond_its_arrays(sequence, folders):
     engine, stranger = sequence.engine, engines.open_sequence(folders("qwen3-window"))
     sequence.step([1, 2])
-    full = engine.sequence(3)
+    full = new_sequence(engine, 3)
     refused = {
         "^logits after -2 of 2": [sequence.span([1, 2], 4, -2)],
         "^logits after 3 of 2": [sequence.span([1, 2], 4), full.span([1, 2], 2, 3)],
@@ -323,7 +324,7 @@ def test_blocks_do_not_move_while_a_step_or_a_rewrite_runs(sequence, monkeypatch
 def test_a_step_leaves_the_logits_of_other_steps_alone(sequence):
     first = sequence.step([1, 2])
     kept = first.copy()
-    sequence.engine.sequence(10).step([3])
+    new_sequence(sequence.engine, 10).step([3])
     sequence.step([4])
     np.testing.assert_array_equal(first, kept)
 
@@ -366,8 +367,8 @@ def test_memory_for_logits_that_are_not_to_be_written_there_is_refused(sequence)
 def test_a_fork_goes_on_as_a_fresh_run(kv, folders):
     engine = engines.open_engine(folders("llama-wide", engines.METHOD_OF[kv]), 2, kv)
     ids, other = engines.draw_ids(engine, 80), engines.draw_ids(engine, 200)[120:]
-    expected = [logits_of_all(engine.sequence(80), ids[:67] + tail)[67:] for tail in (ids[67:], other[67:])]
-    trunk = engine.sequence(80)
+    expected = [logits_of_all(new_sequence(engine, 80), ids[:67] + tail)[67:] for tail in (ids[67:], other[67:])]
+    trunk = new_sequence(engine, 80)
     logits_of_all(trunk, ids[:67])
     branch = trunk.fork()
     assert (branch.ids, branch.context_size) == (ids[:67], 80)
@@ -380,11 +381,11 @@ def test_a_fork_goes_on_as_a_fresh_run(kv, folders):
 def test_sequences_may_be_stepped_by_several_threads_at_once(folders):
     engine = engines.open_engine(folders("qwen3-window"), threads=2)
     texts = [engines.draw_ids(engine, 30 * (i + 1))[30 * i :] for i in range(3)]
-    expected = [logits_of_all(engine.sequence(40), ids) for ids in texts]
+    expected = [logits_of_all(new_sequence(engine, 40), ids) for ids in texts]
     found = [None] * len(texts)
 
     def run(i):
-        sequence = engine.sequence(40)
+        sequence = new_sequence(engine, 40)
         found[i] = np.concatenate([sequence.step([token_id]) for token_id in texts[i]])
 
     callers = [threading.Thread(target=run, args=(i,)) for i in range(len(texts))]
@@ -399,7 +400,7 @@ def test_sequences_may_be_stepped_by_several_threads_at_once(folders):
 @pytest.mark.parametrize("context_size", [0, 1 << 30])
 def test_a_sequence_of_no_possible_size(folders, context_size):
     with pytest.raises(SettingError, match=r"context"):
-        engines.open_engine(folders("qwen3-window")).sequence(context_size)
+        new_sequence(engines.open_engine(folders("qwen3-window")), context_size)
 
 
 def test_engines_beside_each_other_do_not_meet(folders):
@@ -524,7 +525,8 @@ LIARS = """
 import sys
 from pathlib import Path
 from tinychat.engine.loading import load_engine
-from tinychat.engine.sequence import ScheduledChunk
+from tinychat.engine.scheduled_chunk import ScheduledChunk
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import TinychatError
 
 class Number(int):
@@ -549,13 +551,13 @@ lies = {
     "more ids": lambda sequence: sequence.step(Numbers([1] * 250)),
     "outputs": lambda sequence: sequence.step([1], outputs=Number(200)),
     "outputs of a span": lambda sequence: engine.run([ScheduledChunk(sequence.cache, [1], 1, Number(far))]),
-    "context": lambda sequence: engine.sequence(Number(1 << 28)).step([1]),
+    "context": lambda sequence: new_sequence(engine, Number(1 << 28)).step([1]),
     "capacity": lambda sequence: sequence.resize(Number(-5)),
     "drop": lambda sequence: (sequence.step([1, 2, 3]), sequence.drop(Number(-far), Number(far))),
     "reuse": lambda sequence: (sequence.reuse(Numbers([far] * 100)), sequence.step([1])),
 }
 try:
-    lies[sys.argv[2]](engine.sequence(300))
+    lies[sys.argv[2]](new_sequence(engine, 300))
     print("runs")
 except TinychatError:
     print("refused")

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tinychat.engine.cache import GONE
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.sizes import BLOCK
@@ -40,7 +41,7 @@ class Sequences(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.engine, self.alone = small_engine(self.folder, BLOCKS), small_engine(self.folder, 3 * BLOCKS)
-        self.sequences = [self.engine.sequence(CONTEXT) for _ in range(3)]
+        self.sequences = [new_sequence(self.engine, CONTEXT) for _ in range(3)]
         self.histories = [[], [], []]
         self.rng = np.random.default_rng(1)
 
@@ -50,7 +51,7 @@ class Sequences(RuleBasedStateMachine):
 
     def expect(self, i):
         """Return the logits of the last step, and the ids, of a sequence that has done the same alone."""
-        sequence, logits = self.alone.sequence(CONTEXT), None
+        sequence, logits = new_sequence(self.alone, CONTEXT), None
         self.alone.pool.prefixes.__init__()
         for operation, *arguments in self.histories[i]:
             result = getattr(sequence, operation)(*arguments)
@@ -164,10 +165,10 @@ def test_what_shares_blocks_is_near_the_reference(folder):
     """Prefixes found again, forks and steps together: against the float64 formulas on the weights that are held."""
     engine = engines.open_engine(folder, threads=2)
     config, weights = held_weights(folder)
-    first = engine.sequence(CONTEXT)
+    first = new_sequence(engine, CONTEXT)
     ids = engines.draw_ids(first, 200)
     first.step(ids[:150])
-    second = engine.sequence(CONTEXT)
+    second = new_sequence(engine, CONTEXT)
     assert second.reuse(ids[:140]) == 128
     third = first.fork()
     tails = [ids[150:], ids[128:150], ids[100:140]]
@@ -188,7 +189,7 @@ def windowed(tmp_path_factory):
 
 def test_blocks_that_nothing_sees_are_given_back(windowed):
     engine = small_engine(windowed, 5)
-    sequence = engine.sequence(256)
+    sequence = new_sequence(engine, 256)
     ids = engines.draw_ids(sequence, 250)
     expected = logits_of_all(engines.open_sequence(windowed, context_size=256), ids)
     for start in range(0, 250, 10):
@@ -196,7 +197,7 @@ def test_blocks_that_nothing_sees_are_given_back(windowed):
     # One more than is seen is kept, for tokens that are taken back.
     assert sequence.cache.table[:2] == [GONE, sequence.cache.table[1]] != [GONE] * 2
     # Of five blocks three are kept: another sequence may have the others.
-    other = engine.sequence(256)
+    other = new_sequence(engine, 256)
     other.step(ids[100:190])
     np.testing.assert_array_equal(sequence.step(ids[:1])[-1], sequence_after(windowed, [*ids, ids[0]]))
 
@@ -209,7 +210,7 @@ def test_what_was_given_back_is_computed_again(windowed):
     engine = small_engine(windowed, 12)
     ids = engines.draw_ids(engine, 250)
     for change in ("rewind", "reuse", "drop", "fork"):
-        sequence = engine.sequence(256)
+        sequence = new_sequence(engine, 256)
         logits_of_all(sequence, ids)
         if change == "rewind":
             sequence.rewind(100)

@@ -10,7 +10,8 @@ from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
 from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
-from tinychat.generate.drafts import LONGEST, PLACES, Drafts, DraftText, Occurrences, RowCosts
+from tinychat.engine.sequence import new_sequence
+from tinychat.generate.drafts import LONGEST, POSITIONS, Drafts, DraftText, Occurrences, RowCosts
 from tinychat.generate.model import Model
 from tinychat.generate.run import Room
 
@@ -47,29 +48,29 @@ class Proposals(Drafts):
 
 
 def start(sequence, drafts, prompt=TEXT, **options):
-    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), drafts)
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"), drafts)
     return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
 # What is proposed.
 
 
-@given(st.lists(st.integers(0, 3), max_size=PLACES))
+@given(st.lists(st.integers(0, 3), max_size=POSITIONS))
 def test_the_place_found_is_that_where_most_ids_agree(ids):
     text = Occurrences()
     text.extend(ids)
-    place, matched = text.find()
+    position, matched = text.find()
 
-    def agreeing(place):
-        return next((n for n in range(place) if ids[place - 1 - n] != ids[-1 - n]), place)
+    def agreeing(position):
+        return next((n for n in range(position) if ids[position - 1 - n] != ids[-1 - n]), position)
 
-    found = [(agreeing(place), place) for place in range(1, len(ids)) if agreeing(place) >= 2]
-    assert (matched, place) == max(found, default=(0, 0))
+    found = [(agreeing(position), position) for position in range(1, len(ids)) if agreeing(position) >= 2]
+    assert (matched, position) == max(found, default=(0, 0))
 
 
 def test_a_place_goes_on_with_the_text_however_often_its_ids_stand_elsewhere():
     text = Occurrences()
-    text.extend([1, 2, 3, 4, 5, 6, *[9, 5] * (2 * PLACES), 1, 2])
+    text.extend([1, 2, 3, 4, 5, 6, *[9, 5] * (2 * POSITIONS), 1, 2])
     assert text.find() == (2, 2)
     text.extend([3, 4, 5])
     assert text.find() == (5, 5)
@@ -78,8 +79,8 @@ def test_a_place_goes_on_with_the_text_however_often_its_ids_stand_elsewhere():
 def test_what_is_proposed_repeats_itself_as_the_text_does():
     text = Occurrences()
     text.extend([7, 1, 2, 1, 2])
-    place, _ = text.find()
-    assert text.after(place, 5) == [1, 2, 1, 2, 1]
+    position, _ = text.find()
+    assert text.after(position, 5) == [1, 2, 1, 2, 1]
 
 
 class Alone:
@@ -229,10 +230,10 @@ def test_a_reply_is_the_same_with_any_proposals(drafts, fields):
     plain, sequence, proposals = FakeSequence(STORY, chunk_size=64), FakeSequence(STORY, chunk_size=64), Proposals()
     proposals.left = [list(draft) for draft in drafts]
     wanted, run = start(plain, None, **fields), start(sequence, proposals, **fields)
-    pieces = list(run)
-    assert "".join(piece.text for piece in pieces) == "".join(piece.text for piece in wanted)
-    assert run.token_ids == wanted.token_ids == [token_id for piece in pieces for token_id in piece.ids]
-    assert [t for piece in pieces for t in piece.logprobs] == [t for p in wanted.reply._pieces for t in p.logprobs]
+    deltas = list(run)
+    assert "".join(delta.text for delta in deltas) == "".join(delta.text for delta in wanted)
+    assert run.token_ids == wanted.token_ids == [token_id for delta in deltas for token_id in delta.ids]
+    assert [t for delta in deltas for t in delta.logprobs] == [t for p in wanted.reply._deltas for t in p.logprobs]
     assert run.summary.finish_reason == wanted.summary.finish_reason
     assert run.summary.decode_steps == wanted.summary.decode_steps
     # What has run is a beginning of prompt and reply; no token is lost by a draft that was wrong.
@@ -261,8 +262,8 @@ def test_the_summary_counts_what_was_proposed_and_what_was_right():
 
 
 def test_one_pass_gives_one_piece():
-    pieces = list(start(FakeSequence(STORY, chunk_size=64), Proposals(b" one")))
-    assert [piece.text for piece in pieces[:3]] == [",", " one ", "t"]
+    deltas = list(start(FakeSequence(STORY, chunk_size=64), Proposals(b" one")))
+    assert [delta.text for delta in deltas[:3]] == [",", " one ", "t"]
 
 
 def test_drafts_never_outgrow_context_and_limit():
@@ -289,7 +290,7 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
         sequence.context_size += 100
         return Room([*run.reply.prompt.ids])
 
-    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), Proposals(b" one two three"))
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"), Proposals(b" one two three"))
     run = model.stream(TEXT, temperature=0.0, make_room=make_room)
     assert run.to_end().text == STORY._table[TEXT]
 
@@ -304,7 +305,7 @@ def folder(tmp_path_factory):
 
 
 def model_of(engine, drafts=None):
-    return Model(engine.sequence(CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
+    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), Path("variant"), drafts)
 
 
 @given(st.data())
@@ -337,8 +338,8 @@ def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
     run = model.stream(prompt, **fields)
     run.to_end()
     assert run.token_ids == right
-    assert [p.logprobs for p in wanted._pieces] == [(t,) for p in run.reply._pieces for t in p.logprobs]
-    after = fresh.sequence(CONTEXT)
+    assert [p.logprobs for p in wanted._deltas] == [(t,) for p in run.reply._deltas for t in p.logprobs]
+    after = new_sequence(fresh, CONTEXT)
     ids = [*prompt, *right]
     for start in range(0, len(ids), 200):
         logits = after.step(ids[start : start + 200])

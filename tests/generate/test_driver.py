@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from fake_model import ByteTokenizer, fake_model
 
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError
+from tinychat.generate.batched import LEVELS, BatchSizeTuner
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Piece, Reply
+from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill, Run
-from tinychat.generate.written import LEVELS, RowsThatPay
 
 CONTEXT = 400
 NEW_TOKENS = 12
@@ -52,7 +53,7 @@ def reply_to(ids, **fields):
 
 def written_alone(engine, ids, **fields):
     """Return the tokens of a reply that is the only one, on a sequence of its own, without what others left."""
-    sequence, reply = engine.sequence(CONTEXT), reply_to(ids, **fields)
+    sequence, reply = new_sequence(engine, CONTEXT), reply_to(ids, **fields)
     for start in range(0, len(ids), sequence.chunk_size):
         logits = sequence.step(ids[start : start + sequence.chunk_size])
     while True:
@@ -74,7 +75,7 @@ def written(driver, replies):
     runs, steps = submitted(driver, replies), []
     while len(driver):
         driver.step()
-        got = [run.reply for run in runs if any(isinstance(event, Piece) for event in run.events)]
+        got = [run.reply for run in runs if any(isinstance(event, Delta) for event in run.events)]
         failed = [event for run in runs for event in run.events if isinstance(event, Exception)]
         if failed:
             raise failed[0]
@@ -99,7 +100,7 @@ def test_each_has_the_tokens_that_it_has_alone(engine, drafts):
     fields = [settings[i % 3] for i in range(len(prompts))]
     alone = [written_alone(engine, ids, **each) for ids, each in zip(prompts, fields)]
     replies = [reply_to(ids, **each) for ids, each in zip(prompts, fields)]
-    written(Driver(engine.sequence(CONTEXT), drafts), replies)
+    written(Driver(new_sequence(engine, CONTEXT), drafts), replies)
     assert [reply.token_ids for reply in replies] == alone
     assert {reply.finish_reason for reply in replies} == {"length"}
     assert [reply.summary.prompt_tokens for reply in replies] == list(LENGTHS)
@@ -109,11 +110,11 @@ def test_a_step_beside_others_gives_the_same_bits(engine, folder):
     prompts = draw_prompts(engine, (70, 9, 150))
     expected = []
     for ids in prompts:
-        sequence = engine.sequence(CONTEXT)
+        sequence = new_sequence(engine, CONTEXT)
         expected.append(sequence.step(ids, outputs=2))
     for thread_count in (1, 2):
         other = engines.open_engine(folder, threads=thread_count)
-        sequences = [other.sequence(CONTEXT) for _ in prompts]
+        sequences = [new_sequence(other, CONTEXT) for _ in prompts]
         first = [sequence.span(ids[:-3], len(ids), outputs=0) for sequence, ids in zip(sequences, prompts)]
         assert [rows.shape for rows in other.run([first[2]] + first[:1])] == [(0, 517), (0, 517)]
         other.run(first[1:2])
@@ -127,7 +128,7 @@ def test_a_common_beginning_is_read_once(engine, folder):
     replies = [reply_to(beginning + end, max_tokens=4) for end in ends]
     alone = [written_alone(engine, beginning + end, max_tokens=4) for end in ends]
     fresh = engines.open_engine(folder, threads=2)
-    driver = Driver(fresh.sequence(CONTEXT))
+    driver = Driver(new_sequence(fresh, CONTEXT))
     written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
     assert driver.rows == 250 + sum(map(len, ends)) + 3 * len(ends), "each token ran once"
@@ -139,7 +140,7 @@ def test_memory_that_is_full_puts_the_youngest_back(unquantized):
     prompts = draw_prompts(engine, (100, 60, 120, 30, 62, 61))
     alone = [written_alone(engine, ids, max_tokens=40) for ids in prompts]
     replies = [reply_to(ids, max_tokens=40) for ids in prompts]
-    driver = Driver(engine.sequence(CONTEXT))
+    driver = Driver(new_sequence(engine, CONTEXT))
     steps = written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
     times = [[number for number, step in enumerate(steps) if reply in step] for reply in replies]
@@ -151,7 +152,7 @@ def test_memory_that_is_full_puts_the_youngest_back(unquantized):
 
 def test_a_long_prompt_holds_nobody_up(engine):
     short, long = draw_prompts(engine, (5, 300))
-    driver = Driver(engine.sequence(CONTEXT), prompt_budget=32)
+    driver = Driver(new_sequence(engine, CONTEXT), prompt_budget=32)
     first = reply_to(short, max_tokens=30)
     submitted(driver, [first])
     while not first.token_ids:
@@ -168,7 +169,7 @@ def test_a_long_prompt_holds_nobody_up(engine):
 def test_prompts_are_read_in_the_order_in_which_they_came(engine):
     prompts = draw_prompts(engine, (200, 10, 20))
     replies = [reply_to(ids) for ids in prompts]
-    steps = written(Driver(engine.sequence(CONTEXT), prompt_budget=32), replies)
+    steps = written(Driver(new_sequence(engine, CONTEXT), prompt_budget=32), replies)
     begun = {id(reply): i for i, step in reversed(list(enumerate(steps))) for reply in step}
     assert [begun[id(reply)] for reply in replies] == sorted(begun.values())
 
@@ -176,14 +177,14 @@ def test_prompts_are_read_in_the_order_in_which_they_came(engine):
 def test_a_reply_ends_where_the_context_is_full(engine):
     (ids,) = draw_prompts(engine, (CONTEXT - 3,))
     reply = reply_to(ids, max_tokens=None)
-    written(Driver(engine.sequence(CONTEXT)), [reply])
+    written(Driver(new_sequence(engine, CONTEXT)), [reply])
     assert (reply.finish_reason, len(reply.token_ids)) == ("context", 4)
 
 
 def test_a_reply_may_be_taken_out(engine):
     prompts = draw_prompts(engine, (9, 10, 11))
     replies = [reply_to(ids) for ids in prompts]
-    driver = Driver(engine.sequence(CONTEXT))
+    driver = Driver(new_sequence(engine, CONTEXT))
     runs = submitted(driver, replies)
     while not replies[0].token_ids:
         driver.step()
@@ -198,9 +199,9 @@ def test_a_reply_may_be_taken_out(engine):
 
 def test_memory_too_small_for_one_is_an_error(unquantized):
     engine = small_engine(unquantized, blocks=2)
-    hog = engine.sequence(128)
+    hog = new_sequence(engine, 128)
     hog.step([1] * 100)
-    driver = Driver(engine.sequence(128))
+    driver = Driver(new_sequence(engine, 128))
     with pytest.raises(CacheFullError):
         written(driver, [reply_to([2] * 90)])
     assert len(driver) == 0
@@ -211,7 +212,7 @@ def test_memory_too_small_for_one_is_an_error(unquantized):
 
 def test_an_idle_sequence_gives_its_memory_to_a_run(unquantized):
     engine = small_engine(unquantized, blocks=4)
-    driver = Driver(engine.sequence(256))
+    driver = Driver(new_sequence(engine, 256))
     prompts = draw_prompts(engine, (100, 150, 60))
     alone = [written_alone(small_engine(unquantized, blocks=8), ids) for ids in prompts]
     for ids, wanted in zip(prompts, alone):
@@ -221,7 +222,7 @@ def test_an_idle_sequence_gives_its_memory_to_a_run(unquantized):
 
 def test_progress_of_a_prompt_tells_what_is_cached_and_what_is_left(engine):
     (ids,) = draw_prompts(engine, (390,))
-    driver = Driver(engine.sequence(CONTEXT))
+    driver = Driver(new_sequence(engine, CONTEXT))
     for cached in (0, 389):
         (run,) = submitted(driver, [reply_to(ids, max_tokens=1)])
         while len(driver):
@@ -231,19 +232,17 @@ def test_progress_of_a_prompt_tells_what_is_cached_and_what_is_left(engine):
         assert {event.total for event in progress} == {390 - cached}
         done = [event.done for event in progress]
         assert done == ([0, 256, 390] if cached == 0 else [0, 1])
-        left = [event.seconds_left for event in progress]
-        assert left[0] is None and left[-1] == 0.0 and all(seconds >= 0.0 for seconds in left[1:])
 
 
 def test_a_run_stands_still_while_nobody_reads_it(engine):
     prompts = draw_prompts(engine, (9, 12))
-    driver = Driver(engine.sequence(CONTEXT))
+    driver = Driver(new_sequence(engine, CONTEXT))
     still, read = (Run(reply_to(ids), ahead=2 if i == 0 else None) for i, ids in enumerate(prompts))
     for run in (still, read):
         driver.submit(run)
     while not read.is_over:
         driver.step()
-    assert sum(isinstance(event, Piece) for event in still.events) <= 2
+    assert sum(isinstance(event, Delta) for event in still.events) <= 2
     assert len(read.reply.token_ids) == NEW_TOKENS
     while not still.is_over:
         still.events.clear()
@@ -255,7 +254,7 @@ def test_a_run_that_stands_still_gives_its_memory_to_one_that_is_read(unquantize
     engine = small_engine(unquantized, blocks=4)
     prompts = draw_prompts(engine, (100, 150))
     alone = [written_alone(small_engine(unquantized, blocks=8), ids) for ids in prompts]
-    driver = Driver(engine.sequence(256))
+    driver = Driver(new_sequence(engine, 256))
     still, read = (Run(reply_to(ids), ahead=1 if i == 0 else None) for i, ids in enumerate(prompts))
     driver.submit(still)
     while not still.reply.token_ids:
@@ -275,7 +274,7 @@ def test_what_cannot_be_asked_ends_one_reply_only():
     asked = [(Prompt([token]), Request(max_tokens=2, temperature=0.0)) for token in (6, 9)]
     refused, too_long = ContextError("refused"), (Prompt([1] * 10_000), Request())
     found = model.write_many(iter([refused, asked[0], too_long, refused, asked[1]]), parallel=1)
-    ends = {number: got for number, got in found if not isinstance(got, Piece)}
+    ends = {number: got for number, got in found if not isinstance(got, Delta)}
     assert [isinstance(ends[number], Reply) for number in range(5)] == [False, True, False, False, True]
     assert [ends[number].token_ids for number in (1, 4)] == [[65, 65], [65, 65]]
 
@@ -299,12 +298,12 @@ def test_a_reply_that_another_ends_in_the_middle_of_a_step():
 
 
 def test_more_at_once_are_tried_as_long_as_they_pay():
-    pay = RowsThatPay()
+    pay = BatchSizeTuner()
     rates = dict(zip(LEVELS, (100, 130, 160, 161, 200, 300, 400)))
     for _ in range(200):
         pay.note(pay.count, pay.count / rates[pay.count], is_full=True)
     assert pay.count == LEVELS[2]
-    still = RowsThatPay()
+    still = BatchSizeTuner()
     for _ in range(200):
         still.note(8, 1.0, is_full=False)
     assert still.count == LEVELS[0], "steps with fewer say nothing"
@@ -316,7 +315,7 @@ def test_replies_that_change_their_angles_beside_others_are_as_alone(tmp_path):
     engine = engines.open_engine(folder, threads=2)
     prompts = draw_prompts(engine, (56, 60, 20))
     alone = [written_alone(engines.open_engine(folder, threads=2), ids, max_tokens=20) for ids in prompts]
-    driver = Driver(engine.sequence(CONTEXT))
+    driver = Driver(new_sequence(engine, CONTEXT))
     replies = [reply_to(ids, max_tokens=20) for ids in prompts]
     written(driver, replies)
     assert [reply.token_ids for reply in replies] == alone

@@ -8,7 +8,7 @@ from tinychat.checkpoint.gguf_tokenizer import sampling_of
 from tinychat.errors import FieldError, TextError
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.model_cards import _CARDS
-from tinychat.generate.precedence import Source, resolve
+from tinychat.generate.precedence import SettingsSource, resolve
 from tinychat.generate.request import Request
 
 QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
@@ -54,9 +54,9 @@ def test_gguf_files_have_advice_too(tmp_path):
 
 def test_later_sources_lie_on_top():
     found = resolve(
-        Source("the model's own", {"temperature": 0.6, "top_k": 20}),
-        Source("file", {"top_k": 5, "seed": 1, "context": 64, "think": 7}),
-        Source("flags", {"seed": 2, "overflow": "shift", "plain": True}),
+        SettingsSource("the model's own", {"temperature": 0.6, "top_k": 20}),
+        SettingsSource("file", {"top_k": 5, "seed": 1, "context": 64, "think": 7}),
+        SettingsSource("flags", {"seed": 2, "overflow": "shift", "plain": True}),
     )
     assert found.request == Request(temperature=0.6, top_k=5, seed=2)
     assert (found.loading.context, found.loading.draft, found.chat.overflow) == (64, True, "shift")
@@ -67,7 +67,7 @@ def test_later_sources_lie_on_top():
         **dict.fromkeys(("seed", "overflow", "plain"), "flags"),
     }
     with pytest.raises(FieldError):
-        _ = resolve(Source("file", {"top_k": -1})).request
+        _ = resolve(SettingsSource("file", {"top_k": -1})).request
 
 
 @pytest.mark.parametrize(

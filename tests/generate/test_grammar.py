@@ -50,8 +50,8 @@ SCHEMAS = pytest.mark.parametrize(("schema", "is_valid"), [(PERSON, is_person), 
 
 def reply(model, grammar, prompt="x", **settings):
     """Return (text, summary) of a reply that follows a grammar."""
-    run = model.stream(prompt, constraint=grammar.compile(model), **settings)
-    return "".join(piece.text for piece in run), run.summary
+    run = model.stream(prompt, constraint=model.constraint(grammar), **settings)
+    return "".join(delta.text for delta in run), run.summary
 
 
 def uniform_model(**options):
@@ -163,9 +163,9 @@ def test_a_model_without_stop_tokens_ends_too():
 
 def test_each_reply_begins_the_grammar_anew():
     model = uniform_model()
-    constraint = Grammar.from_text('start: "ab"').compile(model)
+    constraint = model.constraint(Grammar.from_text('start: "ab"'))
     for _ in range(2):
-        assert "".join(piece.text for piece in model.stream("x", constraint=constraint)) == "ab"
+        assert "".join(delta.text for delta in model.stream("x", constraint=constraint)) == "ab"
 
 
 def test_control_tokens_that_a_grammar_names_stay_forbidden():

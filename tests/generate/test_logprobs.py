@@ -3,7 +3,7 @@ import pytest
 from fake_model import Continuation, fake_model
 
 from tinychat.errors import SettingError
-from tinychat.generate.logprobs import Candidate, token_logprobs
+from tinychat.generate.logprobs import ScoredToken, token_logprobs
 
 
 def test_logprobs_are_those_of_a_softmax(rng):
@@ -25,17 +25,17 @@ def test_ties_go_to_the_lower_id_and_no_more_tokens_come_than_there_are():
 
 
 def test_large_logits_do_not_overflow():
-    assert token_logprobs(np.array([1e4, -1e4], dtype=np.float32), 0, 1).best == (Candidate(0, 0.0),)
+    assert token_logprobs(np.array([1e4, -1e4], dtype=np.float32), 0, 1).best == (ScoredToken(0, 0.0),)
 
 
 def test_a_stream_reports_each_token_whatever_the_sampler_does():
     model = fake_model(Continuation({"Once": " up"}))
     settings = {"temperature": 5.0, "repeat_penalty": 2.0, "top_k": 1, "seed": 1, "max_tokens": 3}
     plain = list(model.stream("Once", **settings))
-    assert all(piece.logprobs == () for piece in plain)
-    pieces = list(model.stream("Once", **settings, logprobs=2))
-    assert [piece.ids for piece in pieces] == [piece.ids for piece in plain]
-    reported = [logprobs for piece in pieces for logprobs in piece.logprobs]
+    assert all(delta.logprobs == () for delta in plain)
+    deltas = list(model.stream("Once", **settings, logprobs=2))
+    assert [delta.ids for delta in deltas] == [delta.ids for delta in plain]
+    reported = [logprobs for delta in deltas for logprobs in delta.logprobs]
     assert bytes(logprobs.chosen.id for logprobs in reported) == b" up"
     for logprobs in reported:
         # The fake model puts all probability on its favourite, 110 above the others.

@@ -104,7 +104,7 @@ def looping_model():
 def test_a_reply_ends_in_a_loop():
     model, ids = looping_model()
     run = model.stream(ids, temperature=0.0)
-    text = "".join(piece.text for piece in run)
+    text = "".join(delta.text for delta in run)
     assert (run.summary.finish_reason, run.summary.is_cut) == ("loop", True)
     assert LOOP.startswith(text) and len(ROUND) + PROSE <= len(text) <= len(ROUND) + 200
 

@@ -35,7 +35,7 @@ def model():
 
 
 def token_ids(stream):
-    return [token_id for piece in stream for token_id in piece.ids]
+    return [token_id for delta in stream for token_id in delta.ids]
 
 
 def test_interleaved_streams(model, alone):
@@ -44,11 +44,11 @@ def test_interleaved_streams(model, alone):
     waiting = dict(streams)
     while waiting:
         for prompt, stream in [*waiting.items()]:
-            piece = next(stream, None)
-            if piece is None:
+            delta = next(stream, None)
+            if delta is None:
                 del waiting[prompt]
             else:
-                found[prompt] += piece.ids
+                found[prompt] += delta.ids
     assert found == alone
     assert {prompt: stream.token_ids for prompt, stream in streams.items()} == alone
 
@@ -56,8 +56,8 @@ def test_interleaved_streams(model, alone):
 def test_a_reply_inside_another(model, alone):
     outer, inner = PROMPTS[:2]
     found = []
-    for number, piece in enumerate(model.stream(outer, **FIELDS)):
-        found += piece.ids
+    for number, delta in enumerate(model.stream(outer, **FIELDS)):
+        found += delta.ids
         if number % 5 == 0:
             assert token_ids(model.stream(inner, **FIELDS)) == alone[inner]
     assert found == alone[outer]
@@ -76,8 +76,8 @@ def test_chats_on_one_model_do_not_mix(model):
             replies.append("")
             outer = chat.stream(question)
             other = tinychat.Chat(model, max_tokens=4, seed=9)
-            for piece in outer:
-                replies[-1] += piece.text
+            for delta in outer:
+                replies[-1] += delta.text
                 if not other.messages:
                     other.say("Hm?")
     assert found == wanted
@@ -126,8 +126,8 @@ def test_a_stream_that_is_closed_ends(model, alone):
 def test_event_loops(model, alone):
     async def written(prompt):
         found = []
-        async for piece in model.astream(prompt, **FIELDS):
-            found += piece.ids
+        async for delta in model.astream(prompt, **FIELDS):
+            found += delta.ids
         return found
 
     async def all_of_them():
@@ -145,7 +145,7 @@ def test_an_event_loop_beside_a_thread(model, alone):
 
     async def written():
         thread.start()
-        return [token_id async for piece in model.astream(PROMPTS[0], **FIELDS) for token_id in piece.ids]
+        return [token_id async for delta in model.astream(PROMPTS[0], **FIELDS) for token_id in delta.ids]
 
     assert asyncio.run(written()) == alone[PROMPTS[0]]
     thread.join()
@@ -157,7 +157,7 @@ def test_a_closed_model():
     stream = model.stream(PROMPTS[0], **FIELDS)
     next(stream)
     model.close()
-    assert list(stream) in ([], [stream.reply._pieces[-1]])
+    assert list(stream) in ([], [stream.reply._deltas[-1]])
     for use in (
         lambda: next(model.stream("x")),
         lambda: model.logits([1]),
@@ -183,12 +183,12 @@ def test_a_closed_model_in_an_event_loop():
 
 
 def test_a_stream_in_an_event_loop_that_was_closed_before_it_began(model):
-    async def pieces():
+    async def deltas():
         stream = model.astream("x", **FIELDS)
         await stream.aclose()
-        return [piece async for piece in stream]
+        return [delta async for delta in stream]
 
-    assert asyncio.run(asyncio.wait_for(pieces(), 60)) == []
+    assert asyncio.run(asyncio.wait_for(deltas(), 60)) == []
 
 
 def test_wrong_arguments(model):
@@ -210,8 +210,8 @@ def test_any_order_of_any_streams(model, alone, actions):
         if action == "new" or number not in streams:
             streams[number], found[number] = model.stream(prompt, **FIELDS), []
         elif action == "next":
-            piece = next(streams[number], None)
-            found[number] += piece.ids if piece else ()
+            delta = next(streams[number], None)
+            found[number] += delta.ids if delta else ()
         elif action == "close":
             streams[number].close()
         else:
@@ -244,12 +244,12 @@ def test_chats_in_an_event_loop(model):
 
     async def said(seed):
         chat = tinychat.Chat(model, max_tokens=16, seed=seed)
-        return "".join([piece.text async for piece in chat.astream("Hello!")])
+        return "".join([delta.text async for delta in chat.astream("Hello!")])
 
     async def all_of_them():
-        pieces = tinychat.Chat(model, seed=1).astream("Hello!")
-        await anext(pieces)
-        await pieces.aclose()
+        deltas = tinychat.Chat(model, seed=1).astream("Hello!")
+        await anext(deltas)
+        await deltas.aclose()
         return await asyncio.gather(*map(said, range(4)))
 
     assert asyncio.run(all_of_them()) == wanted
@@ -257,10 +257,10 @@ def test_chats_in_an_event_loop(model):
 
 def test_a_closed_chat(model):
     with tinychat.Chat(model, seed=1) as chat:
-        pieces = chat.stream("Tell me a story.")
-        next(pieces)
+        deltas = chat.stream("Tell me a story.")
+        next(deltas)
         assert repr(chat) == "<Chat with demo, 2 messages>"
-    assert list(pieces) == []
+    assert list(deltas) == []
     assert chat.messages[-1].partial
     with pytest.raises(SettingError, match="the conversation is closed: begin another one"):
         chat.say("Hello!")
@@ -271,7 +271,8 @@ def test_a_prompt_that_is_half_read_holds_nobody_up_that_begins_alike(model):
     prompt = model.encode(" ".join(PROMPTS) * 3)
     wanted = model.stream([*prompt, 300], **FIELDS).to_end().token_ids
     model.sequence.release()
-    events = model.stream(prompt, **FIELDS).events()
-    next(events)
+    stream = model.stream(prompt, **FIELDS)
+    stream.start()
+    model.driver.step()
     assert token_ids(model.stream([*prompt, 300], **FIELDS)) == wanted
-    events.close()
+    stream.close()

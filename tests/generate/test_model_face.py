@@ -36,13 +36,13 @@ def test_rendered_text_is_without_the_guard_marks():
 def test_stream_takes_text_or_ids():
     model = fake_model(STORY)
     for prompt in ("Once", model.encode("Once")):
-        assert "".join(piece.text for piece in model.stream(prompt, temperature=0.0)) == " upon a time"
+        assert "".join(delta.text for delta in model.stream(prompt, temperature=0.0)) == " upon a time"
 
 
 def test_one_stop_text_means_itself():
     model = fake_model(STORY)
-    pieces = model.stream("Once", temperature=0.0, stop="time")
-    assert "".join(piece.text for piece in pieces) == " upon a "
+    deltas = model.stream("Once", temperature=0.0, stop="time")
+    assert "".join(delta.text for delta in deltas) == " upon a "
 
 
 def test_generate_returns_ids_without_the_stop_id():

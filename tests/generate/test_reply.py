@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fake_model import BOS, EOS, VOCAB_SIZE, ByteTokenizer, Continuation, fake_model
 
-from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
@@ -125,19 +125,19 @@ def test_bytes_of_log_probabilities_make_up_characters_of_several_tokens():
 
 def test_a_piece_as_json_is_a_part_of_the_reply():
     run = fake_model(STORY).stream("Twice", temperature=0.0, logprobs=0)
-    pieces = [run.reply.piece_as_json(piece) for piece in run]
+    deltas = [run.reply.delta_as_json(delta) for delta in run]
     whole = run.reply.as_json()
-    assert "".join(piece["text"] for piece in pieces) == whole["text"] == " a day"
-    assert [token_id for piece in pieces for token_id in piece["token_ids"]] == whole["token_ids"]
-    assert [token for piece in pieces for token in piece["logprobs"]] == whole["logprobs"]
+    assert "".join(delta["text"] for delta in deltas) == whole["text"] == " a day"
+    assert [token_id for delta in deltas for token_id in delta["token_ids"]] == whole["token_ids"]
+    assert [token for delta in deltas for token in delta["logprobs"]] == whole["logprobs"]
 
 
 def test_a_text_becomes_a_message_where_there_is_a_template():
     model, bare = fake_model(STORY), fake_model(STORY, has_template=False)
-    as_message = chat_prompt(model, [{"role": "user", "content": "x"}])
-    assert text_prompt(model, "x") == text_prompt(model, "x", as_chat=True) == as_message
+    as_message = model.chat_prompt([{"role": "user", "content": "x"}])
+    assert model.text_prompt("x") == model.text_prompt("x", as_chat=True) == as_message
     assert not as_message.joins_reply
-    assert text_prompt(model, "x", as_chat=False) == text_prompt(bare, "x") == Prompt([BOS, *b"x"])
+    assert model.text_prompt("x", as_chat=False) == bare.text_prompt("x") == Prompt([BOS, *b"x"])
     both = [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]
-    assert text_prompt(bare, "x", system="s") == chat_prompt(bare, both)
-    assert chat_prompt(bare, both).stop == ("\nUser:",)
+    assert bare.text_prompt("x", system="s") == bare.chat_prompt(both)
+    assert bare.chat_prompt(both).stop == ("\nUser:",)

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 from tinychat.generate.stopping import StopStringFilter
 
 
-def run(strings, pieces):
+def run(strings, deltas):
     stops = StopStringFilter(strings)
-    passed = [stops.add(piece) for piece in pieces]
+    passed = [stops.add(delta) for delta in deltas]
     return "".join([*passed, stops.finish()]), stops.found
 
 
@@ -49,8 +49,8 @@ def test_the_string_that_is_complete_first_wins():
     st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
     st.lists(st.text("abc", max_size=5), max_size=8),
 )
-def test_how_the_text_is_cut_makes_no_difference(strings, pieces):
-    assert run(strings, pieces) == run(strings, ["".join(pieces)])
+def test_how_the_text_is_cut_makes_no_difference(strings, deltas):
+    assert run(strings, deltas) == run(strings, ["".join(deltas)])
 
 
 @given(st.text("ab", min_size=1, max_size=4), st.text("abc", max_size=20))

@@ -13,12 +13,12 @@ STORY = Continuation({"Once": " upon a time"})
 
 def start(sequence, prompt="Once", **options):
     tokenizer = options.pop("tokenizer", ByteTokenizer())
-    model = Model(sequence, tokenizer, None, frozenset({EOS}), None, Path("fake"))
+    model = Model(sequence, tokenizer, None, frozenset({EOS}), Path("fake"))
     return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
 def text_of(run):
-    return "".join(piece.text for piece in run)
+    return "".join(delta.text for delta in run)
 
 
 def test_the_text_ends_before_the_stop_id():
@@ -29,8 +29,8 @@ def test_the_text_ends_before_the_stop_id():
 
 
 def test_pieces_come_token_by_token():
-    pieces = list(start(FakeSequence(STORY), max_tokens=3))
-    assert [(piece.text, piece.ids) for piece in pieces] == [(" ", (32,)), ("u", (117,)), ("p", (112,))]
+    deltas = list(start(FakeSequence(STORY), max_tokens=3))
+    assert [(delta.text, delta.ids) for delta in deltas] == [(" ", (32,)), ("u", (117,)), ("p", (112,))]
 
 
 def test_ignore_eos_goes_on_to_the_token_limit():
@@ -82,8 +82,8 @@ def test_text_that_only_began_a_stop_string_comes_at_the_end():
 
 
 def test_characters_come_whole():
-    pieces = list(start(FakeSequence(Continuation({"Hi": " 😀é"})), "Hi"))
-    assert [piece.text for piece in pieces if piece.text] == [" ", "😀", "é"]
+    deltas = list(start(FakeSequence(Continuation({"Hi": " 😀é"})), "Hi"))
+    assert [delta.text for delta in deltas if delta.text] == [" ", "😀", "é"]
 
 
 def test_a_character_cut_by_a_limit_is_left_out():
@@ -196,7 +196,7 @@ def test_an_interrupted_step_costs_other_replies_nothing(moment):
 
     def model_of(before_step):
         sequence = FakeSequence(Letters(), chunk_size=16, before_step=before_step)
-        return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"))
+        return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
 
     fields = {"temperature": 1.0, "seed": 3, "max_tokens": 9, "ignore_eos": True}
     wanted = model_of(lambda count: None).stream("Twice", **fields).to_end().token_ids
@@ -205,15 +205,15 @@ def test_an_interrupted_step_costs_other_replies_nothing(moment):
     found, interrupted = [], 0
     for stream in itertools.cycle((first, second)):
         try:
-            piece = next(stream, None)
+            delta = next(stream, None)
         except KeyboardInterrupt:
             interrupted += 1
             first.close()
             continue
         if stream is second:
-            if piece is None:
+            if delta is None:
                 break
-            found += piece.ids
+            found += delta.ids
     assert (interrupted, found) == (1, wanted)
 
 

@@ -6,7 +6,7 @@ from fake_model import ASSISTANT, BOS, EOS, VOCAB_SIZE, ByteTokenizer, MarkerTem
 
 from tinychat.conversation.conversation import Chat
 from tinychat.errors import FieldError
-from tinychat.generate.prompt import Prompt, chat_prompt, text_prompt
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import Thinking, as_thinking
@@ -82,12 +82,12 @@ def thinker(*replies, switch="enable_thinking"):
 def test_prompts_pass_the_switch():
     model = thinker()
     asked = [{"role": "user", "content": "x"}]
-    closed = [*chat_prompt(model, asked).ids, *b"<think>\n\n</think>\n\n"]
-    assert chat_prompt(model, asked, thinking=False).ids == closed
-    assert text_prompt(model, "x", thinking=False).ids == closed
-    assert chat_prompt(model, asked, thinking=True).ids == chat_prompt(model, asked).ids
+    closed = [*model.chat_prompt(asked).ids, *b"<think>\n\n</think>\n\n"]
+    assert model.chat_prompt(asked, thinking=False).ids == closed
+    assert model.text_prompt("x", thinking=False).ids == closed
+    assert model.chat_prompt(asked, thinking=True).ids == model.chat_prompt(asked).ids
     without = thinker(switch=None)
-    assert chat_prompt(without, asked, thinking=False).ids == chat_prompt(model, asked).ids
+    assert without.chat_prompt(asked, thinking=False).ids == model.chat_prompt(asked).ids
 
 
 def test_forced_tokens_run_through_the_model_and_are_reused():

@@ -5,9 +5,10 @@ import pytest
 
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import FAMILIES, parse_config, read_config
+from tinychat.models.architectures import parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 
+FAMILIES = supported_families()
 REPO = Path(__file__).parents[2]
 STORIES = REPO.parent / "shared" / "data" / "stories260K"
 
@@ -223,6 +224,10 @@ def test_width_of_the_mlp_of_lfm2():
     assert parse("Lfm2ForCausalLM", intermediate_size=96, **changes).intermediate_size == 100
 
 
+def test_families_are_counted_and_listed():
+    assert len(FAMILIES) == len([*FAMILIES]) == len([*FAMILIES.values()]) > 0
+
+
 def test_architecture_from_model_type_alone():
     raw = {**raw_config(), "model_type": "qwen2", "architectures": None}
     assert parse_config(raw, "config.json").architecture == "Qwen2ForCausalLM"
@@ -279,8 +284,8 @@ def test_plain_rope_in_a_scaling_section():
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "Supported models"]),
-        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported models"]),
+        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "Supported families"]),
+        ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported families"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, ["bitsandbytes", "unquantized", "gptq, awq"]),

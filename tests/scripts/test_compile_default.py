@@ -3,7 +3,7 @@
 import compile_default
 import pytest
 
-from tinychat.checkpoint.gguf import folder_of
+from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion.pipeline import default_recipe, quantization_of
 from tinychat.models.architectures import read_config
 from tinychat.models.layout import tensor_specs

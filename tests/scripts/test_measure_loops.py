@@ -6,7 +6,7 @@ from fake_model import Replies, fake_model
 
 import tinychat.api
 from tinychat.generate.loops import LoopDetector
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 right_answers = pytest.importorskip("loops.right_answers")
 TASKS = [*right_answers.right_answers()]

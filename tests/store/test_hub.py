@@ -151,7 +151,7 @@ def sharded(hub, tmp_path):
 def plainly(monkeypatch):
     """Convert as fast as can be where a model is named."""
     monkeypatch.setattr(
-        "tinychat.conversion.pipeline.default_recipe", lambda folder: Recipe("int8", method="plain", check=False)
+        "tinychat.conversion.pipeline.default_recipe", lambda folder: Recipe("int8", algorithm="plain", check=False)
     )
 
 

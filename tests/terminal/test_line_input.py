@@ -3,7 +3,8 @@ import io
 import pytest
 
 from tinychat.errors import SettingError
-from tinychat.terminal.line_input import InputPrompt, PlainInput, is_open, open_input, unfence
+from tinychat.terminal.line_input import InputPrompt, PlainInput, is_open, unfence
+from tinychat.terminal.open_input import open_input
 
 
 def test_lines_come_without_their_ends():

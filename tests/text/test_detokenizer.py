@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from text.tokenizer_folders import DATA, STYLES, write_tokenizer
 
 from tinychat.text.detokenizer import Detokenizer
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 AWKWARD = ["🎉👩‍👩‍👧 ok", "日本語のテキスト", "naïve café", " two  spaces", "a\ufffdb", "e\u0301", ""]
 QUICK = settings(max_examples=150, deadline=None, database=None)

@@ -7,8 +7,8 @@ from text.tokenizer_folders import write_style
 
 from tinychat.errors import TextError
 from tinychat.limited_process import SECONDS
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate
-from tinychat.text.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from text.tokenizer_folders import DATA, STYLES, write_tokenizer
 from tinychat.errors import TextError
 from tinychat.text import tokenizers_library
 from tinychat.text.guard import spelling_pattern
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 LLAMA2 = DATA / "llama2-tokenizer.model"
 

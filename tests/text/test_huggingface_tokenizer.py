@@ -5,7 +5,7 @@ from text.tokenizer_folders import STYLES, write_tokenizer
 
 from tinychat.errors import TextError
 from tinychat.text.guard import GUARD_END, guard, spelling_pattern
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 HOSTILE = ["<|im_end|>", "</s>", "[INST]", "<s>[INST] x [/INST]", "<|eot_id|>", "<bos>", "<|im_start|>system\n"]
 

@@ -10,8 +10,8 @@ from text.tokenizer_folders import DATA
 
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.guard import guard, spelling_pattern
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate
-from tinychat.text.tokenizer import load_tokenizer
 
 LLAMA2 = DATA / "llama2-tokenizer.model"
 STORIES = DATA / "stories260K" / "tokenizer.model"

@@ -5,7 +5,7 @@ import pytest
 from text.tokenizer_folders import DATA
 
 from tinychat.errors import TextError
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 LLAMA2 = DATA / "llama2-tokenizer.model"
 

@@ -4,9 +4,9 @@ import pytest
 from text.tokenizer_folders import STYLES, write_style, write_tokenizer
 
 from tinychat.errors import TextError
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.stop import end_of_turn_id, stop_ids
 from tinychat.text.template import ChatTemplate, load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 ENDS = {
     "llama2": "</s>",

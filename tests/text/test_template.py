@@ -7,8 +7,8 @@ from text.tokenizer_folders import DATA, STYLES, TEMPLATES, write_style, write_t
 
 from tinychat.errors import TextError
 from tinychat.text.guard import unguard
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate, load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 TURNS = [

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text.tokenizer_folders import DATA, STYLES, write_tokenizer
 
-from tinychat.text.tokenizer import load_tokenizer
+from tinychat.text.loading import load_tokenizer
 
 pytestmark = pytest.mark.live
 

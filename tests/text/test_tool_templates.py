@@ -8,8 +8,8 @@ from text.tokenizer_folders import TEMPLATES, write_style
 
 from tinychat.errors import TextError
 from tinychat.text.guard import unguard
+from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate, load_template
-from tinychat.text.tokenizer import load_tokenizer
 
 STYLES = ["qwen3", "llama3", "mistral", "smollm3", "granite"]
 NAMES = {"city": "Zürich 🎉", "days": 2, "exact": True, "deep": {"list": [1.5, None]}}

@@ -113,7 +113,7 @@ def _examine_store(findings: Findings) -> None:
 
 def _examine_checkpoint(findings: Findings, source: Path, context: int | None, kv: str | None) -> None:
     from tinychat.checkpoint.checkpoint import open_checkpoint
-    from tinychat.checkpoint.gguf import folder_of
+    from tinychat.checkpoint.folder import folder_of
     from tinychat.conversion.convert import check_tensors
     from tinychat.conversion.pipeline import default_recipe, quantization_of
 
@@ -139,9 +139,9 @@ def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: s
 def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.text.guard import unguard
     from tinychat.text.hard_texts import HARD_TEXTS, changed_texts
+    from tinychat.text.loading import load_tokenizer
     from tinychat.text.stop import stop_sources
     from tinychat.text.template import load_template, plain_template
-    from tinychat.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
@@ -180,7 +180,7 @@ def _add_sizes(
     cache = context * bytes_per_position(config, kv)
     needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
-    stored_as = "the checkpoint's own codes" if quantization.kept else quantization.method
+    stored_as = "the checkpoint's own codes" if quantization.passthrough else quantization.dtype
     findings.add("weights", f"{_size(weights)} in {stored_as}")
     usual = "" if asked else " unless --context says otherwise"
     trained = config.trained_length

@@ -1,9 +1,8 @@
-"""GGUF files recognized, and opened as a checkpoint folder where one is wanted: light, for whoever only asks."""
+"""GGUF files recognized by their names and first bytes."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 ENDING = ".gguf"
@@ -41,22 +40,3 @@ def parts_of(file: Path) -> list[Path]:
     if part is None:
         return [file]
     return [file.with_name(f"{part[1]}-{i:05d}-of-{part[3]}{file.suffix}") for i in range(1, int(part[3]) + 1)]
-
-
-@contextmanager
-def folder_of(checkpoint: Path) -> Iterator[Path]:
-    """Give the folder of a checkpoint, one made for the time being where it is a GGUF file or a folder of one.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If that is damaged, or of an architecture or a tokenizer that is not implemented.
-    """
-    if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
-        yield checkpoint
-        return
-    # Imported here: reading takes NumPy, which is a while.
-    from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
-
-    with unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)) as folder:
-        yield folder

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 FORMS = {
     "Q4_0": Form(4),

@@ -19,7 +19,7 @@ from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
-from tinychat.models.kept import Form
+from tinychat.models.passthrough import Form
 
 # Plain numbers, by the type's number in the file; bfloat16 is 30.
 _PLAIN = {0: "float32", 1: "float16", 30: "bfloat16"}

@@ -89,7 +89,7 @@ def bytes_of(shape: tuple[int, ...], kind: int) -> int:
     return math.prod(shape) // block * size
 
 
-class _Reader:
+class HeaderReader:
     """Reads a header from its beginning; what would lie beyond the file is refused before it is looked at."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
@@ -264,12 +264,12 @@ def _block_of(kind: int, name: str, path: Path) -> int:
 
 
 @contextmanager
-def _reader_of(path: Path) -> Iterator[_Reader]:
+def _reader_of(path: Path) -> Iterator[HeaderReader]:
     try:
         with open_regular(path) as file:
             # Not closed here: arrays of the metadata are views of it.
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        yield _Reader(data, path)
+        yield HeaderReader(data, path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CheckpointError(f"{path} cannot be read: {reason}") from None

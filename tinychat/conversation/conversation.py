@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.conversation.compaction import Compaction, with_summary
-from tinychat.conversation.history import History, Transcript
+from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
-from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.reply_room import ReplyRoom
-from tinychat.conversation.reply_settings import ReplySettings
-from tinychat.conversation.seen import Seen
-from tinychat.errors import FieldError, SettingError, TextError
+from tinychat.conversation.state import ChatState, ReplyHooks
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
-from tinychat.generate.precedence import Resolved
 from tinychat.generate.prefix_miss import PrefixMiss
-from tinychat.generate.prompt import Prompt, chat_prompt
-from tinychat.generate.reply import Piece, Summary
-from tinychat.generate.request import Request, RequestFields, as_request
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.reply import Delta, Summary
+from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
-from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.think_sections import ThinkSections
 
-_UNFINISHED = ("interrupted", "length", "context", "loop")
 _FOR_PROGRAMS = (
     "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
     "stream summary system thinking tokens_in_use undo"
 ).split()
 
 
-class ReplyHooks(TypedDict, total=False):
-    """Callables that watch a reply and may end it: see `tinychat.generate.stream.Stream`."""
-
-    on_prefill: PrefillProgress | None
-    cancelled: Callable[[], bool] | None
-
-
-class Chat(Transcript, ReplySettings):
+class Chat(ChatState):
     """A conversation that remembers.
 
-    The whole conversation is rendered for every reply; what the model's cache already holds of it
-    is not computed again, so undoing and regenerating need no bookkeeping here.
+    The whole conversation is rendered for every reply; cached tokens of it
+    are not computed again, so undoing and regenerating need no bookkeeping here.
 
     Parameters
     ----------
     model : Model
-        Answers; other users of it only cost this conversation its cached beginning.
+        Answers; other users of it only cost this conversation its cached prefix.
     system : str, optional
         Standing instruction, before all messages.
     overflow : {"stop", "drop", "shift", "summarise"}
@@ -60,22 +48,18 @@ class Chat(Transcript, ReplySettings):
 
     Attributes
     ----------
-    messages, history, forgotten, reply_ids, on_change
-        See `Transcript`.
-    request, origins, thinking
-        See `ReplySettings`.
+    messages : list of Message
+        See `Transcript` for these and their history, `RequestState` for `request`, `origins` and `thinking`.
     attachments : list of Attachment
         Texts that go with the next message.
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
     writing : bool
-        Whether a reply is being written just now.
+        Whether a reply is being written.
     miss : PrefixMiss or None
-        Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
-    on_notice : callable
-        Called with a line for the user, when turns were forgotten.
-    on_summarising : callable
-        Called with the number of characters of a summary that is being written.
+        Why less was cached for the last reply than the conversation had, where nobody changed earlier messages.
+    on_notice, on_summarising : callable
+        Called with a line for the user when turns were dropped, and with the characters of a summary so far.
 
     Raises
     ------
@@ -83,31 +67,22 @@ class Chat(Transcript, ReplySettings):
         If a setting is out of range.
     """
 
+    # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
+    messages: list[Message]
+    history: History
+    dropped: int
+    reply_ids: list[int]
+
     def __init__(
-        self,
-        model: Model,
-        system: str | None = None,
-        *,
-        overflow: str = "stop",
-        **fields: Unpack[RequestFields],
+        self, model: Model, system: str | None = None, *, overflow: str = "stop", **fields: Unpack[RequestFields]
     ) -> None:
-        Transcript.__init__(self)
-        ReplySettings.__init__(self, as_request(**fields))
-        self.model = model
-        self.system = system
+        super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
-        self.overflow = as_policy(overflow)
         self.summary: Summary | None = None
-        self.writing = False
-        self.on_notice: Callable[[str], None] = lambda text: None
-        self.on_summarising: Callable[[int], None] = lambda characters: None
-        self._rendered: tuple[tuple[Model, str | None, bool | None, list[dict[str, object]]], Prompt] | None = None
-        self._counted: tuple[Seen, int] | None = None
+        self.writing: bool = False
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
         self.miss: PrefixMiss | None = None
-        self._run: Stream | None = None
-        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<Chat with {self.model.name}, {len(self.messages)} messages>"
@@ -122,14 +97,6 @@ class Chat(Transcript, ReplySettings):
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def adopt(self, found: Resolved) -> None:
-        """Take settings over, but keep what was set in this conversation."""
-        super().adopt(found)
-        if not self.was_set("overflow"):
-            self.overflow = as_policy(found.chat.overflow)
-        if not self.was_set("system"):
-            self.system = found.chat.system
-
     def say(self, text: str) -> str:
         """Send a message and return the whole reply.
 
@@ -140,10 +107,10 @@ class Chat(Transcript, ReplySettings):
         TextError
             If the chat template refuses the conversation; the message is withdrawn.
         """
-        return "".join(piece.text for piece in self.stream(text))
+        return "".join(delta.text for delta in self.stream(text))
 
-    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Piece, None, None]:
-        """Send a message, attachments before it, and yield the reply piece by piece.
+    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Delta, None, None]:
+        """Send a message, attachments before it, and yield the reply.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
@@ -154,7 +121,7 @@ class Chat(Transcript, ReplySettings):
         text : str
             The message.
         replaced : int
-            Exchanges at the end whose place it takes; they return if it is withdrawn.
+            Exchanges at the end that it replaces; they return if it is withdrawn.
         **hooks
             `on_prefill` and `cancelled`, as for `tinychat.generate.stream.Stream`.
 
@@ -168,28 +135,27 @@ class Chat(Transcript, ReplySettings):
         before = self.messages
         if replaced:
             self.message_of(replaced)
-        kept = exchanges(before)[-replaced] if replaced else len(before)
-        _check_answered(before[:kept])
+        shared = exchanges(before)[-replaced] if replaced else len(before)
+        _check_answered(before[:shared])
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer(
-                [*before[:kept], Message("user", content)], self.history.changed(before, kept), hooks
-            )
+            asked = [*before[:shared], Message("user", content)]
+            yield from self._answer(asked, self.history.changed(before, shared), hooks)
         finally:
             if self.messages is not before:
                 self.attachments = []
 
-    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
-        """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
+    def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
+        """Continue the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
 
-        They are taken back with a reply that has no text; `undo` takes back the whole exchange.
+        They are withdrawn with a reply that has no text; `undo` takes back the whole exchange.
 
         Raises
         ------
         ContextError, TextError
             As for `say`.
         FieldError
-            If they do not go on with the last exchange.
+            If they do not continue the last exchange.
         """
         if not self.messages:
             raise SettingError("there is no exchange yet that could go on: send a message first")
@@ -200,38 +166,26 @@ class Chat(Transcript, ReplySettings):
         _check_answered(asked)
         yield from self._answer(asked, History(self.history.past), hooks)
 
-    async def astream(self, text: str) -> AsyncGenerator[Piece, None]:
-        """Send a message, and yield the reply in an event loop: ``async for piece in chat.astream(...)``.
+    async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
+        """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
 
-        Everything else is as for `stream`, whose steps a thread makes.
+        A thread makes the steps of `stream`: summaries of a full context may come before the reply.
         """
         # Imported here: the command line starts faster without.
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        pieces, loop = self.stream(text), asyncio.get_running_loop()
+        deltas, loop = self.stream(text), asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as thread:
             try:
-                while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
-                    yield piece
+                while (delta := await loop.run_in_executor(thread, next, deltas, None)) is not None:
+                    yield delta
             finally:
                 # Behind a step that may still be running there.
-                thread.submit(pieces.close)
+                thread.submit(deltas.close)
 
-    def close(self) -> None:
-        """End the reply that is being written, also by another thread; no other can be asked for."""
-        self._is_closed = True
-        if self._run is not None:
-            self._run.close()
-
-    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
-        """Answer the last message again; the old reply returns if the new one has no text.
-
-        Raises
-        ------
-        SettingError
-            If there is no message to answer.
-        """
+    def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
+        """Answer the last message again; the old reply returns if the new one has no text."""
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         if self.messages[-1].role == "assistant":
@@ -240,14 +194,8 @@ class Chat(Transcript, ReplySettings):
         else:
             yield from self.extend((), **hooks)
 
-    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Piece]:
-        """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
-
-        Raises
-        ------
-        SettingError
-            If there is none.
-        """
+    def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
+        """Continue the last reply, which was stopped or cut, where its tokens end; `undo` leads back."""
         if not self.messages or not self.messages[-1].partial:
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
@@ -256,7 +204,7 @@ class Chat(Transcript, ReplySettings):
         yield from self._answer(asked, history, hooks, reply.content, ids)
 
     def compact(self, turns: int = 1, **hooks: Unpack[ReplyHooks]) -> str:
-        """Let the model's own summary take the place of all but the last `turns` exchanges; `undo` brings them back.
+        """Let the model's own summary replace all but the last `turns` exchanges; `undo` brings them back.
 
         Returns
         -------
@@ -267,8 +215,6 @@ class Chat(Transcript, ReplySettings):
         ------
         SettingError
             If there are no others, one of them is too long, or the summary is empty, endless or no shorter than they.
-        TextError
-            If the chat template refuses them.
         """
         begins = exchanges(self.messages)
         if turns < 1:
@@ -283,19 +229,6 @@ class Chat(Transcript, ReplySettings):
         self.reply_ids = reply_ids
         return shorter[1].content
 
-    def aside(self, prompt: Prompt, request: Request, **hooks: Unpack[ReplyHooks]) -> Stream:
-        """Begin a reply that is no part of the conversation; `close` ends it, too."""
-        self._refuse_if_closed()
-        self._run = self.model.reply(prompt, request, **hooks)
-        return self._run
-
-    @property
-    def opens_thinking(self) -> bool:
-        """Whether replies begin inside their think section."""
-        template = self.model.template
-        variables = template.thinking_variables(self.thinking.wanted)
-        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
-
     @property
     def stopped_in_thought(self) -> bool:
         """Whether the last reply ends inside its think section."""
@@ -305,110 +238,72 @@ class Chat(Transcript, ReplySettings):
         return sections.is_thinking
 
     def clear(self) -> None:
-        """Forget all messages, their history and what was to go with the next one; keep the system prompt.
+        """Delete all messages, their history and the attachments of the next one; the system prompt stays.
 
-        The model's cache stays as it is: the next prompt rewinds it to what both begin with.
+        The model's cache stays, too: the next prompt rewinds it to the common prefix.
         """
         self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return the prompt that asks the model to answer `messages`, the system prompt before them.
-
-        The last one is kept: what is asked about the conversation between two changes renders it once.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses them.
-        """
-        thinking = self.thinking.wanted
-        asked = self.model, self.system, thinking, [message.as_seen() for message in messages]
-        if self._rendered is None or self._rendered[0] != asked:
-            self._rendered = asked, chat_prompt(self.model, asked[3], self.system, thinking)
-        return self._rendered[1]
-
-    def tokens_in_use(self) -> int:
-        """Return the tokens of what the model sees of the conversation.
-
-        After a reply these are its prompt's and its own, which are known; else those of the prompt that would ask
-        for more. The next prompt has a few more: what the template puts around messages.
-        """
-        if self._counted is not None and self._counted[0].is_still(self):
-            return self._counted[1]
-        seen = self.messages[self.forgotten :]
-        if not seen and not self.system:
-            return 0
-        try:
-            return len(self.prompt(seen).ids)
-        except TextError:
-            # Some templates refuse a system prompt without a message.
-            texts = [self.system or "", *(message.shortened or message.text for message in seen)]
-            return sum(len(self.model.encode(text, add_bos=False)) for text in texts)
-
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
-    ) -> Iterator[Piece]:
-        """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
+    ) -> Iterator[Delta]:
+        """Write the reply to `messages` behind what has `begun`; `history` then leads back to the state before."""
         self._refuse_if_closed()
-        before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        before, history_before, dropped_before = self.messages, self.history, self.dropped
         seen_before = [message.shortened for message in messages]
-        self.forgotten = min(self.forgotten, exchanges(messages)[-1])
+        self.dropped = min(self.dropped, exchanges(messages)[-1])
         try:
             if self.overflow == "summarise":
                 found = with_summary(self, messages, history, begun_ids, Compaction(self, **hooks))
                 if found is None:
-                    self.forgotten = forgotten_before
+                    self.dropped = dropped_before
                     return
-                self.forgotten = self.forgotten if found[0] is messages else 0
+                self.dropped = self.dropped if found[0] is messages else 0
                 messages, history = found
             room = ReplyRoom(self, messages, begun_ids)
             prompt = self._fitting_prompt(messages, begun_ids, room)
             run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
         except BaseException:
-            self.forgotten = forgotten_before
+            self.dropped = dropped_before
             raise
         reply = Message("assistant", begun, partial=True)
         self.messages, self.history = [*messages, reply], history
         self._run, self.writing, ending = run, True, False
         self.on_change()
         try:
-            for piece in run:
-                reply.content += piece.text
+            for delta in run:
+                reply.content += delta.text
                 self.on_change()
-                yield piece
-            reply.partial = run.summary.finish_reason in _UNFINISHED
+                yield delta
+            reply.partial = run.summary.is_cut or run.summary.finish_reason == "interrupted"
         except SystemExit:
             ending = True
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            whole = [message.shortened for message in messages] == seen_before and self.forgotten == forgotten_before
+            whole = [message.shortened for message in messages] == seen_before and self.dropped == dropped_before
             goes_on = messages[: len(before)] == before and whole and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun and not ending:
-                self.messages, self.history, self.forgotten = before, history_before, forgotten_before
+                self.messages, self.history, self.dropped = before, history_before, dropped_before
             else:
                 self._written += 1
                 self.reply_ids = [*begun_ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
-                self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
-                # Where the context ended the reply, its last token was chosen but has no place.
-                self._counted = Seen(self), min(len(self._seen_ids), self.model.context_size)
+                self._seen_ids = [*self.prompt(messages[self.dropped :]).ids, *self.reply_ids]
+                # Where the context ended the reply, its last token was chosen but has no position.
+                self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
         """Return the prompt of a reply that has `begun`, shorter if it leaves the reply too little room."""
-        prompt = self.prompt(messages[self.forgotten :])
+        prompt = self.prompt(messages[self.dropped :])
         if begun:
             prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit([*prompt.ids, *begun])
         return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
-
-    def _refuse_if_closed(self) -> None:
-        if self._is_closed:
-            raise SettingError("the conversation is closed: begin another one")
 
 
 def _check_answered(messages: Sequence[Message]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tinychat.errors import SettingError, TextError, TinychatError
 from tinychat.generate.model import Model
@@ -17,11 +17,8 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 
-
-class Encoder(Protocol):
-    """A model or a tokenizer."""
-
-    def encode(self, text: str, add_bos: bool = True) -> list[int]: ...  # noqa: D102
+if TYPE_CHECKING:
+    from tinychat.text.tokenizer import Tokenizer
 
 
 Progress = Callable[[int, int], None]
@@ -59,7 +56,7 @@ def write_texts(model: Model, texts: int, progress: Progress | None = None) -> l
     return [[*ids, *next(ends)] if len(ids) < length else ids[:length] for ids in begun]
 
 
-def cut_texts(model: Encoder, room: int, text: str, texts: int) -> list[list[int]]:
+def cut_texts(model: Model | Tokenizer, room: int, text: str, texts: int) -> list[list[int]]:
     """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each.
 
     Raises

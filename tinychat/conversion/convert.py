@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
-from tinychat.conversion.keep import Piece, account_of, kept_layers
 from tinychat.conversion.pack import Packer, check_finite, relative_error
+from tinychat.conversion.passthrough import TensorSlice, count_tensors, passthrough_layers
 from tinychat.conversion.smoothing import smoothed
-from tinychat.conversion.unfinished import JournaledWriter, Work, key_of, work_for
+from tinychat.conversion.unfinished import JournaledWriter, WorkFolder, key_of, work_for
 from tinychat.errors import ConversionError, SettingError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms, tables
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 Examine = Callable[[Path], Mapping[str, object]]
 """Called with the finished folder before it gets its name; returns the certificate to record in it."""
-METHODS = ("plain", "importance", "gptq")
+ALGORITHMS = ("plain", "importance", "gptq")
 # Linears that a certificate names as those with the largest errors.
 WORST = 4
 
@@ -43,7 +43,7 @@ class Coding(NamedTuple):
 
     Attributes
     ----------
-    method : {"plain", "importance", "gptq"}
+    algorithm : {"plain", "importance", "gptq"}
         Of four-bit codes: each weight by itself; weighted by the mean square of each column's inputs; with each
         column's error passed on to the columns after it.
     texts : sequence of sequences of int
@@ -51,7 +51,7 @@ class Coding(NamedTuple):
         activations are smoothed by (`conversion.smoothing`).
     """
 
-    method: str = "plain"
+    algorithm: str = "plain"
     texts: Sequence[Sequence[int]] = ()
 
 
@@ -84,7 +84,7 @@ def write_model_folder(
     *,
     coding: Coding = PLAIN,
     examine: Examine | None = None,
-    work: Work | None = None,
+    work: WorkFolder | None = None,
 ) -> Path:
     """Convert as `convert` does, with any quantization and coding.
 
@@ -98,22 +98,22 @@ def write_model_folder(
     coding : Coding
     examine : callable, optional
         See `Examine`.
-    work : Work, optional
+    work : WorkFolder, optional
         Of `dst`, from whoever makes `dst` of it; one of its own when omitted.
 
     Raises
     ------
     SettingError
-        If there is no such method, or no text for it.
+        If there is no such algorithm, or no text for it.
     """
-    calibrated = quantization.method == "int4" and coding.method != "plain"
-    if coding.method not in METHODS:
-        raise SettingError(f"method {coding.method!r} is unknown: choose one of {', '.join(METHODS)}")
+    calibrated = quantization.dtype == "int4" and coding.algorithm != "plain"
+    if coding.algorithm not in ALGORITHMS:
+        raise SettingError(f"method {coding.algorithm!r} is unknown: choose one of {', '.join(ALGORITHMS)}")
     if calibrated and not coding.texts:
-        raise SettingError(f"method {coding.method!r} needs calibration texts")
+        raise SettingError(f"method {coding.algorithm!r} needs calibration texts")
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
-    is_smoothed = quantization.method == "int8" and bool(coding.texts)
+    is_smoothed = quantization.dtype == "int8" and bool(coding.texts)
     if is_smoothed:
         checkpoint = smoothed(checkpoint, coding.texts)
     own = work_for(Path(dst), key_of(Path(src), quantization, *coding)) if work is None else nullcontext(work)
@@ -127,12 +127,12 @@ def write_model_folder(
             "source": source or checkpoint.path.resolve().name,
             "relative_rms_error": errors,
         }
-        if quantization.kept:
-            description["codes"] = account_of(checkpoint)
+        if quantization.passthrough:
+            description["codes"] = count_tensors(checkpoint)
         if is_smoothed:
             description["smoothed"] = True
         if calibrated:
-            description["coding"] = coding.method
+            description["coding"] = coding.algorithm
         _write_description(folder, description)
         if examine is not None:
             worst = dict(sorted(errors.items(), key=lambda item: -item[1])[:WORST])
@@ -161,7 +161,7 @@ def read_text_file(file: Path) -> bytes:
 def write_weights(
     checkpoint: Checkpoint,
     quantization: Quantization,
-    work: Work,
+    work: WorkFolder,
     progress: Progress | None,
     calibrated: Coding | None = None,
 ) -> dict[str, float]:
@@ -173,40 +173,40 @@ def write_weights(
     specs = tensor_specs(checkpoint.config, quantization)
     header, offsets = header_of(specs)
     total = sum(spec.bytes for spec in specs.values())
-    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as pieces:
+    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as writer:
 
         def show() -> None:
             if progress:
-                progress(pieces.done, total)
+                progress(writer.done, total)
 
         errors: dict[str, float] = {}
         packer = Packer(quantization)
-        if quantization.kept:
-            for name, layer, parts in kept_layers(checkpoint, quantization):
-                if pieces.finished(name, layer) is None:
-                    pieces.write_parts(name, layer, _followed(parts, show))
+        if quantization.passthrough:
+            for name, layer, parts in passthrough_layers(checkpoint, quantization):
+                if writer.finished(name, layer) is None:
+                    writer.write_parts(name, layer, _followed(parts, show))
             for router in (linear for linear in linears(checkpoint.config) if linear.name == ROUTER):
-                for piece in range(router.pieces):
-                    if pieces.finished(router.name, piece) is None:
-                        pieces.write(router.name, piece, packer.pack(checkpoint.tensors, router, piece), ())
+                for shard in range(router.shards):
+                    if writer.finished(router.name, shard) is None:
+                        writer.write(router.name, shard, packer.pack(checkpoint.tensors, router, shard), ())
         else:
             how = (
                 _Plain(checkpoint, packer) if calibrated is None else _calibrated(checkpoint, packer, work, calibrated)
             )
-            for linear, layer, arrays, note in how.linears(pieces.finished):
-                pieces.write(linear, layer, arrays, note)
+            for linear, layer, arrays, note in how.linears(writer.finished):
+                writer.write(linear, layer, arrays, note)
                 show()
             errors = how.errors()
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint, norm, quantization).items():
-                pieces.write_tensor(name, data)
+                writer.write_tensor(name, data)
         for table in tables(checkpoint.config):
-            pieces.write_tensor(table.name, read_table(checkpoint, table, quantization))
+            writer.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
     return errors
 
 
-def _followed(parts: Iterable[Piece], show: Callable[[], None]) -> Iterator[Piece]:
+def _followed(parts: Iterable[TensorSlice], show: Callable[[], None]) -> Iterator[TensorSlice]:
     """Yield parts that are written one by one, and show the progress after each."""
     for part in parts:
         yield part
@@ -223,30 +223,30 @@ class _Plain:
     def linears(self, finished: Finished) -> Iterator[Packed]:
         """Yield those that are not finished."""
         tensors, stored = self._checkpoint.tensors, stored_linears(self._checkpoint.config, self._packer.quantization)
-        pieces = [(linear, piece) for linear in stored for piece in range(linear.pieces)]
+        shards = [(linear, shard) for linear in stored for shard in range(linear.shards)]
 
-        def arrival(piece: tuple[Linear, int]) -> int:
-            return max(tensors.arrival(f"{source}.weight") for source in piece[0].names(piece[1]))
+        def arrival(shard: tuple[Linear, int]) -> int:
+            return max(tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
 
         # While a checkpoint is downloaded, first what is there.
-        for linear, piece in sorted(pieces, key=arrival):
+        for linear, shard in sorted(shards, key=arrival):
             sums = self._sums.setdefault(linear.name, {})
-            sums[piece] = finished(linear.name, piece) or ()
-            if not sums[piece]:
-                arrays = self._packer.pack(tensors, linear, piece)
-                sums[piece] = self._packer.take_sums()
-                yield linear.name, piece, arrays, sums[piece]
+            sums[shard] = finished(linear.name, shard) or ()
+            if not sums[shard]:
+                arrays = self._packer.pack(tensors, linear, shard)
+                sums[shard] = self._packer.take_sums()
+                yield linear.name, shard, arrays, sums[shard]
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the weights, over all layers of a linear."""
         quantization = self._packer.quantization
-        found = {name: relative_error([sums[piece] for piece in sorted(sums)]) for name, sums in self._sums.items()}
+        found = {name: relative_error([sums[shard] for shard in sorted(sums)]) for name, sums in self._sums.items()}
         stored = stored_linears(self._checkpoint.config, quantization)
-        return {each.name: found[each.name] for each in stored if quantization.method_of(each.name) != "f32"}
+        return {each.name: found[each.name] for each in stored if quantization.dtype_of(each.name) != "f32"}
 
 
-def _calibrated(checkpoint: Checkpoint, packer: Packer, work: Work, coding: Coding) -> Calibrated:
-    return Calibrated(checkpoint, packer, packer.quantization, coding.method == "gptq", coding.texts, work)
+def _calibrated(checkpoint: Checkpoint, packer: Packer, work: WorkFolder, coding: Coding) -> Calibrated:
+    return Calibrated(checkpoint, packer, packer.quantization, coding.algorithm == "gptq", coding.texts, work)
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
@@ -264,8 +264,8 @@ def check_tensors(checkpoint: Checkpoint) -> None:
 def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield name and shape of each tensor that a checkpoint of this configuration has."""
     for linear in linears(config):
-        for piece in range(linear.pieces):
-            for part, rows in zip(linear.names(piece), linear.rows):
+        for shard in range(linear.shards):
+            for part, rows in zip(linear.names(shard), linear.rows):
                 yield f"{part}.weight", (rows, linear.columns)
                 if linear.bias:
                     yield f"{part}.bias", (rows,)

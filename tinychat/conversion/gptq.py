@@ -18,7 +18,7 @@ from tinychat.conversion.linear_codes import Coded, Coder, Feedback, arrays_of
 from tinychat.conversion.pack import Array, Packer
 from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
-from tinychat.conversion.unfinished import Work
+from tinychat.conversion.unfinished import WorkFolder
 from tinychat.errors import ConversionError
 from tinychat.models.layout import LANES, Quantization, padded, stored_linears
 from tinychat.models.tensors import Linear as LinearLayout
@@ -32,10 +32,10 @@ ERROR_TOKENS = 128
 # at 0.5, 0.055 and 0.063 at 1; with 24 texts there is no difference between 0.5, 1 and 2.
 CORRECTION_SHRINKAGE = 0.7
 Packed = tuple[str, int, dict[str, Array], Sequence[float]]
-"""A linear's name, which piece of its kind it is (0 outside the layers), its arrays as `kernels.weights` names them,
+"""A linear's name, the shard (0 outside the layers), its arrays as `kernels.weights` names them,
 and its errors."""
 Finished = Callable[[str, int], list[float] | None]
-"""Called with a linear's name and piece; returns its errors if an earlier try has finished it, else None."""
+"""Called with a linear's name and shard; returns its errors if an earlier try has finished it, else None."""
 STATE = "hidden_states.npz"
 
 
@@ -83,7 +83,7 @@ class Calibrated:
         quantization: Quantization,
         feedback: bool,
         texts: Sequence[Sequence[int]],
-        work: Work,
+        work: WorkFolder,
     ) -> None:
         self._work = work
         self.output_errors: dict[tuple[str, int], float] = {}
@@ -127,10 +127,10 @@ class Calibrated:
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
         found = {
-            (name, piece): finished(name, piece)
+            (name, shard): finished(name, shard)
             for name, linear in self._stored.items()
-            for piece in range(linear.pieces)
-            if linear.layers is not None and linear.layer_of(piece) < layers
+            for shard in range(linear.shards)
+            if linear.layers is not None and linear.layer_of(shard) < layers
         }
         if layers and all(errors is not None for errors in found.values()):
             self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
@@ -144,11 +144,11 @@ class Calibrated:
         But those of experts: in the quantized model, other tokens choose them.
         """
 
-        def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
-            outputs = self._source.linear(name, piece, inputs, residual)
+        def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
+            outputs = self._source.linear(name, shard, inputs, residual)
             if not self._stored[name].experts:
                 needed = not _follows_from_inputs(residual, inputs.shape[1], outputs.shape[1])
-                bias = self._source.bias(name, piece) if needed else None
+                bias = self._source.bias(name, shard) if needed else None
                 true[name] = TrueLinear(
                     inputs, residual, (outputs if bias is None else outputs - bias) if needed else None
                 )
@@ -159,31 +159,31 @@ class Calibrated:
     def _quantizing(self, made: list[Packed], true: dict[str, TrueLinear]) -> Linear:
         """Return linears that are quantized before they give their outputs; they append their arrays to `made`."""
 
-        def linear(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
-            bias = self._source.bias(name, piece)
-            if self._quantization.method_of(name) == "int4":
-                coded, wanted = self._coded(name, piece, inputs, residual, true)
+        def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
+            bias = self._source.bias(name, shard)
+            if self._quantization.dtype_of(name) == "int4":
+                coded, wanted = self._coded(name, shard, inputs, residual, true)
                 outputs = inputs @ coded.values()[: inputs.shape[1], : wanted.shape[1]]
-                self.output_errors[name, piece] = output_error(some(outputs), wanted)
+                self.output_errors[name, shard] = output_error(some(outputs), wanted)
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
-                made.append((name, piece, arrays, (self.output_errors[name, piece],)))
+                made.append((name, shard, arrays, (self.output_errors[name, shard],)))
             else:
-                made.append((name, piece, self._packed(name, piece), ()))
-                outputs = inputs @ self._source.weight(name, piece).T
+                made.append((name, shard, self._packed(name, shard), ()))
+                outputs = inputs @ self._source.weight(name, shard).T
             return outputs if bias is None else outputs + bias
 
         return linear
 
     def _coded(
-        self, name: str, piece: int, inputs: Floats, residual: Floats | None, true: dict[str, TrueLinear]
+        self, name: str, shard: int, inputs: Floats, residual: Floats | None, true: dict[str, TrueLinear]
     ) -> tuple[Coded, Floats]:
         """Return a linear's codes, and the outputs of its own weights on some of the inputs.
 
         What is needed no longer is let go at once: each of these arrays may be as large as the layer.
         """
-        weight = self._source.weight(name, piece)
+        weight = self._source.weight(name, shard)
         N, K = weight.shape
         wanted = some(inputs) @ weight.T
         moments = self._moments(name, inputs)
@@ -211,9 +211,9 @@ class Calibrated:
             )
         return moments
 
-    def _packed(self, name: str, piece: int) -> dict[str, Array]:
+    def _packed(self, name: str, shard: int) -> dict[str, Array]:
         """Return a linear's arrays as the packer makes them."""
-        return self._packer.pack(self._tensors, self._stored[name], piece)
+        return self._packer.pack(self._tensors, self._stored[name], shard)
 
     def _prepared(self, moments: Floats) -> Feedback | Floats:
         """Return what codes are chosen by: the feedback of errors, or the importance of each column."""
@@ -226,7 +226,7 @@ class Calibrated:
 
     def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
         """Return the arrays of an embedding or output matrix; `inputs` is None where rows are only looked up."""
-        if self._quantization.method_of(linear.name) != "int4":
+        if self._quantization.dtype_of(linear.name) != "int4":
             return self._packed(linear.name, 0)
         K = padded(linear.columns, self._quantization.column_multiple)
         even = np.ones(K, np.float32)

@@ -35,7 +35,7 @@ class Packer:
         K = padded(linear.columns, self.quantization.column_multiple)
         arrays = (
             self._values(tensors, linear, layer, N, K)
-            if self.quantization.method_of(linear.name) == "f32"
+            if self.quantization.dtype_of(linear.name) == "f32"
             else (self._codes(tensors, linear, layer, N, K))
         )
         if linear.bias:
@@ -49,7 +49,7 @@ class Packer:
         return sums
 
     def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
-        bits = 4 if self.quantization.method_of(linear.name) == "int4" else 8
+        bits = 4 if self.quantization.dtype_of(linear.name) == "int4" else 8
         packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
         scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.int8)
         row_scales = np.empty((N // LANES, LANES), np.float32)

@@ -13,10 +13,11 @@ from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
 from tinychat.models.architectures import weight_count
+from tinychat.models.passthrough import NATIVE
 from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
 
 if TYPE_CHECKING:
-    from tinychat.conversion.unfinished import Work
+    from tinychat.conversion.unfinished import WorkFolder
     from tinychat.generate.model import Model
     from tinychat.models.config import ModelConfig
     from tinychat.models.layout import Quantization
@@ -25,11 +26,11 @@ Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
 
 _TEXTS_FILE, _INT8_FOLDER = "texts.json", "int8"
-METHODS = ("plain", "importance", "gptq")
+ALGORITHMS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
-# Of the weights, how many must be codes that can be kept: the others take eight bits then.
-LEAST_KEPT = 0.5
-# Linears that are kept in int8 where there is room, in this order, after the output matrix; a model has some of them.
+# Of the weights, how many must be codes that can pass through: the others take eight bits then.
+LEAST_PASSTHROUGH = 0.5
+# Linears that are stored in int8 where there is room, in this order, after the output matrix; a model has some of them.
 # And which share of a tied embedding's rows goes before each. KL of SmolLM2-135M at 92 MB, on text of others and of its
 # own: 0.040 and 0.045 with down_proj, 0.041 and 0.047 with qkv_proj, each beside the rows that still fit; 0.047 and
 # 0.051 with o_proj and all rows. At 83 MB o_proj gains what as many bytes of rows do.
@@ -46,11 +47,11 @@ class Recipe:
 
     Attributes
     ----------
-    quant : {"int4", "int8", "f32", "kept"}
-        "kept": the checkpoint's own codes, exactly.
+    quant : {"int4", "int8", "f32", "native"}
+        "native": the checkpoint's own codes, exactly.
     group_size : int
         Columns that share one scale.
-    method : {"plain", "importance", "gptq"}
+    algorithm : {"plain", "importance", "gptq"}
         How four-bit codes are chosen: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the
         activations of int8 weights.
     bits : str
@@ -64,86 +65,86 @@ class Recipe:
 
     quant: str = "int4"
     group_size: int = 32
-    method: str = "gptq"
+    algorithm: str = "gptq"
     bits: str = "auto"
     calibration: Path | None = None
     check: bool = True
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise SettingError(f"method {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
+        if self.algorithm not in ALGORITHMS:
+            raise SettingError(f"method {self.algorithm!r} is unknown: choose one of {', '.join(ALGORITHMS)}")
         try:
             known = self.bits == "auto" or LEAST_BITS <= float(self.bits) <= MOST_BITS
         except ValueError:
             known = False
         if not known:
             raise SettingError(f"bits {self.bits!r} are out of range: give {LEAST_BITS} to {MOST_BITS}, or auto")
-        usual = {one.name: one.default for one in fields(self)}
-        check_together(self.quant, self.method, [name for name, value in usual.items() if getattr(self, name) != value])
+        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        check_together(self.quant, self.algorithm, ["method" if name == "algorithm" else name for name in given])
 
     @property
     def uses_texts(self) -> bool:
         """Whether the result depends on calibration texts."""
-        return self.quant in ("int4", "int8") and self.method != "plain"
+        return self.quant in ("int4", "int8") and self.algorithm != "plain"
 
 
-def check_together(quant: str, method: str, given: Collection[str]) -> None:
-    """Refuse fields of a recipe that contradict others.
+def check_together(quant: str, algorithm: str, given: Collection[str]) -> None:
+    """Refuse options that contradict others.
 
     Parameters
     ----------
-    quant, method : str
+    quant, algorithm : str
         Those of the recipe.
     given : collection of str
-        Names of the fields that somebody has set.
+        Names of the options that somebody has set; `algorithm` is the option "method".
 
     Raises
     ------
     FieldError
-        For a field that would do nothing.
+        For an option that would do nothing.
     """
     has_groups = quant in ("int4", "int8")
     idle = {
         "group_size": not has_groups,
-        "method": not has_groups and method != "plain",
-        "bits": quant != "int4" or method == "plain",
-        "calibration": not has_groups or method == "plain",
+        "method": not has_groups and algorithm != "plain",
+        "bits": quant != "int4" or algorithm == "plain",
+        "calibration": not has_groups or algorithm == "plain",
     }
     for name in given:
         if idle.get(name):
-            other = "method plain" if method == "plain" and has_groups else f"quant {quant}"
+            other = "method plain" if algorithm == "plain" and has_groups else f"quant {quant}"
             raise FieldError(name, f"does nothing beside {other}: leave one of them out")
 
 
 def default_recipe(folder: Path) -> Recipe:
     """Return how a checkpoint is converted by default.
 
-    Codes are kept where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files, and
-    of other packed checkpoints, are quantized too, if not so that they can be kept. For a small one, eight bits hardly
-    change them and take seconds.
+    Codes pass through where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files
+    and packed checkpoints are quantized too, but not in groups that can pass through: eight bits hardly change those
+    of a small one, and take seconds.
     """
     from tinychat.checkpoint.gguf import is_gguf
     from tinychat.checkpoint.packed import is_packed
     from tinychat.models.architectures import read_config
 
     if has_codes(folder):
-        return Recipe("kept", check=False)
+        return Recipe(NATIVE, check=False)
     if (is_gguf(folder) or is_packed(folder)) and weight_count(read_config(folder / "config.json")) < SMALL:
         return Recipe("int8", check=False)
     return Recipe()
 
 
 def has_codes(folder: Path) -> bool:
-    """Return whether most weights of a checkpoint are codes that can be kept exactly."""
+    """Return whether most weights of a checkpoint are codes that can be stored exactly."""
     from tinychat.checkpoint.gguf import is_gguf
     from tinychat.checkpoint.packed import is_packed
 
     if not is_gguf(folder) and not is_packed(folder):
         return False
     from tinychat.checkpoint.checkpoint import open_checkpoint
-    from tinychat.conversion.keep import kept_share
+    from tinychat.conversion.passthrough import passthrough_share
 
-    return kept_share(open_checkpoint(folder)) >= LEAST_KEPT
+    return passthrough_share(open_checkpoint(folder)) >= LEAST_PASSTHROUGH
 
 
 def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
@@ -151,16 +152,16 @@ def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.models.architectures import read_config
 
-    if recipe.quant != "kept":
+    if recipe.quant != NATIVE:
         return stored(read_config(folder / "config.json"), recipe)
     from tinychat.conversion.convert import check_tensors
-    from tinychat.conversion.keep import kept_quantization, kept_share
+    from tinychat.conversion.passthrough import passthrough_quantization, passthrough_share
 
     checkpoint = open_checkpoint(folder)
     check_tensors(checkpoint)
-    if not kept_share(checkpoint):
-        raise ConversionError(f"{folder.name} has no codes that could be kept: choose int4, int8 or f32")
-    return kept_quantization(checkpoint)
+    if not passthrough_share(checkpoint):
+        raise ConversionError(f"{folder.name} has no codes for native: choose int4, int8 or f32")
+    return passthrough_quantization(checkpoint)
 
 
 def make(
@@ -246,7 +247,7 @@ def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
 
 
 def _make(
-    folder: Path, work: Work, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
+    folder: Path, work: WorkFolder, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
 ) -> None:
     from tinychat.conversion import convert as conversion
     from tinychat.models.architectures import read_config
@@ -271,7 +272,7 @@ def _make(
         quantization,
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
-        coding=conversion.Coding(recipe.method, texts),
+        coding=conversion.Coding(recipe.algorithm, texts),
         examine=examine if checks else None,
         work=work,
     )
@@ -309,15 +310,15 @@ class Phases:
 def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
     """Return the quantization with which a model keeps to the recipe's bits.
 
-    Predictions suffer most from errors of the output matrix. It is kept in int8 if it fits, and then the other linears
-    that fit, in the order of what a byte of them gains. Where the output matrix is the embedding, its most frequent
-    tokens go first, then those linears, then as many more of its rows as fit.
+    Predictions suffer most from errors of the output matrix. It is in int8 if it fits, and then the other linears that
+    fit, in the order of what a byte of them gains. Where the output matrix is the embedding, its most frequent tokens
+    go first, then those linears, then as many more of its rows as fit.
     """
     from tinychat.models.architectures import linears
     from tinychat.models.layout import LANES, Quantization, tensor_specs
 
     plain = Quantization(recipe.quant, recipe.group_size)
-    if recipe.quant != "int4" or recipe.method == "plain":
+    if recipe.quant != "int4" or recipe.algorithm == "plain":
         return plain
     weights = weight_count(config)
     limit = (default_bits(weights) if recipe.bits == "auto" else float(recipe.bits)) * weights / 8
@@ -353,7 +354,7 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
     """Return texts that show how large the columns of activations are: any text will do for that."""
     from tinychat.conversion.calibration import cut_texts
     from tinychat.conversion.quality_report import TEXT
-    from tinychat.text.tokenizer import load_tokenizer
+    from tinychat.text.loading import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     if recipe.calibration is not None:
@@ -362,7 +363,9 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
     return [ids] if ids else []
 
 
-def _texts(folder: Path, work: Work, recipe: Recipe, count: int, phases: Phases) -> tuple[list[list[int]], list[int]]:
+def _texts(
+    folder: Path, work: WorkFolder, recipe: Recipe, count: int, phases: Phases
+) -> tuple[list[list[int]], list[int]]:
     """Return token ids: the calibration texts, and one text held out for the certificate."""
     from tinychat.conversion import convert as conversion
     from tinychat.conversion.calibration import cut_texts, write_texts

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensors
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.source import Floats, Source, run_layer
 
 ALPHA = 0.5
@@ -33,80 +33,67 @@ BEFORE = {
 }
 
 
-class ScaledTensors(Tensors):
-    """Tensors of a checkpoint, some with rows and columns multiplied by factors.
+class ScaledTensor(Tensor):
+    """A tensor whose rows and columns are multiplied by factors, where it has any: float32."""
 
-    Parameters
-    ----------
-    tensors : Tensors
-    rows, columns : dict
-        Factors, float32, by the tensors' names.
-    """
+    def __init__(self, tensor: Tensor, rows: NDArray[np.float32] | None, columns: NDArray[np.float32] | None) -> None:
+        self.path, self.arrival = tensor.path, tensor.arrival
+        self._tensor, self._rows, self._columns = tensor, rows, columns
 
-    def __init__(self, tensors: Tensors, rows: Factors, columns: Factors) -> None:
-        super().__init__(tensors.folder, tensors.files)
-        self._rows, self._columns = rows, columns
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self._tensor.shape
 
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Read as `Tensors.read` does; tensors with factors become float32."""
-        values = super().read(name, start, stop)
-        if name not in self._rows and name not in self._columns:
-            return values
-        scaled = values.astype(np.float32)
-        if name in self._columns:
-            scaled *= self._columns[name]
-        if name in self._rows:
-            rows = self._rows[name][start:stop]
-            scaled *= rows.reshape(-1, *[1] * (scaled.ndim - 1))
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``, float32."""
+        scaled = self._tensor.read(start, stop).astype(np.float32)
+        if self._columns is not None:
+            scaled *= self._columns
+        if self._rows is not None:
+            scaled *= self._rows[start:stop].reshape(-1, *[1] * (scaled.ndim - 1))
         return scaled
 
 
 def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoint:
-    """Return a checkpoint of the same function whose linears have smoothed inputs.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    texts : sequence of sequences of int
-        Token ids that show how large each column is.
-    """
-    source = Source(checkpoint)
+    """Return a checkpoint of the same function with smoothed inputs of linears; token ids show the columns' sizes."""
+    source, tensors = Source(checkpoint), checkpoint.tensors
     rows: Factors = {}
     columns: Factors = {}
-    for (name, piece), factors in _factors(source, texts).items():
-        linear = source.layout(name)
-        columns.update({f"{part}.weight": factors for part in linear.names(piece)})
-        rows.update(_before(source, name, piece, np.reciprocal(factors)))
-    return replace(checkpoint, tensors=ScaledTensors(checkpoint.tensors, rows, columns))
+    for (name, shard), factors in _factors(source, texts).items():
+        columns |= {f"{part}.weight": factors for part in source.layout(name).names(shard)}
+        rows |= _before(source, name, shard, np.reciprocal(factors))
+    scaled = {name: ScaledTensor(tensors[name], rows.get(name), columns.get(name)) for name in {*rows, *columns}}
+    return replace(checkpoint, tensors=Tensors(tensors.folder, tensors.by_name | scaled))
 
 
-def _before(source: Source, name: str, piece: int, factors: NDArray[np.float32]) -> Factors:
+def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32]) -> Factors:
     """Return the factors for the rows of the tensors that give a linear its input columns."""
     if name == "down_proj":
         gate_up = source.layout("gate_up_proj")
-        up, rows = gate_up.names(piece)[-1], gate_up.rows[-1]
+        up, rows = gate_up.names(shard)[-1], gate_up.rows[-1]
         # In one tensor with the gate's, they are its last rows.
         factors = np.concatenate([np.ones(rows - len(factors), np.float32), factors])
         return dict.fromkeys((f"{up}.weight", f"{up}.bias") if gate_up.bias else (f"{up}.weight",), factors)
-    return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(piece)), factors)
+    return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(shard)), factors)
 
 
 def _can_be_evened(source: Source, name: str) -> bool:
-    """Say whether something before a linear can take the factors along: a norm, or the half of an MLP that is gated."""
+    """Return whether a norm or a gated MLP half before a linear can take its factors."""
     return source.config.gated if name == "down_proj" else name in BEFORE and source.has_norm(BEFORE[name])
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:
-    """Return the factor of each input column, by (linear, piece), for the linears whose inputs can be smoothed."""
+    """Return the factor of each input column, by (linear, shard), for the linears whose inputs can be smoothed."""
     found: dict[tuple[str, int], NDArray[np.float32]] = {}
 
-    def noting(name: str, piece: int, inputs: Floats, residual: Floats | None) -> Floats:
+    def noting(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
         if _can_be_evened(source, name):
             size = np.sqrt(np.square(inputs).mean(axis=0))
             mean = size.mean()
             if np.isfinite(mean) and mean > 0:
-                found[name, piece] = (size / mean + FLOOR) ** np.float32(ALPHA)
-        return source.linear(name, piece, inputs, residual)
+                found[name, shard] = (size / mean + FLOOR) ** np.float32(ALPHA)
+        return source.linear(name, shard, inputs, residual)
 
     cuts = [0, *accumulate(len(text) for text in texts)]
     hidden = source.embed([token for text in texts for token in text], cuts)

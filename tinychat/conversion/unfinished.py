@@ -45,7 +45,7 @@ class _Entry(TypedDict):
     note: list[float]
 
 
-class Work:
+class WorkFolder:
     """One conversion's folder.
 
     Attributes
@@ -134,10 +134,10 @@ def _checksum(file: Path) -> int:
 
 
 @contextmanager
-def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[Work]:
+def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[WorkFolder]:
     """Give the folder of a conversion to `dst`: a new one, or that of one to the same key that was killed.
 
-    It is removed at the end. If nothing fails, what is in `Work.model` has become `dst` by then.
+    It is removed at the end. If nothing fails, what is in `WorkFolder.model` has become `dst` by then.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[Work]:
         folder = dst.parent / f"{_prefix(dst)}{key}"
         _remove_stale(dst, folder)
         folder, lock = _locked(dst, folder)
-        work = Work(folder)
+        work = WorkFolder(folder)
     except OSError as error:
         raise ConversionError(f"{dst} cannot be written ({error.strerror}): choose another target") from None
     is_kept = False
@@ -252,7 +252,7 @@ def _touched(folder: Path) -> float:
 
 
 class JournaledWriter:
-    """A weight file that is written piece by piece; a journal beside it lists which are finished.
+    """A weight file that is written shard by shard; a journal beside it lists which are finished.
 
     Parameters
     ----------

@@ -71,11 +71,11 @@ class BlockPool:
             raise FieldError("kv", f"must be one of {', '.join(STORAGE)}, not {kv!r}")
         self.config = config
         self.kv = kv
-        self.is_fixed = memory is not None
-        self.prefixes = PrefixIndex()
-        self.buffers = self._allocate(0)
+        self.is_fixed: bool = memory is not None
+        self.prefixes: PrefixIndex = PrefixIndex()
+        self.buffers: CacheBuffers = self._allocate(0)
         self._placed = self.buffers, pointers_of(self.buffers)
-        self.position_bytes = bytes_per_position(config, kv)
+        self.position_bytes: int = bytes_per_position(config, kv)
         self._block_bytes = BLOCK * self.position_bytes
         self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
@@ -83,7 +83,7 @@ class BlockPool:
         # By the `id` of a reference to the owner, which enters the second when the owner is no more.
         self._tables: dict[int, tuple[ref[object], list[int]]] = {}
         self._abandoned: deque[ref[object]] = deque()
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
 
     @property
     def capacity(self) -> int:

@@ -19,6 +19,7 @@ from tinychat.errors import CacheFullError, SettingError
 from tinychat.held_signals import held_signals
 from tinychat.kernels.buffers import Moves
 from tinychat.kernels.sizes import BLOCK
+from tinychat.models.config import ModelConfig
 from tinychat.models.portable_math import cos_sin
 from tinychat.models.rope import angle_set, inverse_frequencies, sliding_rope
 
@@ -41,12 +42,12 @@ class KVCache:
     """
 
     def __init__(self, pool: BlockPool, context_size: int) -> None:
-        self.pool = pool
-        self.config = pool.config
-        self.context_size = context_size
+        self.pool: BlockPool = pool
+        self.config: ModelConfig = pool.config
+        self.context_size: int = context_size
         self.ids: list[int] = []
-        self.table = pool.new_table(self)
-        self.angles_of = 0
+        self.table: list[int] = pool.new_table(self)
+        self.angles_of: int = 0
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
         windows = self.config.sliding_windows

@@ -37,7 +37,9 @@ def compiled_names():
             names[name] = value.kernel()
         elif isinstance(value, ByKind):
             # Numba knows no such recursion: a body that calls its own function, for other kinds, calls a second one.
-            names[name] = by_types(value, {name: by_types(value, {})})
+            second = by_types(value, {})
+            names[name] = by_types(value, {name: second})
+            second.overloads = names[name].overloads
     for plain in (wiring.embed_ids, wiring.run_layer, wiring.predict, wiring.forward):
         names[plain.__name__] = inline(with_kernels(plain, {}))
     return names

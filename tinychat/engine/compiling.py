@@ -5,11 +5,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 from numba.core.event import Event, Listener, install_listener
 
+from tinychat.engine.arguments import Arguments
 from tinychat.engine.compiled import worker_loop
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
@@ -18,11 +19,8 @@ from tinychat.kernels.jit import object_code
 from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, load_entry_point, write_code
 from tinychat.kernels.memory import KindType
 
-if TYPE_CHECKING:
-    from tinychat.engine.forward_pass import ForwardPass
-
 # Time of the entry point after all deferred functions, as `CompileTask.seconds`.
-REST_SECONDS = 5.0
+REST_SECONDS = 4.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
 MOST_BY_TIME = 0.3
@@ -102,12 +100,20 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
 
 
 def compile_kernels(
-    forward_pass: "ForwardPass", threads: int, progress: Callable[[int, int], None] | None
+    sample: Arguments, name: str, threads: int, progress: Callable[[int, int], None] | None
 ) -> EntryPoint:
-    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions."""
+    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions.
+
+    Parameters
+    ----------
+    sample : Arguments
+        Of the types to compile for.
+    name : str
+        File of the machine code in the kernel cache.
+    """
     kind: Any = KindType  # a class without types
-    types = (*[numba.int64] * 4, kind(numba.typeof(forward_pass.sample)))
-    path = code_path(forward_pass.code_name)
+    types = (*[numba.int64] * 4, kind(numba.typeof(sample)))
+    path = code_path(name)
     with held_signals() as let_signals_act, ExitStack() as stack:
         bar = stack.enter_context(CompilationProgress(progress or (lambda _done, _total: None)))
 
@@ -121,11 +127,11 @@ def compile_kernels(
         gc.set_threshold(*RARELY)
         # Another process that compiles the same does so on as many cores.
         stack.enter_context(COMPILE_QUEUE.waited_for(path and path.with_suffix(".lock")))
-        found = find_entry_point(forward_pass.code_name)
+        found = find_entry_point(name)
         if found is None:
             stack.enter_context(second_compilers(threads - 1))
             symbol, code = object_code(worker_loop, types)
             if path is not None:
                 write_code(path, symbol, code)
-            found = load_entry_point(forward_pass.code_name, symbol, code)
+            found = load_entry_point(name, symbol, code)
     return found

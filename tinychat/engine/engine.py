@@ -4,21 +4,19 @@ import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
-from operator import index, is_
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.arguments import Arguments
+from tinychat.engine.arguments import Arguments, Parameters
 from tinychat.engine.blocks import BlockPool, bytes_per_position
-from tinychat.engine.cache import KVCache
-from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
 from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
+from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
-from tinychat.engine.sequence import ScheduledChunk, Sequence
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
@@ -73,14 +71,14 @@ class Engine:
     ) -> None:
         config, quantization = folder.config, folder.quantization
         self.config = config
-        self.vocab_size = config.vocab_size
+        self.vocab_size: int = config.vocab_size
         self.chunk_size = CHUNK_SIZE
         self.threads = threads
-        self.parameters = bind_parameters(folder)
+        self.parameters: Parameters = bind_parameters(folder)
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
         self.kv = kv
-        self.pool = BlockPool(config, kv, cache_memory)
+        self.pool: BlockPool = BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
@@ -96,7 +94,7 @@ class Engine:
         self._places = pointers_of(arguments)
         self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
         self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
-        self.forward_pass = ForwardPass(arguments)
+        self.forward_pass: ForwardPass = ForwardPass(arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
     @property
@@ -120,26 +118,6 @@ class Engine:
             If there is no such type.
         """
         return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
-
-    def sequence(self, context_size: int | None = None) -> Sequence:
-        """Return a new sequence without tokens.
-
-        Parameters
-        ----------
-        context_size : int, optional
-            Capacity of its cache in positions; the model's own when omitted, at most 8192.
-
-        Raises
-        ------
-        SettingError
-            If the capacity is out of range, or needs more than this machine's memory.
-        """
-        if context_size is None:
-            context_size = min(self.config.max_position_embeddings, DEFAULT_CONTEXT)
-        context_size = index(context_size)
-        with memory_for(context_size):
-            self.pool.reserve(context_size)
-            return Sequence(self, KVCache(self.pool, context_size))
 
     def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.

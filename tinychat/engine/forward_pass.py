@@ -29,7 +29,7 @@ class ForwardPass:
 
     def __init__(self, arguments: Arguments) -> None:
         self.sample: Arguments = sample_of(arguments)
-        self.code_name = code_name("worker_loop", type_name(arguments))
+        self.code_name: str = code_name("worker_loop", type_name(arguments))
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
@@ -55,4 +55,4 @@ class ForwardPass:
                 # Imported here: only who compiles needs Numba.
                 from tinychat.engine.compiling import compile_kernels
         if self._entry_point is None:
-            self._entry_point = compile_kernels(self, threads, progress)
+            self._entry_point = compile_kernels(self.sample, self.code_name, threads, progress)

@@ -22,7 +22,7 @@ def default_kv(config: ModelConfig, quantization: Quantization) -> str:
 
     A narrow model gets the finer float16: rounding shows most in it, and it has time to spare.
     """
-    if quantization.method == "f32":
+    if quantization.dtype == "f32":
         return "f32"
     return "f16" if config.hidden_size < NARROW_SIZE else "bf16"
 

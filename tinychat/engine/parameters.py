@@ -16,7 +16,7 @@ from tinychat.engine.arguments import (
     PlainMlp,
     ShortConvolution,
 )
-from tinychat.engine.kept_parameters import kept_weight
+from tinychat.engine.passthrough_parameters import passthrough_weight
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
@@ -41,6 +41,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
+from tinychat.models.passthrough import NATIVE
 
 NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
@@ -87,10 +88,10 @@ class FolderTensors:
 
     def weight(self, name: str) -> Any:
         """Return a linear, stacked over the layers that have it."""
-        method = self._folder.quantization.method_of(name)
-        if method == "kept":
-            return kept_weight(self._folder, name)
-        kind = KINDS[method]
+        dtype = self._folder.quantization.dtype_of(name)
+        if dtype == NATIVE:
+            return passthrough_weight(self._folder, name)
+        kind = KINDS[dtype]
         *parts, _ = kind._fields
         bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
         return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)

@@ -23,8 +23,8 @@ from tinychat.models.architectures import weight_count
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, padded
 
-# Models of fewer weights get finer activations where codes are kept. Rounding to eight bits shows in what they say, and
-# they have time to spare: SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
+# Native models of fewer weights get finer activations: they have time to spare, and rounding to eight bits shows in
+# what they say. SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
 FINE_WEIGHTS = 500_000_000
 
 
@@ -87,13 +87,13 @@ def activations(
     config: ModelConfig, quantization: Quantization, size: int
 ) -> QuantizedActivations | FineActivations | FloatActivations:
     """Return the linears' input of so many numbers."""
-    if quantization.method == "f32":
+    if quantization.dtype == "f32":
         return FloatActivations(np.zeros(size, np.float32))
     group = quantization.smallest_group
-    groups = size // (min(group, ACTIVATION_GROUP) if quantization.kept else group)
+    groups = size // (min(group, ACTIVATION_GROUP) if quantization.passthrough else group)
     floats = np.zeros((2, groups), np.float32)
     arrays = np.zeros(size, np.int8), floats[0], np.zeros(groups, np.int32), floats[1]
-    if quantization.kept and weight_count(config) < FINE_WEIGHTS:
+    if quantization.passthrough and weight_count(config) < FINE_WEIGHTS:
         return FineActivations(*arrays, np.zeros(size, np.int8))
     return QuantizedActivations(*arrays)
 

@@ -6,53 +6,19 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.engine.cache import KVCache
 from tinychat.engine.cache_file import read_cache, write_cache
-from tinychat.engine.context import memory_for
+from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
+from tinychat.engine.engine import Engine, Logits
 from tinychat.engine.ids import exact_ids
-from tinychat.errors import ContextError, SettingError
+from tinychat.engine.scheduled_chunk import ScheduledChunk
+from tinychat.errors import SettingError
 from tinychat.models.rope import angle_set
-
-if TYPE_CHECKING:
-    from tinychat.engine.engine import Engine, Logits
-
-
-class ScheduledChunk(NamedTuple):
-    """Consecutive ids of one sequence that run in a step."""
-
-    cache: KVCache  # of the engine's pool
-    ids: SequenceOf[int]
-    sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
-    outputs: int = 1  # after how many of the last ids to give logits
-
-    def exact(self) -> ScheduledChunk:
-        """Return the span with plain integers: see `exact_ids`."""
-        return ScheduledChunk(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
-
-    def check(self) -> None:
-        """Refuse a step that the cache has no positions for, or logits after ids that are not there.
-
-        Raises
-        ------
-        ContextError
-            If the ids do not fit into the context.
-        SettingError
-            If logits are wanted after more ids than there are.
-        """
-        count, context_size = len(self.ids), self.cache.context_size
-        if not 0 <= self.outputs <= count:
-            raise SettingError(f"logits after {self.outputs} of {count} tokens: give 0 to {count}")
-        stop = self.cache.length + count
-        if stop > context_size:
-            raise ContextError(
-                f"{stop} tokens do not fit into a context of {context_size}: shorten the text, or use a larger context"
-            )
 
 
 class Sequence:
-    """Token ids that have run on an engine, with their keys and values; `Engine.sequence` makes one.
+    """Token ids that have run on an engine, with their keys and values; `new_sequence` makes one.
 
     One thread at a time may use it. Sequences of one engine may be used by different threads: their steps take turns.
 
@@ -221,13 +187,17 @@ class Sequence:
 
         engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         engine.compile(progress)
-        other = engine.sequence(self.context_size)
+        other = new_sequence(engine, self.context_size)
         if self.cache.is_whole:
             other.cache = self.cache.fork()
             other.cache.move(engine.pool)
         else:
             other._run_again(self.ids, self.cache.angles_of)
         return other
+
+    def another(self) -> Sequence:
+        """Return a sequence of the same engine and capacity, without tokens."""
+        return new_sequence(self.engine, self.context_size)
 
     def fork(self) -> Sequence:
         """Return another sequence of the same ids and capacity, which shares their keys and values."""
@@ -290,3 +260,25 @@ class Sequence:
         self.cache.rewind(0)
         for start in range(0, len(ids), self.chunk_size):
             self.engine.run([self.span(ids[start : start + self.chunk_size], sequence_length)])
+
+
+def new_sequence(engine: Engine, context_size: int | None = None) -> Sequence:
+    """Return a sequence without tokens.
+
+    Parameters
+    ----------
+    engine : Engine
+    context_size : int, optional
+        Capacity of its cache in positions; the model's own when omitted, at most 8192.
+
+    Raises
+    ------
+    SettingError
+        If the capacity is out of range, or needs more than this machine's memory.
+    """
+    if context_size is None:
+        context_size = min(engine.config.max_position_embeddings, DEFAULT_CONTEXT)
+    context_size = index(context_size)
+    with memory_for(context_size):
+        engine.pool.reserve(context_size)
+        return Sequence(engine, KVCache(engine.pool, context_size))

@@ -10,8 +10,8 @@ from tinychat.generate.sequence import Logits
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A token and the natural logarithm of its probability."""
+class ScoredToken:
+    """A token and its natural log-probability."""
 
     id: int
     logprob: float
@@ -19,33 +19,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """The chosen token and the most likely ones in its place, which may include it.
+    """The chosen token and the most likely ones (`best`), most likely first, lower id first on ties."""
 
-    Attributes
-    ----------
-    chosen : Candidate
-        The token of the reply.
-    best : tuple of Candidate
-        Most likely first, lower id first on ties.
-    """
-
-    chosen: Candidate
-    best: tuple[Candidate, ...]
+    chosen: ScoredToken
+    best: tuple[ScoredToken, ...]
 
 
 def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
-    """Return the probabilities of `token_id` and of the `count` most likely tokens.
+    """Return the log-probabilities of `token_id` and of the `count` most likely tokens.
 
-    Parameters
-    ----------
-    logits : float32 [vocab_size]
-        As the model computed them: no penalty, temperature, filter or mask.
+    The logits, float32 [vocab_size], are the model's own: no penalty, temperature, filter or mask.
     """
     scores = logits.astype(np.float64)
     scores -= scores.max()
     scores -= np.log(np.exp(scores).sum())
-    best = tuple(Candidate(int(i), float(scores[i])) for i in _largest(logits, count))
-    return TokenLogprobs(Candidate(token_id, float(scores[token_id])), best)
+    best = tuple(ScoredToken(int(i), float(scores[i])) for i in _largest(logits, count))
+    return TokenLogprobs(ScoredToken(token_id, float(scores[token_id])), best)
 
 
 def _largest(logits: Logits, count: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""From texts and messages to the token ids that a model reads."""
+"""Token ids of a prompt, and their limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from tinychat.errors import PromptTooLongError, SettingError
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
-    from tinychat.generate.model import Model
 
 NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue instead"
 """The notice for users whose messages go to such a model."""
@@ -18,15 +17,13 @@ NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue in
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads.
+    """The input of a model: token ids, none of them a control token that a text spelled.
 
     Attributes
     ----------
-    ids : sequence of int
-        Token ids; nothing in the texts they come from has become a control token.
     joins_reply : bool
-        Whether the reply goes on where the prompt's text ends. False begins it afresh: a tokenizer
-        that marks the first word by a space loses that space, as in the reply of a chat.
+        Whether the reply goes on where the prompt's text ends. If not, a tokenizer that marks the first word by a space
+        loses that space, as in the reply of a chat.
     stop : tuple of str
         Texts that end a reply to this prompt, beside those of the request.
     opens_thinking : bool
@@ -45,58 +42,8 @@ class Prompt:
     removed: int = 0
 
 
-def text_prompt(
-    model: Model,
-    text: str,
-    system: str | None = None,
-    as_chat: bool | None = None,
-    thinking: bool | None = None,
-) -> Prompt:
-    """Return the prompt for one text: a message if `as_chat` says so or, by default, if the model has a template."""
-    if not is_message(model, system, as_chat):
-        return Prompt(model.encode(text))
-    return chat_prompt(model, [{"role": "user", "content": text}], system, thinking)
-
-
-def is_message(model: Model, system: str | None, as_chat: bool | None) -> bool:
-    """Return whether a text is put to the model as a message of a conversation."""
-    if as_chat is None:
-        return system is not None or not model.template.is_fallback
-    return as_chat
-
-
-def chat_prompt(
-    model: Model,
-    messages: Sequence[Mapping[str, object]],
-    system: str | None = None,
-    thinking: bool | None = None,
-) -> Prompt:
-    """Return the prompt that asks the model to answer a conversation, the system prompt before it.
-
-    `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-
-    Raises
-    ------
-    TextError
-        If the chat template refuses the conversation.
-    """
-    standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-    template = model.template
-    variables = template.thinking_variables(thinking)
-    opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
-    return Prompt(model.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
-
-
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:
-    """Refuse ids that the engine must never see.
-
-    Raises
-    ------
-    SettingError
-        If there are no ids, or one is not a token id of the model.
-    PromptTooLongError
-        If there are more ids than the context has positions.
-    """
+    """Refuse ids that the engine must never see: none, ones outside the vocabulary, or more than the context holds."""
     if not ids:
         raise SettingError("the prompt is empty: give at least one token to continue")
     smallest, largest, vocab_size = min(ids), max(ids), engine.vocab_size

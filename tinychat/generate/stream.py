@@ -1,4 +1,4 @@
-"""A reply as its reader sees it: an iterator over what the driver writes."""
+"""An iterator over the deltas of one reply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
-from tinychat.generate.reply import Piece, Reply, Summary
+from tinychat.generate.reply import Delta, Reply, Summary
 from tinychat.generate.run import Event, Prefill, Run
 
 if TYPE_CHECKING:
@@ -20,28 +20,15 @@ PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens to run): once at the start, then after each chunk."""
 
 
-class Stream(Iterator[Piece], AsyncIterator[Piece]):
+class Stream(Iterator[Delta], AsyncIterator[Delta]):
     """Reads one reply; iterate it once, stop at any time.
 
-    ``for`` makes the steps of the driver that bring its pieces; with ``async for`` a thread of the driver's does.
-    Nothing runs before the first piece is asked for. A stream that is dropped gives its sequence back, which holds a
-    prefix of prompt and reply for the next prompt that begins alike.
+    ``for`` makes the steps of the driver that bring its deltas; with ``async for`` a thread of the driver's does.
+    Nothing runs before the first delta is asked for. A stream that is dropped frees its sequence, whose cache serves
+    the next prompt with a common prefix.
 
-    Parameters
-    ----------
-    driver : Driver
-    run : Run
-        A new one for each stream.
-    on_prefill : callable, optional
-        Called with (tokens done, tokens to run) while the prompt is read.
-    cancelled : callable, optional
-        Asked before each step; True ends the reply as interrupted.
-
-    Attributes
-    ----------
-    reply : Reply
-    token_ids : list of int
-        The tokens of the pieces that were read.
+    `on_prefill` is called with (tokens done, tokens to run) while the prompt is read, `cancelled` before each step:
+    True ends the reply as interrupted. `token_ids` are those of the deltas that were read.
     """
 
     def __init__(
@@ -51,7 +38,7 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
         on_prefill: PrefillProgress | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self.reply = run.reply
+        self.reply: Reply = run.reply
         self.token_ids: list[int] = []
         self._driver, self._run = driver, run
         self._on_prefill, self._cancelled = on_prefill, cancelled
@@ -60,9 +47,9 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
         self._posted: asyncio.Queue[Event | None] | None = None
         weakref.finalize(self, driver.drop, run).atexit = False
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> Delta:
         while (event := self._next_event()) is not None:
-            if isinstance(event, Piece):
+            if isinstance(event, Delta):
                 return event
             if self._on_prefill is not None:
                 self._on_prefill(event.done, event.total)
@@ -71,12 +58,12 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
     def __aiter__(self) -> Stream:
         return self
 
-    async def __anext__(self) -> Piece:
+    async def __anext__(self) -> Delta:
         if self._posted is None:
             self._posted = self._listen()
         while (event := await self._posted.get()) is not None:
-            if isinstance(piece := self._read(event), Piece):
-                return piece
+            if isinstance(delta := self._read(event), Delta):
+                return delta
         raise StopAsyncIteration
 
     def _listen(self) -> asyncio.Queue[Event | None]:
@@ -97,22 +84,10 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
             post(None)
         return posted
 
-    def events(self) -> Iterator[Prefill | Piece]:
-        """Yield pieces, and before them how far the prompt has been read.
-
-        Raises
-        ------
-        TinychatError
-            What ended the reply.
-        """
-        while (event := self._next_event()) is not None:
-            yield event
-
-    def _next_event(self) -> Prefill | Piece | None:
+    def _next_event(self) -> Prefill | Delta | None:
         """Return the next event; None at the end."""
         run = self._run
-        if not self._is_submitted:
-            self.start()
+        self.start()
         while not run.events:
             if run.is_over:
                 return None
@@ -122,27 +97,27 @@ class Stream(Iterator[Piece], AsyncIterator[Piece]):
                 self._driver.advance(run)
         return self._read(run.events.popleft())
 
-    def _read(self, event: Event) -> Prefill | Piece:
+    def _read(self, event: Event) -> Prefill | Delta:
         """Count the tokens of an event, or raise it."""
         if isinstance(event, TinychatError):
             raise event
-        if isinstance(event, Piece):
+        if isinstance(event, Delta):
             self.token_ids += event.ids
         return event
 
     def start(self) -> None:
-        """Submit the reply, if it has not been: whoever steps first then writes it beside others."""
+        """Submit the reply: whoever steps first then writes it beside others."""
         if not self._is_submitted:
             self._is_submitted = True
             self._driver.submit(self._run)
 
     def close(self) -> None:
-        """End the reply where it is."""
+        """End the reply."""
         self._driver.cancel(self._run)
         self._run.events.clear()
 
     async def aclose(self) -> None:
-        """End the reply where it is; the event loop goes on meanwhile."""
+        """End the reply; the event loop goes on meanwhile."""
         import asyncio
 
         await asyncio.to_thread(self.close)

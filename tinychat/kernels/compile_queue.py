@@ -1,9 +1,9 @@
-"""Procedures: subroutines that return nothing, which several processes compile at once.
+"""The compile queue: deferred functions, which several processes compile at once.
 
-A caller's types are known before its procedures are compiled: nothing comes back from them. So a process that compiles
-the forward pass first finds out which procedures it needs, with which types, and others can begin with some of them
-while it goes on. Whoever begins with one holds its lock; what is done comes to the others by the kernel cache. Only
-one process of Numba's compiles at a time (it has one lock for all), so these are processes, not threads.
+A deferred function returns nothing, so its caller is typed before it is compiled. A process that compiles the forward
+pass thus first queues the functions and types that it needs; other processes can begin with some of them while it goes
+on. A process locks a file while it compiles a function; the others get the result from the kernel cache. Numba has one
+lock for all compilation in a process, so these are processes, not threads.
 """
 
 import hashlib
@@ -17,49 +17,48 @@ from numba.core import sigutils, types, typing
 from numba.core.dispatcher import _GeneratedFunctionCompiler
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.jit import InnerDispatcher, inner, keep
-from tinychat.kernels.numba_internals import LinkedAssemblyCompiler
+from tinychat.kernels.jit import cached, device_function
+from tinychat.kernels.numba_internals import CallOnlyDeviceCompiler, DeviceDispatcher, infer_types
 
-# What a function takes to compile, with those that only it calls, in seconds of some processor.
+# Time to compile a deferred function, without those that it calls, in seconds of one processor.
 SECONDS = {
     "attend": 6.5,
-    "multiply_parts": 5.0,
-    "multiply_rows": 4.5,
-    "run_mlp": 3.0,
+    "multiply_rows": 3.0,
     "rope_append": 1.3,
-    "quantize_normed": 0.9,
-    "embed": 0.8,
+    "short_convolution": 1.1,
+    "quantize_normed": 0.7,
+    "embed": 0.4,
 }
-OTHER_SECONDS = 0.4
-# Nobody waits longer for what another process compiles: it may have been stopped. Then two compile the same.
-MOST_SECONDS = 30
+OTHER_SECONDS = 0.1
+# Longest wait for another process, which may have been stopped. After it two compile the same function.
+LOCK_TIMEOUT = 30
 _PAUSE = 0.01
 
 
 class CompileTask(NamedTuple):
-    """A function that is to be compiled, by the name in `DEFERRED`, for arguments of these Numba types."""
+    """A deferred function, by its name in `DEFERRED`, and the Numba types of its arguments."""
 
     name: str
     types: tuple[Any, ...]
 
     @property
     def seconds(self) -> float:
-        """About what it takes."""
+        """The expected time of the task."""
         return SECONDS.get(self.name.rpartition(".")[2], OTHER_SECONDS)
 
 
 class CompileQueue:
-    """What this process still has to compile, and whom it tells of it.
+    """The tasks of this process.
 
     Attributes
     ----------
     waiting : list of CompileTask
-        Procedures that were found to be needed, in this order.
+        In the order in which they were queued.
     listeners : list of callable
-        Each is called with each of them.
+        Each is called with each new task.
     pause : callable
-        Called again and again while another process compiles what this one needs; an exception raised there reaches
-        whoever called for the compilation.
+        Called repeatedly during a wait for another process; an exception raised there reaches the caller of the
+        compilation.
     """
 
     def __init__(self) -> None:
@@ -68,21 +67,23 @@ class CompileQueue:
         self.pause: Callable[[], object] = lambda: None
         self._held = 0
 
-    def add(self, job: CompileTask) -> None:
-        """Note a function."""
-        if job not in self.waiting:
-            self.waiting.append(job)
-            for listener in self.listeners:
-                listener(job)
+    def add(self, task: CompileTask) -> bool:
+        """Queue a task, once; return whether it is a new one."""
+        if task in self.waiting:
+            return False
+        self.waiting.append(task)
+        for listener in self.listeners:
+            listener(task)
+        return True
 
-    def remove(self, job: CompileTask) -> None:
-        """Strike out a function that is compiled."""
+    def remove(self, task: CompileTask) -> None:
+        """Remove a task that is done."""
         with suppress(ValueError):
-            self.waiting.remove(job)
+            self.waiting.remove(task)
 
     @contextmanager
     def claimed(self, function: Any, argument_types: tuple[Any, ...]) -> Iterator[None]:
-        """Keep other processes from compiling the same function; if one does so already, wait as in `waited_for`."""
+        """Hold the lock of a function; while another process does, wait as in `waited_for`."""
         with self.waited_for(lock_path(function, argument_types)):
             self._held += 1
             try:
@@ -92,65 +93,67 @@ class CompileQueue:
 
     @contextmanager
     def waited_for(self, path: Path | None) -> Iterator[None]:
-        """Hold the lock of a file, if there is one; while another process does, wait, and compile procedures."""
+        """Hold a lock file, if there is one; while another process does, compile other tasks."""
         with ExitStack() as lock:
-            # OSError: nothing can be written there, so nothing would come back from another process either.
+            # OSError: nothing can be written there, so another process could not cache its result either.
             with suppress(OSError):
                 if path is not None:
-                    lock.enter_context(locked_within(path, MOST_SECONDS, self._wait))
+                    lock.enter_context(locked_within(path, LOCK_TIMEOUT, self._wait))
             yield
 
     def compile_before(self, own: CompileTask) -> None:
-        """Compile what takes longer than a function that is needed now: what is long must not be begun last."""
-        while not self._held and any(job.seconds > own.seconds for job in self.waiting):
+        """Compile the tasks that take longer than `own`, which is needed now: a long task must not begin last."""
+        while not self._held and any(task.seconds > own.seconds for task in self.waiting):
             self.compile_next()
 
     def compile_next(self) -> bool:
-        """Compile the longest of those that no other process compiles now; return whether there was one."""
+        """Compile the longest task that no other process has locked; return whether there was one."""
         while self.waiting:
-            job = max(self.waiting, key=lambda job: job.seconds)
-            self.waiting.remove(job)
-            function = DEFERRED.get(job.name)
-            if function is None or job.types in function.overloads or is_claimed(function, job.types):
+            task = max(self.waiting, key=lambda task: task.seconds)
+            self.waiting.remove(task)
+            function = DEFERRED.get(task.name)
+            if function is None or task.types in function.overloads or is_claimed(function, task.types):
                 continue
-            function.compile(job.types)
+            function.compile(task.types)
             return True
         return False
 
     def _wait(self) -> None:
         self.pause()
-        # Who waits for a function that this process holds may hold what such a job needs: so not while it holds any.
+        # A process that waits for a function locked here may hold the lock of one that this task needs: no task then.
         if self._held or not self.compile_next():
             time.sleep(_PAUSE)
 
 
-class DeferredDispatcher(InnerDispatcher):
-    """A compiled function that returns nothing, compiled when code that calls it is."""
+class DeferredDispatcher(DeviceDispatcher):
+    """A deferred function, compiled when code that calls it is."""
 
     def get_call_template(self, args: Any, kws: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Return what Numba's type inference asks for, without compiling anything yet."""
+        """Return the call's type to Numba's type inference, and queue the compilation."""
         parameters, args = self._compiler.fold_argument_types(args, kws)
         args = tuple(args)
-        if args not in self.overloads:
-            COMPILE_QUEUE.add(CompileTask(self.full_name, args))
+        is_new = args not in self.overloads and COMPILE_QUEUE.add(CompileTask(self.full_name, args))
+        if is_new and isinstance(self._compiler, _GeneratedFunctionCompiler):
+            # It only calls others, which are queued thereby: the longest may be among them.
+            infer_types(self._compiler, self._compiler._get_implementation(args, {}), args)
         name = self.py_func.__name__
         signature = typing.signature(types.none, *args)
         return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
 
     def get_overload(self, sig: Any) -> Any:
-        """Return the compiled function for a signature, which Numba asks for when it compiles a call."""
+        """Return the compiled function, of which Numba compiles a call."""
         return self.compile(sig)
 
     def compile(self, sig: Any) -> Any:
-        """Compile for a signature, or load what this or another process has compiled; return the function."""
+        """Compile for a signature, or load from the kernel cache; return the function."""
         arguments = tuple(sigutils.normalize_signature(sig)[0])
-        job = CompileTask(self.full_name, arguments)
+        task = CompileTask(self.full_name, arguments)
         if arguments not in self.overloads:
-            COMPILE_QUEUE.compile_before(job)
+            COMPILE_QUEUE.compile_before(task)
         if arguments not in self.overloads:
             with COMPILE_QUEUE.claimed(self, arguments):
                 super().compile(arguments)
-            COMPILE_QUEUE.remove(job)
+            COMPILE_QUEUE.remove(task)
             if self.overloads[arguments].signature.return_type != types.none:
                 raise TypeError(f"{self.full_name}: a deferred function returns nothing; use @noinline")
         return self.overloads[arguments].entry_point
@@ -162,14 +165,14 @@ class DeferredDispatcher(InnerDispatcher):
 
 
 def lock_path(function: Any, argument_types: tuple[Any, ...]) -> Path | None:
-    """Return the file that is locked while a function is compiled for these types; None where nothing is kept."""
+    """Return the file that is locked while a function is compiled; None without a cache folder."""
     folder, name = function._cache.cache_path, function.py_func.__name__
     digest = hashlib.sha256(repr((function.py_func.__module__, name, argument_types)).encode()).hexdigest()
     return None if folder is None else Path(folder) / f"{name}-{digest[:16]}.lock"
 
 
 def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
-    """Return whether another process compiles a function for these types, or was killed when it did."""
+    """Return whether another process compiles a function, or was killed when it did."""
     path = lock_path(function, argument_types)
     return path is not None and path.exists()
 
@@ -179,20 +182,19 @@ DEFERRED: dict[str, DeferredDispatcher] = {}
 
 
 def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
-    """Compile a function of its own for compiled code, which returns nothing, and keep it on disk."""
-    dispatcher: DeferredDispatcher = keep(inner(dispatcher=DeferredDispatcher)(function))
+    """Compile a device function that returns nothing, through the compile queue."""
+    dispatcher: DeferredDispatcher = cached(device_function(function, DeferredDispatcher))
     DEFERRED[dispatcher.full_name] = dispatcher
     return dispatcher
 
 
 def deferred_by_type(choose: Callable[..., Any], like: Callable[..., Any] | None = None) -> DeferredDispatcher:
-    """Make a function of a function that returns what is compiled for arguments of some types: see `jit.by_type`.
+    """Do the same by the types of the arguments (`jit`); the implementations only call noinline and deferred ones.
 
-    What it returns may only put procedures and subroutines together: they are not optimized once more with it.
-    `like` has the name and the parameters, if it is not `choose`.
+    `like` has the name and the parameters, if `choose` has not.
     """
     dispatcher = deferred(like or choose)
     dispatcher._compiler = _GeneratedFunctionCompiler(
-        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, LinkedAssemblyCompiler
+        choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, CallOnlyDeviceCompiler
     )
     return dispatcher

@@ -1,39 +1,55 @@
-"""What LLVM does to compiled functions that are linked into others, and to the one that they are linked into.
+"""Subclasses of Numba's internals; `pyproject.toml` bounds the version that they are written for.
 
-Numba lets LLVM optimize each function by itself, then once more with all that is linked into it, and make machine code
-of that. Here, what only compiled code calls gets the second of these passes alone, and no machine code, which nobody
-would run; what puts such functions together is not optimized with them again. That takes more than a third off a
-first start, and neither a bit nor a measurable part of the kernels' speed.
+Numba lets LLVM optimize each function by itself, then once more with all functions that are linked into it, and emits
+machine code. Here a device function, which only compiled code calls, gets the second pass alone and stays LLVM bitcode.
+A call-only function, which calls optimized functions and computes nothing itself, is not optimized with them again.
+Both together take more than a third off a first start, and cost neither a bit nor measurable speed.
 """
 
 import copy
+import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from llvmlite import binding as llvm
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler, CompileResult, Flags
+from numba.core.inline_closurecall import InlineWorker
+from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+from numba.core.typed_passes import type_inference_stage
 
-BITCODE = "bitcode"
+from tinychat.file_lock import locked_within
+from tinychat.kernels.setup import warn_once
+
+# Longer than any process writes to the index of a function: who holds its lock longer was stopped.
+LOCK_TIMEOUT = 2
+_PAUSE = 0.005
+_BITCODE = "bitcode"
+# Functions of Numba's runtime and of Python, which machine code cannot call where neither is loaded.
+_RUNTIME_PREFIXES = ("numba", "NRT_", "Py", "_Py")
 
 
-class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """What LLVM makes of a function, for other libraries to link."""
+class DeviceLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """LLVM bitcode of a device function, for other libraries to link."""
 
     @property
     def codegen(self) -> Any:
-        """What is told of environments (`set_env`): this library has no memory to note them in."""
+        """The receiver of `set_env`: this library has no memory to store environments in."""
         return self
 
     def set_env(self, env_name: str, env: Any) -> None:
-        """Do without the environment: it serves exceptions, which kernels never raise."""
+        """Drop the environment: it serves exceptions, which kernels never raise."""
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return the address of machine code: there is none."""
+        """Return 0: there is no machine code."""
         self._ensure_finalized()
         return 0
 
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Return what the kernel cache keeps."""
+        """Return the content of the cache file: bitcode."""
         return self.serialize_using_bitcode()
 
     def _finalize_final_module(self) -> None:
@@ -45,8 +61,8 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         ll_module.data_layout = self._codegen._data_layout
 
 
-class AssemblyLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """What LLVM makes of a function that calls optimized ones and computes nothing itself."""
+class CallOnlyLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """Machine code of a call-only function."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         # Numba keeps each variable in memory; in registers they cost the code generator less.
@@ -61,14 +77,13 @@ class AssemblyLibrary(JITCodeLibrary):  # type: ignore[misc]
                 passes.run(function, builder)
 
     def _optimize_final_module(self) -> None:
-        # What must be always_inline is; all else is optimized already.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.run(self._final_module, self._codegen._pass_builder(opt=0))
 
 
-class LinkedAssemblyLibrary(AssemblyLibrary, LinkedLibrary):
-    """The same, for other libraries to link, or to be loaded without Numba."""
+class CallOnlyDeviceLibrary(CallOnlyLibrary, DeviceLibrary):
+    """LLVM bitcode of a call-only function, for other libraries to link, or for object code."""
 
     def object_code(self) -> bytes:
         """Return machine code for this processor.
@@ -76,77 +91,110 @@ class LinkedAssemblyLibrary(AssemblyLibrary, LinkedLibrary):
         Raises
         ------
         RuntimeError
-            It would call what only Numba's runtime has.
+            It would call a function of Numba's runtime.
         """
-        foreign = [function.name for function in self._final_module.functions if is_of_numba(function)]
+        called = [function.name for function in self._final_module.functions if function.is_declaration]
+        foreign = [name for name in called if name.startswith(_RUNTIME_PREFIXES)]
         if foreign:
             raise RuntimeError(f"compiled code calls {', '.join(foreign)}, of Numba's runtime")
         code: bytes = self._codegen._tm.emit_object(self._final_module)
         return code
 
 
-class _LibraryCompiler(Compiler):  # type: ignore[misc]
-    """Numba's compiler, with a library of ours for what it makes."""
-
-    library_class: type[JITCodeLibrary]
-
-    def define_pipelines(self) -> Any:
-        """Put the library in place before the passes begin: none of them makes another then."""
-        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
-        self.state.library = _new_library(self.library_class, codegen, name)
-        return super().define_pipelines()
+def _new_library(library_class: type[JITCodeLibrary], codegen: Any, name: str) -> Any:
+    library = library_class(codegen, name)
+    library.enable_object_caching()
+    return library
 
 
-class LinkedCompiler(_LibraryCompiler):
-    """Compiles what only compiled code calls."""
+def _compiler_of(library_class: type[JITCodeLibrary]) -> type[Compiler]:
+    """Return Numba's compiler with another class of library."""
 
-    library_class = LinkedLibrary
+    class LibraryCompiler(Compiler):  # type: ignore[misc]
+        def define_pipelines(self) -> Any:
+            # Passes make a library only where there is none yet.
+            codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+            self.state.library = _new_library(library_class, codegen, name)
+            return super().define_pipelines()
 
-
-class AssemblyCompiler(_LibraryCompiler):
-    """Compiles what only puts others together."""
-
-    library_class = AssemblyLibrary
-
-
-class LinkedAssemblyCompiler(_LibraryCompiler):
-    """Compiles what only puts others together, and what only compiled code calls."""
-
-    library_class = LinkedAssemblyLibrary
+    return LibraryCompiler
 
 
-class _Linker:
-    """Stands for Numba's code generator where a kept library is read."""
+DeviceCompiler = _compiler_of(DeviceLibrary)
+CallOnlyCompiler = _compiler_of(CallOnlyLibrary)
+CallOnlyDeviceCompiler = _compiler_of(CallOnlyDeviceLibrary)
+
+
+class DeviceDispatcher(CPUDispatcher):  # type: ignore[misc]
+    """A device function, without the wrapper that Python would call."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Refuse a call from Python."""
+        raise TypeError(f"{self.__name__}: only compiled code calls it")
+
+
+class _BitcodeReader:
+    """Replaces Numba's code generator while a cached `DeviceLibrary` is read."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
 
     def unserialize_library(self, state: tuple[str, str, bytes]) -> Any:
-        """Return the library that `serialize_using_object_code` has described."""
         name, _, bitcode = state
-        library = _new_library(LinkedLibrary, self._codegen, name)
+        library = _new_library(DeviceLibrary, self._codegen, name)
         library._final_module = llvm.parse_bitcode(bitcode)
         library._finalize_final_module()
         return library
 
 
-def is_of_numba(function: Any) -> bool:
-    """Return whether a function that a module calls is one of Numba's or of Python's, not of the C library's."""
-    return function.is_declaration and function.name.startswith(("numba", "NRT_", "Py", "_Py"))
+class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    """The files of a function's cache, in the folder that `setup.prepare` chose, and nowhere else."""
+
+    _locator_classes = (UserProvidedCacheLocator,)
+
+    def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
+        _, kind, _ = payload[0]
+        if kind == _BITCODE:
+            reader = _BitcodeReader(target_context.codegen())
+            target_context = copy.copy(target_context)
+            target_context.codegen = lambda: reader
+        return CompileResult._rebuild(target_context, *payload)
 
 
-def _new_library(library_class: type[JITCodeLibrary], codegen: Any, name: str) -> Any:
-    library = library_class(codegen, name)
-    # It can be kept on disk later.
-    library.enable_object_caching()
-    return library
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk, whose errors never keep the program from running.
+
+    A damaged entry counts as missing; an entry that cannot be written is left out.
+    """
+
+    _impl_class = _KernelCacheImpl
+
+    def _load_overload(self, signature: Any, target_context: Any) -> Any:
+        try:
+            found = super()._load_overload(signature, target_context)
+            wanted, _ = normalize_signature(signature)
+            if found is not None and tuple(found.signature.args) != tuple(wanted):
+                raise ValueError("the index names another function's file")
+            return found
+        except Exception:  # whatever unpickling or linking it raised
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def _save_overload(self, signature: Any, data: Any) -> None:
+        index = Path(self._cache_file._index_path)
+        try:
+            self._impl.locator.ensure_cache_path()
+            # One process at a time: each reads the index, and writes it with one entry more.
+            with locked_within(index.with_suffix(".lock"), LOCK_TIMEOUT, lambda: time.sleep(_PAUSE)):
+                super()._save_overload(signature, data)
+        except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
+            warn_once(Path(self.cache_path), error)
 
 
-def rebuild(target_context: Any, payload: tuple[Any, ...]) -> Any:
-    """Return a compiled function that the kernel cache has kept, be it with machine code or for linking only."""
-    _, kind, _ = payload[0]
-    if kind == BITCODE:
-        codegen = target_context.codegen()
-        target_context = copy.copy(target_context)
-        target_context.codegen = lambda: _Linker(codegen)
-    return CompileResult._rebuild(target_context, *payload)
+def infer_types(compiler: Any, function: Any, argument_types: tuple[Any, ...]) -> None:
+    """Infer the types in a function, as its compilation by a dispatcher's compiler will, and compile nothing."""
+    contexts = compiler.targetdescr.typing_context, compiler.targetdescr.target_context
+    pipeline = Compiler(*contexts, None, None, None, Flags(), None)
+    worker = InlineWorker(*contexts, {}, pipeline, Flags(), None)
+    type_inference_stage(*contexts, worker.run_untyped_passes(function, enable_ssa=True), argument_types, None)

@@ -5,7 +5,8 @@
     {"format": 2, "source": "owner/name",
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
-Where codes of a checkpoint are kept, the format is 3, and "quantization" has "kept", an object by linear::
+Of passthrough quantization ("native" in the program, "kept" in the file), the format is 3, and "quantization" has
+"kept", an object by linear::
 
     {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true}], "bits": [[4, 4, 4], ...]}
 
@@ -32,10 +33,10 @@ from tinychat.files import open_regular, read_small
 from tinychat.json_file import read_json_object
 from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
-from tinychat.models.kept import kept_linear
 from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
+from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named, read_linear
 
-FORMAT, KEPT_FORMAT = 2, 3
+FORMAT, PASSTHROUGH_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
 # What `model_fingerprint` looks at.
@@ -124,10 +125,11 @@ def open_model_folder(path: Path) -> ModelFolder:
 def description_of(quantization: Quantization) -> dict[str, object]:
     """Return what ``tinychat.json`` says of the weights: format and quantization."""
     stored = asdict(quantization)
-    kept = stored.pop("kept")
-    if kept:
-        stored["kept"] = dict(kept)
-    return {"format": KEPT_FORMAT if kept else FORMAT, "quantization": stored}
+    dtype, linears = stored.pop("dtype"), dict(stored.pop("passthrough"))
+    stored = {"method": STORED_NATIVE if dtype == NATIVE else dtype, **stored}
+    if linears:
+        stored["kept"] = linears
+    return {"format": PASSTHROUGH_FORMAT if linears else FORMAT, "quantization": stored}
 
 
 def read_description(path: Path) -> Quantization:
@@ -141,10 +143,10 @@ def read_description(path: Path) -> Quantization:
     if not (path / DESCRIPTION).is_file():
         raise ModelFolderError(f"{path} is not a model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
-    if description.get("format") not in (FORMAT, KEPT_FORMAT):
+    if description.get("format") not in (FORMAT, PASSTHROUGH_FORMAT):
         raise ModelFolderError(
             f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT} and "
-            f"{KEPT_FORMAT}: convert the model again, or update tinychat"
+            f"{PASSTHROUGH_FORMAT}: convert the model again, or update tinychat"
         )
     try:
         return _quantization(description)
@@ -156,13 +158,18 @@ def read_description(path: Path) -> Quantization:
 
 def _quantization(description: Mapping[str, Any]) -> Quantization:
     stored, fields = description["quantization"], {"method", "group_size", "int8", "frequent"}
-    if description["format"] == KEPT_FORMAT:
+    if description["format"] == PASSTHROUGH_FORMAT:
         fields.add("kept")
     if not isinstance(stored, dict) or stored.keys() != fields:
         raise ValueError
-    kept = stored.get("kept", {})
-    linears = tuple((name, kept_linear(value)) for name, value in kept.items())
-    return Quantization(**stored | {"int8": tuple(stored["int8"]), "kept": linears})
+    linears = stored.get("kept", {})
+    return Quantization(
+        dtype=dtype_named(stored["method"]),
+        group_size=stored["group_size"],
+        int8=tuple(stored["int8"]),
+        frequent=stored["frequent"],
+        passthrough=tuple((name, read_linear(value)) for name, value in linears.items()),
+    )
 
 
 def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[np.generic]]:

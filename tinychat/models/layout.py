@@ -12,10 +12,10 @@ from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER
-from tinychat.models.kept import Form, KeptLinear
+from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
 
-METHODS = ("int4", "int8", "f32", "kept")
+DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
 LINEARS = (
     "embed_tokens",
@@ -40,50 +40,50 @@ LINE = 64  # bytes
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, "f32", or "kept".
+    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, "f32", or "native".
 
     `int8` names the linears of an int4 model that are stored in int8; `frequent` is how many of the first rows of the
-    embedding are, a multiple of 16: tokenizers number the most frequent tokens first. `kept` says of each linear of a
-    kept model how the checkpoint's own codes are stored.
+    embedding are, a multiple of 16: tokenizers number the most frequent tokens first. `passthrough` is how the
+    checkpoint's own codes of each linear of a native model are stored.
     """
 
-    method: str = "int4"
+    dtype: str = "int4"
     group_size: int = 32
     int8: tuple[str, ...] = ()
     frequent: int = 0
-    kept: tuple[tuple[str, KeptLinear], ...] = ()
+    passthrough: tuple[tuple[str, PassthroughLinear], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise SettingError(f"quantization {self.method!r} is unknown: choose one of {', '.join(METHODS)}")
+        if self.dtype not in DTYPES:
+            raise SettingError(f"quantization {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         if self.group_size not in GROUP_SIZES:
             raise SettingError(f"group size {self.group_size} is not supported: choose 32, 64 or 128")
         for name in self.int8:
-            if self.method != "int4" or name not in LINEARS:
-                raise SettingError(f"{name!r} cannot be in int8 beside {self.method}: choose from {', '.join(LINEARS)}")
+            if self.dtype != "int4" or name not in LINEARS:
+                raise SettingError(f"{name!r} cannot be in int8 beside {self.dtype}: choose from {', '.join(LINEARS)}")
 
         if type(self.frequent) is not int or self.frequent < 0 or self.frequent % LANES:
             raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
-        if self.frequent and (self.method != "int4" or "embed_tokens" in self.int8):
+        if self.frequent and (self.dtype != "int4" or "embed_tokens" in self.int8):
             raise SettingError(f"{self.frequent} rows cannot be in int8: the embedding is not in int4")
-        if (self.method == "kept") != bool(self.kept) or (self.kept and self.group_size != GROUP_SIZES[0]):
-            raise SettingError("codes can be kept only where each linear says how, in groups of 32 columns")
+        if (self.dtype == NATIVE) != bool(self.passthrough) or (self.passthrough and self.group_size != GROUP_SIZES[0]):
+            raise SettingError("codes pass through only where each linear has forms, in groups of 32 columns")
 
-    def method_of(self, linear: str) -> str:
+    def dtype_of(self, linear: str) -> str:
         """Return how a linear of this name is stored: a router, which hardly weighs and decides much, as it is."""
         if linear == ROUTER:
             return "f32"
-        return "int8" if linear in (*self.int8, FREQUENT) else self.method
+        return "int8" if linear in (*self.int8, FREQUENT) else self.dtype
 
     @property
     def smallest_group(self) -> int:
         """Fewest columns of a weight that share a scale."""
-        return min([form.group for _, linear in self.kept for form in linear.forms] or [self.group_size])
+        return min([form.group for _, linear in self.passthrough for form in linear.forms] or [self.group_size])
 
     @property
     def column_multiple(self) -> int:
         """What the columns of a weight are padded to."""
-        return LANES if self.method == "f32" else self.group_size
+        return LANES if self.dtype == "f32" else self.group_size
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     Raises
     ------
     SettingError
-        If the codes that are kept are not those of such a model.
+        If the passthrough codes are not those of such a model.
     """
     specs: dict[str, TensorSpec] = {}
     for linear in stored_linears(config, quantization):
@@ -141,37 +141,39 @@ def _linear_specs(linear: Linear, quantization: Quantization) -> Iterator[tuple[
     stack = linear.stack
     N = padded(sum(linear.rows), LANES)
     K = padded(linear.columns, quantization.column_multiple)
-    method = quantization.method_of(linear.name)
-    if method == "kept":
-        yield from stored_kept(linear, dict(quantization.kept).get(linear.name), K)
-    elif method == "f32":
+    dtype = quantization.dtype_of(linear.name)
+    if dtype == NATIVE:
+        yield from passthrough_specs(linear, dict(quantization.passthrough).get(linear.name), K)
+    elif dtype == "f32":
         yield f"{linear.name}.values", TensorSpec("F32", (*stack, N // LANES, K, LANES))
     else:
-        per_line = 8 if method == "int4" else 4
+        per_line = 8 if dtype == "int4" else 4
         yield f"{linear.name}.packed", TensorSpec("U8", (*stack, N // LANES, K // per_line, LANES, 4))
         groups = K // quantization.group_size
         yield f"{linear.name}.scales", TensorSpec("I8", (*stack, N // LANES, groups, LANES))
         yield f"{linear.name}.row_scales", TensorSpec("F32", (*stack, N // LANES, LANES))
-    if method == "int4":
+    if dtype == "int4":
         yield f"{linear.name}.table", TensorSpec("I8", (*stack, 16))
     if linear.bias:
         yield f"{linear.name}.bias", TensorSpec("F32", (*stack, N))
 
 
-def stored_kept(linear: Linear, kept: KeptLinear | None, K: int) -> Iterator[tuple[str, TensorSpec]]:
-    """Yield the tensors of a kept linear of K columns: for each size of codes, the blocks of rows of all layers.
+def passthrough_specs(
+    linear: Linear, passthrough: PassthroughLinear | None, K: int
+) -> Iterator[tuple[str, TensorSpec]]:
+    """Yield the tensors of a passthrough linear of K columns: for each size of codes, the blocks of rows of all layers.
 
     Raises
     ------
     SettingError
-        If `kept` is of another linear, or None.
+        If `passthrough` is of another linear, or None.
     """
-    if kept is None or len(kept.bits) != linear.pieces:
+    if passthrough is None or len(passthrough.bits) != linear.shards:
         raise SettingError(f"the codes of {linear.name} are of another model")
-    if any(len(layer) != len(linear.rows) for layer in kept.bits):
+    if any(len(layer) != len(linear.rows) for layer in passthrough.bits):
         raise SettingError(f"the codes of {linear.name} are of other tensors")
-    blocks = [bits for layer in kept.blocks(linear.rows) for bits in layer]
-    for form in kept.forms:
+    blocks = [bits for layer in passthrough.blocks(linear.rows) for bits in layer]
+    for form in passthrough.forms:
         if K % (form.span or form.group):
             raise SettingError(f"{K} columns of {linear.name} make no whole groups")
         yield from _form_specs(linear.name, form, blocks.count(form.bits), K)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.multimodal import wrapper_of
+from tinychat.models.passthrough import STORED_NATIVE, dtype_named
 from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # what makes a folder a converted model
@@ -134,14 +135,14 @@ def describe(path: Path) -> StoredModel:
 
 
 def number_format(manifest: Mapping[str, object]) -> str:
-    """Return the number format that a manifest gives most weights; of kept codes, that of most tensors, as Q4_1."""
+    """Return the number format that a manifest gives most weights; of native codes, that of most tensors, as Q4_1."""
     quantization = manifest.get("quantization")
     method = quantization.get("method") if isinstance(quantization, dict) else None
     kept = codes.get("kept") if isinstance(codes := manifest.get("codes"), dict) else None
     counts = {kind: count for kind, count in kept.items() if type(count) is int} if isinstance(kept, dict) else {}
-    if method == "kept" and counts:
+    if method == STORED_NATIVE and counts:
         return one_line(max(counts, key=lambda kind: counts[kind]), 20)
-    return _as_text(method)
+    return dtype_named(_as_text(method))
 
 
 def quality_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
@@ -192,7 +193,7 @@ def summary_line(folder: Path) -> str:
 
 
 def code_lines(folder: Path) -> list[str]:
-    """Return in lines to read what of a checkpoint a model folder leaves out, and which codes it keeps or has rounded.
+    """Return the lines of what a model folder leaves out, and of which tensors are native and which rounded.
 
     Raises
     ------
@@ -202,7 +203,7 @@ def code_lines(folder: Path) -> list[str]:
     codes = read_json_object(folder / MANIFEST).get("codes")
     wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
     lines = [f"text only: what {wrapper} has for images is passed over"] if wrapper else []
-    for key, words in (("kept", "kept exactly"), ("rounded", "rounded to 8 bits")):
+    for key, words in (("kept", "native"), ("rounded", "rounded to 8 bits")):
         counts = codes.get(key) if isinstance(codes, dict) else None
         if isinstance(counts, dict) and counts:
             parts = [f"{count} tensors of {one_line(kind, 20)}" for kind, count in counts.items() if type(count) is int]

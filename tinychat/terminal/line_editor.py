@@ -23,14 +23,7 @@ from prompt_toolkit.search import SearchState
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from tinychat.terminal.line_input import (
-    CONTINUATION,
-    Candidate,
-    InputPrompt,
-    LineDiscarded,
-    as_message,
-    is_open,
-)
+from tinychat.terminal.line_input import CONTINUATION, Candidate, InputPrompt, LineDiscarded, as_message, is_open
 from tinychat.terminal.pasted_text import PastedTexts, UnfoldedHistory
 from tinychat.terminal.resizing import follow_size
 from tinychat.terminal.safe_text import safe_text
@@ -111,7 +104,15 @@ class TerminalInput:
         self._opened.close()
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the edited message; see `LineInput`."""
+        """Return the edited message.
+
+        Raises
+        ------
+        EOFError
+            At Ctrl-D on an empty line.
+        KeyboardInterrupt
+            At Ctrl-C; `LineDiscarded` if the line held text.
+        """
         self._prompt = prompt
         self._pasted.forget()
         with self._at_prompt(prompt):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from tinychat.errors import SettingError
 from tinychat.files import HAS_NUL
 from tinychat.terminal.safe_text import safe_text
-
-if TYPE_CHECKING:
-    from tinychat.terminal.line_editor import TerminalInput
 
 PROMPT, QUESTION, CONTINUATION = "> ", "y/N> ", "  "
 FENCE = '"""'
@@ -84,24 +81,6 @@ class LineDiscarded(KeyboardInterrupt):
     """Ctrl-C threw away a line that held text."""
 
 
-class LineInput(Protocol):
-    """A source of messages."""
-
-    interactive: bool
-
-    def read(self, prompt: InputPrompt) -> str:
-        """Return the next message: a line without its end, or what is fenced by three quotation marks.
-
-        Raises
-        ------
-        EOFError
-            At the end of the input.
-        KeyboardInterrupt
-            If Ctrl-C was pressed; the line is lost.
-        """
-        ...
-
-
 class PlainInput:
     """Lines of a file, a pipe or a terminal without editing."""
 
@@ -117,7 +96,7 @@ class PlainInput:
         pass
 
     def read(self, _prompt: InputPrompt) -> str:
-        """Return the next message; see `LineInput`.
+        """Return the next message: a line without its end, or lines that three quotation marks fence.
 
         Raises
         ------
@@ -159,7 +138,7 @@ class DumbTerminalInput(PlainInput):
         self._mark = PROMPT
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the next message; see `LineInput`. A text to begin with can only be shown."""
+        """Return the next message, as `PlainInput` does. A text to begin with can only be shown."""
         if prompt.text:
             self._terminal.write(safe_text(prompt.text) + "\n")
         self._mark = prompt.mark
@@ -181,33 +160,6 @@ class MarkedInput(DumbTerminalInput):
     """Lines of a terminal whose replies go elsewhere, such as to tee: a mark tells messages from replies."""
 
     interactive = False
-
-
-def open_input(
-    stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str], keeps_history: bool = True
-) -> PlainInput | TerminalInput:
-    """Return a prompt when stdin and stdout are terminals, else plain lines, which a person sees marked.
-
-    Enter it before anything that takes time: from then on, keys that are typed while no prompt is
-    shown wait for the next one. On a real terminal the mark of the prompt stands there at once; whatever
-    is written next takes its place.
-
-    The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
-    text only. TERM=dumb in `environment` means a prompt without line editing. Without `keeps_history`
-    what is typed is forgotten with the program.
-    """
-    if not (stdin.isatty() and stdout.isatty()):
-        return MarkedInput(stdin, stderr) if stdin.isatty() and stderr.isatty() else PlainInput(stdin)
-    terminal = stderr if stderr.isatty() else stdout
-    if environment.get("TERM") == "dumb":
-        return DumbTerminalInput(stdin, terminal)
-    # The cursor goes back: a banner, a bar or an error begins where the mark is.
-    terminal.write(f"{PROMPT.rstrip()}\r")
-    terminal.flush()
-    # Imported here: only a real terminal needs it, and it takes a tenth of a second.
-    from tinychat.terminal.line_editor import TerminalInput
-
-    return TerminalInput(stdin, terminal, environment, keeps_history)
 
 
 def is_open(text: str) -> bool:

@@ -72,7 +72,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False) -> None:
         self.is_fallback = is_fallback
-        self.stop_strings = ("\nUser:",) if is_fallback else ()
+        self.stop_strings: tuple[str, ...] = ("\nUser:",) if is_fallback else ()
         self._tokenizer = tokenizer
         self._origin = origin
         if len(source) > _LONGEST_SOURCE:

@@ -1,12 +1,9 @@
-"""The one interface behind which every tokenizer format stands, and the choice between them."""
+"""The interface of every tokenizer format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Protocol
-
-from tinychat.errors import TextError
 
 
 class Tokenizer(Protocol):
@@ -76,27 +73,3 @@ class Tokenizer(Protocol):
     def token_id(self, text: str) -> int | None:
         """Id of the token spelled exactly so, or None."""
         ...
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint or model folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``tokenizer.json`` (preferred) or ``tokenizer.model``, and what goes with them.
-
-    Raises
-    ------
-    TextError
-        There is neither, or it cannot be read.
-    """
-    if (folder / "tokenizer.json").is_file():
-        from tinychat.text.huggingface_tokenizer import load_huggingface
-
-        return load_huggingface(folder)
-    if (folder / "tokenizer.model").is_file():
-        from tinychat.text.sentencepiece_tokenizer import load_sentencepiece
-
-        return load_sentencepiece(folder)
-    raise TextError(f"{folder}: neither tokenizer.json nor tokenizer.model; copy one from the checkpoint")

@@ -1,1 +1,1 @@
-"""How the bundled model was made: the text it learns from, one file per skill, its network, training and examination."""
+"""How the bundled model was made: the text that it learned from, its tokenizer, its network and its training."""

@@ -1,48 +1,38 @@
 """Whole conversations: skills mixed, with things to remember from turn to turn."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from random import Random
 
-from . import arithmetic, capitals, identity, jokes, nature, order, smalltalk, stories, unknown, usage, words
+from . import counting, facts, stories, talk, usage
 from .memory import KINDS, Memory
-from .phrasing import Turn
+from .phrasing import Turn, each
 
 Message = dict[str, str]
 Skill = Callable[[Random], list[Turn]]
 
 # By how much there is to learn: a story is long, but most of a story is learned from any other.
 SKILLS: dict[Skill, float] = {
-    capitals.turns: 18,
-    words.turns: 13,
-    nature.turns: 11,
-    order.turns: 19,
-    arithmetic.turns: 19,
+    facts.capitals: 18,
+    facts.words: 13,
+    facts.nature: 11,
+    counting.order: 19,
+    counting.sums: 19,
     usage.turns: 20,
-    identity.turns: 9,
-    smalltalk.turns: 8,
-    unknown.turns: 10,
-    jokes.turns: 4,
+    talk.itself: 9,
+    talk.small_talk: 8,
+    talk.unknown: 10,
+    talk.jokes: 4,
     stories.turns: 8,
 }
-_SYSTEM = (
-    "You are a helpful assistant.",
-    "Answer briefly.",
-    "You are tinychat's demo model.",
-    "Be kind and brief.",
-    "You are a friendly helper. Keep your answers short.",
-)
+_SYSTEM = each("""You are a helpful assistant. / Answer briefly. / You are tinychat's demo model. / Be kind and brief. /
+    You are a friendly helper. Keep your answers short.""")
 _SYSTEM_SHARE = 0.06
 _REMEMBERING_SHARE = 0.5
 
 
 def conversation(seed: int, index: int) -> list[Message]:
-    """Return conversation `index` of the corpus of `seed`: the same one on every machine.
-
-    Returns
-    -------
-    list of dict
-        Messages with ``role`` and ``content``; user and assistant take turns, perhaps after a system message.
-    """
+    """Return conversation `index` of the corpus of `seed`: messages, the same ones on every machine."""
     rng = Random(f"{seed}/{index}")
     messages = []
     if rng.random() < _SYSTEM_SHARE:
@@ -53,11 +43,9 @@ def conversation(seed: int, index: int) -> list[Message]:
     return messages
 
 
-def corpus(seed: int, start: int = 0) -> Iterator[list[Message]]:
-    """Yield conversations from index `start` on, without end."""
-    while True:
-        yield conversation(seed, start)
-        start += 1
+def corpus(seed: int) -> Iterator[list[Message]]:
+    """Yield the conversations of a seed, without end."""
+    return (conversation(seed, index) for index in count())
 
 
 def _skill(rng: Random) -> list[Turn]:
@@ -67,19 +55,19 @@ def _skill(rng: Random) -> list[Turn]:
 def _asking(rng: Random) -> Iterator[Turn]:
     """Yield a conversation about this and that."""
     if rng.random() < 0.15:
-        yield smalltalk.hello(rng)
-    count = rng.choice((1, 1, 1, 2, 2, 3, 4, 5)) if rng.random() < 0.97 else rng.randint(6, 24)
-    for _ in range(count):
+        yield talk.hello(rng)
+    turns = rng.choice((1, 1, 1, 2, 2, 3, 4, 5)) if rng.random() < 0.97 else rng.randint(6, 24)
+    for _ in range(turns):
         yield from _skill(rng)
     if rng.random() < 0.08:
-        yield smalltalk.goodbye(rng, None)
+        yield talk.goodbye(rng, None)
 
 
 def _remembering(rng: Random) -> Iterator[Turn]:
     """Yield a conversation in which the user tells things, talks of others, and asks for them."""
     memory = Memory(rng)
     if rng.random() < 0.15:
-        yield smalltalk.hello(rng)
+        yield talk.hello(rng)
     steps = rng.randint(2, 8) if rng.random() < 0.96 else rng.randint(9, 24)
     for step in range(steps):
         roll = rng.random()
@@ -91,16 +79,16 @@ def _remembering(rng: Random) -> Iterator[Turn]:
             yield from stories.turns(rng, memory.name)
         else:
             yield from _skill(rng)
-    for kind in rng.sample(KINDS, len(KINDS)):
+    for kind in rng.sample(list(KINDS), len(KINDS)):
         if kind in memory.known() and rng.random() < 0.6:
             yield memory.ask(kind)
     if rng.random() < 0.15:
-        yield smalltalk.goodbye(rng, memory.name)
+        yield talk.goodbye(rng, memory.name)
 
 
 def _told(rng: Random, memory: Memory) -> Turn:
     if rng.random() < 0.15:
-        first, second = rng.sample(KINDS, 2)
+        first, second = rng.sample(list(KINDS), 2)
         return memory.tell_two(first, second)
     known = memory.known()
     if known and rng.random() < 0.12:
@@ -111,4 +99,4 @@ def _told(rng: Random, memory: Memory) -> Turn:
 def _asked_kind(rng: Random, memory: Memory) -> str:
     """Return what to ask for: mostly something told."""
     known = memory.known()
-    return rng.choice(known) if known and rng.random() < 0.75 else rng.choice(KINDS)
+    return rng.choice(known) if known and rng.random() < 0.75 else rng.choice(list(KINDS))

@@ -62,11 +62,8 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heads, self.groups, self.size = (
-            CONFIG["num_attention_heads"],
-            CONFIG["num_key_value_heads"],
-            CONFIG["head_dim"],
-        )
+        self.heads, self.groups = CONFIG["num_attention_heads"], CONFIG["num_key_value_heads"]
+        self.size = CONFIG["head_dim"]
         hidden = CONFIG["hidden_size"]
         self.q_proj = Linear(hidden, self.heads * self.size)
         self.k_proj = Linear(hidden, self.groups * self.size)

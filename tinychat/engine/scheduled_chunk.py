@@ -1,0 +1,43 @@
+"""Ids of one sequence that run in a step of the engine, beside those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from operator import index
+from typing import NamedTuple
+
+from tinychat.engine.cache import KVCache
+from tinychat.engine.ids import exact_ids
+from tinychat.errors import ContextError, SettingError
+
+
+class ScheduledChunk(NamedTuple):
+    """Consecutive ids of one sequence that run in a step."""
+
+    cache: KVCache  # of the engine's pool
+    ids: SequenceOf[int]
+    sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
+    outputs: int = 1  # after how many of the last ids to give logits
+
+    def exact(self) -> ScheduledChunk:
+        """Return the span with plain integers: see `exact_ids`."""
+        return ScheduledChunk(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
+
+    def check(self) -> None:
+        """Refuse a step that the cache has no positions for, or logits after ids that are not there.
+
+        Raises
+        ------
+        ContextError
+            If the ids do not fit into the context.
+        SettingError
+            If logits are wanted after more ids than there are.
+        """
+        count, context_size = len(self.ids), self.cache.context_size
+        if not 0 <= self.outputs <= count:
+            raise SettingError(f"logits after {self.outputs} of {count} tokens: give 0 to {count}")
+        stop = self.cache.length + count
+        if stop > context_size:
+            raise ContextError(
+                f"{stop} tokens do not fit into a context of {context_size}: shorten the text, or use a larger context"
+            )

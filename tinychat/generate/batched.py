@@ -1,0 +1,98 @@
+"""Many replies of one driver, as many at once as pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+
+from tinychat.errors import TinychatError
+from tinychat.generate.driver import Driver
+from tinychat.generate.reply import Delta, Reply
+from tinychat.generate.run import Run
+
+BatchEvent = tuple[int, Delta | Reply | TinychatError]
+"""The number of a reply among those asked for, from 0, and a delta of it; at last the whole reply, or its error."""
+
+# More at once are tried as long as they bring so much more.
+LEVELS = (8, 12, 16, 24, 32, 48, 64)
+WORTHWHILE = 1.04
+STEPS_PER_LEVEL = 12
+
+
+class BatchSizeTuner:
+    """Finds how many replies at once are fastest.
+
+    A step over more rows costs more once it is no longer bound by memory; how many that are depends on the machine and
+    the model. Levels are tried from the lowest up, each for some steps, until one brings hardly more than the one
+    before.
+    """
+
+    def __init__(self) -> None:
+        self.count = LEVELS[0]
+        self._level = 0
+        self._best: float | None = None
+        self._rows, self._seconds, self._steps = 0, 0.0, 0
+        self._is_settled = False
+
+    def note(self, rows: int, seconds: float, is_full: bool) -> None:
+        """Count a step of so many tokens, if as many replies were written as there may be."""
+        if self._is_settled or not is_full:
+            return
+        self._rows, self._seconds, self._steps = self._rows + rows, self._seconds + seconds, self._steps + 1
+        if self._steps < STEPS_PER_LEVEL:
+            return
+        rate = self._rows / self._seconds
+        self._rows, self._seconds, self._steps = 0, 0.0, 0
+        if self._best is not None and rate < WORTHWHILE * self._best:
+            self._is_settled, self.count = True, LEVELS[self._level - 1]
+        elif self._level + 1 == len(LEVELS):
+            self._is_settled = True
+        else:
+            self._best, self._level = rate, self._level + 1
+            self.count = LEVELS[self._level]
+
+
+def write_many(
+    driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None
+) -> Iterator[BatchEvent]:
+    """Write replies, several at once, and yield their events as they come.
+
+    `asked` is read as needed; an error in it is yielded. `parallel` replies are written at once, by default a number
+    found by measurement.
+    """
+    pay = BatchSizeTuner() if parallel is None else None
+    most = LEVELS[0] if parallel is None else parallel
+    coming = enumerate(asked)
+    runs: dict[int, Run] = {}
+    try:
+        while True:
+            while len(runs) < most and (one := next(coming, None)) is not None:
+                number, run = one
+                if isinstance(run, TinychatError):
+                    yield number, run
+                else:
+                    driver.submit(run)
+                    runs[number] = run
+            if not runs:
+                return
+            started, before, is_full = perf_counter(), driver.rows, len(runs) == most
+            driver.step()
+            if pay is not None:
+                pay.note(driver.rows - before, perf_counter() - started, is_full)
+                most = pay.count
+            for number, run in [*runs.items()]:
+                # Asked before the events are read: another thread's step may end it meanwhile.
+                if is_over := run.is_over:
+                    del runs[number]
+                error = None
+                while run.events:
+                    event = run.events.popleft()
+                    if isinstance(event, TinychatError):
+                        error = event
+                    elif isinstance(event, Delta):
+                        yield number, event
+                if is_over:
+                    yield number, error or run.reply
+    finally:
+        for run in runs.values():
+            driver.cancel(run)

@@ -1,0 +1,124 @@
+"""Passthrough quantization, "native": a checkpoint's own codes with their size, their scales and offsets.
+
+A weight is ``f * scale * (code - zero) + h * offset``, with a scale and an offset for each row and group of columns,
+and factors f and h for each row and span of such groups. See `tinychat.kernels.weights` for the order of the bytes.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinychat.errors import SettingError
+
+# The number format, and its name in model folders; options take that too, as in earlier versions.
+NATIVE, STORED_NATIVE = "native", "kept"
+LANES = 16
+# Columns of a group that activations can share a scale with: dot products take whole lines of 8.
+GROUPS = (16, 32, 64, 128, 256)
+# By what they hold exactly: each all that those before it do.
+NUMBERS = ("I8", "F16", "F32")
+
+
+def dtype_named(name: str) -> str:
+    """Return the number format of a name in a model folder or an option."""
+    return NATIVE if name == STORED_NATIVE else name
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the codes of one size of a linear are stored.
+
+    Attributes
+    ----------
+    bits : {4, 8}
+        Of a code.
+    numbers : {"I8", "F16", "F32"}
+        Type of scales and offsets; their factors are float32.
+    group : int
+        Columns that share a scale and an offset: 16 to 256, a power of two.
+    span : int
+        Columns that share a factor, a multiple of `group`; 0 for whole rows.
+    offsets : bool
+        Whether there are any. Codes of four bits always have them: without any of their own, theirs are ``-8 * scale``.
+    """
+
+    bits: int
+    numbers: str = "F16"
+    group: int = 32
+    span: int = 0
+    offsets: bool = False
+
+    def __post_init__(self) -> None:
+        span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0
+        if self.bits not in (4, 8) or self.numbers not in NUMBERS or self.group not in GROUPS or not span_fits:
+            raise SettingError(f"{self} is not a form that codes can be stored in")
+        if type(self.offsets) is not bool:
+            raise SettingError(f"{self} has no valid offsets")
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether offsets are stored."""
+        return self.offsets or self.bits == 4
+
+
+def joined(forms: Iterable[Form]) -> Form:
+    """Return the form that holds whatever any of some forms of one size of codes does."""
+    first, *others = forms
+    for form in others:
+        numbers = max(first.numbers, form.numbers, key=NUMBERS.index)
+        # Offsets of -8 * scale do not fit beside whole scales.
+        if first.offsets != form.offsets and numbers == "I8":
+            numbers = "F16"
+        first = Form(
+            first.bits,
+            numbers,
+            math.gcd(first.group, form.group),
+            math.gcd(first.span, form.span),
+            first.offsets or form.offsets,
+        )
+    return first
+
+
+@dataclass(frozen=True)
+class PassthroughLinear:
+    """How a linear is stored.
+
+    Attributes
+    ----------
+    forms : tuple of Form
+        One for each size of codes that there is, four bits before eight.
+    bits : tuple of tuples of int
+        Size of the codes by layer (one outside of layers) and by the tensors that make up the rows. They differ within
+        a layer only where all tensors but the last have whole blocks of 16 rows.
+    """
+
+    forms: tuple[Form, ...]
+    bits: tuple[tuple[int, ...], ...]
+
+    def blocks(self, rows: tuple[int, ...]) -> list[list[int]]:
+        """Return the size of the codes of each block of 16 rows, by layer; `rows` are those of each tensor."""
+        by_layer = []
+        for layer in self.bits:
+            if len(set(layer)) == 1:
+                by_layer.append([layer[0]] * -(-sum(rows) // LANES))
+            else:
+                by_layer.append([bits for bits, count in zip(layer, rows) for _ in range(-(-count // LANES))])
+        return by_layer
+
+
+def read_linear(value: object) -> PassthroughLinear:
+    """Read what a description says of a linear.
+
+    Raises
+    ------
+    TypeError, ValueError, SettingError
+        If that is not what `dataclasses.asdict` gives of a `PassthroughLinear`.
+    """
+    if not isinstance(value, dict) or value.keys() != {"forms", "bits"}:
+        raise ValueError("no description of a linear")
+    forms = tuple(Form(**form) for form in value["forms"])
+    bits = tuple(tuple(layer) for layer in value["bits"])
+    sizes = [form.bits for form in forms]
+    if sizes not in ([4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
+        raise ValueError("other sizes of codes")
+    return PassthroughLinear(forms, bits)
