@@ -42,20 +42,13 @@ _DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO
 class ModelReference:
     """The model of a MODEL argument.
 
-    Attributes
-    ----------
-    kind : str
-        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
-        GGUF file still to be converted; "repository", one still to be downloaded and converted.
-    source : str
-        The folder, or for a repository its id.
-    path : Path
-        The model folder: where it is ("folder", "stored"), or where its conversion belongs.
+    Its kind is "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
+    GGUF file still to be converted; "repository", one still to be downloaded and converted.
     """
 
     kind: Literal["folder", "stored", "checkpoint", "repository"]
-    source: str
-    path: Path
+    source: str  # the folder, or for a repository its id
+    path: Path  # the model folder, or where the conversion belongs
 
 
 def find(model: str) -> ModelReference:

@@ -15,24 +15,12 @@ _SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Repla
 
 @dataclass(frozen=True)
 class TokenSpelling:
-    """One of two schemes: every byte a printable letter, or text with a sign for the space.
+    """One of two schemes: every byte a printable letter, or text with a sign for the space."""
 
-    Attributes
-    ----------
-    byte_level : bool
-        GPT-2's letters for bytes; the other fields then do not matter.
-    space : str
-        The sign for a space.
-    byte_fallback : bool
-        ``<0x0A>`` spells a byte.
-    strips_first_space : bool
-        A space at the very start of the text belongs to the format.
-    """
-
-    byte_level: bool = False
-    space: str = "\u2581"
-    byte_fallback: bool = False
-    strips_first_space: bool = False
+    byte_level: bool = False  # GPT-2's letters for bytes; the other fields then do not matter
+    space: str = "\u2581"  # the sign for a space
+    byte_fallback: bool = False  # <0x0A> spells a byte
+    strips_first_space: bool = False  # a space at the very start of the text belongs to the format
 
     @classmethod
     def from_decoder(cls, decoder: object, source: str) -> TokenSpelling:

@@ -64,7 +64,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=qkv_bias, o_bias=bias, mlp_bias=bias, rope_theta=BASE * ratio)
 
 
-_CHATGLM = Family(
+CHATGLM = Family(
     "ChatGLMModel",
     "chatglm",
     "ChatGLM 2, 3, GLM-4 9B (2024)",
@@ -76,7 +76,4 @@ _CHATGLM = Family(
     names=NAMES,
     prepared=prepared,
 )
-FAMILIES = (
-    _CHATGLM,
-    replace(_CHATGLM, architecture="ChatGLMForConditionalGeneration", models="the same", covered="the same"),
-)
+OLDER_CHATGLM = replace(CHATGLM, architecture="ChatGLMForConditionalGeneration", models="the same", covered="the same")

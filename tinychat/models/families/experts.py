@@ -16,12 +16,12 @@ from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
 
-MIXTRAL, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
+SPARSE, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
 MIXTRAL_TENSORS = TensorNames(
     experts=ExpertNames(
-        (f"{MIXTRAL}gate",),
-        (f"{MIXTRAL}experts.{{}}.w1", f"{MIXTRAL}experts.{{}}.w3"),
-        f"{MIXTRAL}experts.{{}}.w2",
+        (f"{SPARSE}gate",),
+        (f"{SPARSE}experts.{{}}.w1", f"{SPARSE}experts.{{}}.w3"),
+        f"{SPARSE}experts.{{}}.w2",
     )
 )
 TENSORS = TensorNames(
@@ -114,45 +114,44 @@ _OLMOE = {
     "num_experts": 64,
     "num_experts_per_tok": 8,
 }
-FAMILIES = (
-    Family(
-        "MixtralForCausalLM",
-        "mixtral",
-        "Mixtral",
-        "experts, sliding window",
-        _MIXTRAL,
-        read_mixtral,
-        MIXTRAL_TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "Qwen2MoeForCausalLM",
-        "qwen2_moe",
-        "Qwen1.5-MoE, Qwen2-MoE",
-        "experts, a shared expert, sliding window by layer",
-        {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
-        read_qwen2_moe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "Qwen3MoeForCausalLM",
-        "qwen3_moe",
-        "Qwen3-MoE (30B-A3B, 235B-A22B)",
-        "experts, q/k norm",
-        _QWEN3_MOE,
-        read_qwen3_moe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "OlmoeForCausalLM",
-        "olmoe",
-        "OLMoE",
-        "experts, q/k norm over all heads",
-        _OLMOE,
-        read_olmoe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
+
+MIXTRAL = Family(
+    "MixtralForCausalLM",
+    "mixtral",
+    "Mixtral",
+    "experts, sliding window",
+    _MIXTRAL,
+    read_mixtral,
+    MIXTRAL_TENSORS,
+    prepared=with_num_experts,
+)
+QWEN2_MOE = Family(
+    "Qwen2MoeForCausalLM",
+    "qwen2_moe",
+    "Qwen1.5-MoE, Qwen2-MoE",
+    "experts, a shared expert, sliding window by layer",
+    {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
+    read_qwen2_moe,
+    TENSORS,
+    prepared=with_num_experts,
+)
+QWEN3_MOE = Family(
+    "Qwen3MoeForCausalLM",
+    "qwen3_moe",
+    "Qwen3-MoE (30B-A3B, 235B-A22B)",
+    "experts, q/k norm",
+    _QWEN3_MOE,
+    read_qwen3_moe,
+    TENSORS,
+    prepared=with_num_experts,
+)
+OLMOE = Family(
+    "OlmoeForCausalLM",
+    "olmoe",
+    "OLMoE",
+    "experts, q/k norm over all heads",
+    _OLMOE,
+    read_olmoe,
+    TENSORS,
+    prepared=with_num_experts,
 )

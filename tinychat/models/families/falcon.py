@@ -63,17 +63,15 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return decoder_norms(config, replace(names, norms=own) if config.separate_mlp_norm else names)
 
 
-FAMILIES = (
-    Family(
-        "FalconForCausalLM",
-        "falcon",
-        "Falcon 7B, 11B, 40B, 180B",
-        "MLP without gates beside attention, one or several heads of keys and values",
-        DEFAULTS,
-        read,
-        TENSORS,
-        norms=norms,
-        names=NAMES,
-        prepared=prepared,
-    ),
+FALCON = Family(
+    "FalconForCausalLM",
+    "falcon",
+    "Falcon 7B, 11B, 40B, 180B",
+    "MLP without gates beside attention, one or several heads of keys and values",
+    DEFAULTS,
+    read,
+    TENSORS,
+    norms=norms,
+    names=NAMES,
+    prepared=prepared,
 )

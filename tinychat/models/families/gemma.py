@@ -94,31 +94,29 @@ _GEMMA3 = {
 }
 _NAMES = {"hidden_act": "hidden_activation"}
 
-FAMILIES = (
-    Family(
-        "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
-    ),
-    Family(
-        "Gemma2ForCausalLM",
-        "gemma2",
-        "Gemma 2",
-        "norms before and after, soft caps, sliding window by layer",
-        _GEMMA2,
-        read_gemma2,
-        FOUR_NORMS,
-        norms=norms,
-        names=_NAMES,
-    ),
-    Family(
-        "Gemma3ForCausalLM",
-        "gemma3_text",
-        "Gemma 3 (text)",
-        "norms before and after, q/k norm, rotation and sliding window by layer",
-        _GEMMA3,
-        read_gemma3,
-        FOUR_NORMS,
-        norms=norms,
-        names=_NAMES,
-        prepared=split_rope,
-    ),
+GEMMA = Family(
+    "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
+)
+GEMMA2 = Family(
+    "Gemma2ForCausalLM",
+    "gemma2",
+    "Gemma 2",
+    "norms before and after, soft caps, sliding window by layer",
+    _GEMMA2,
+    read_gemma2,
+    FOUR_NORMS,
+    norms=norms,
+    names=_NAMES,
+)
+GEMMA3 = Family(
+    "Gemma3ForCausalLM",
+    "gemma3_text",
+    "Gemma 3 (text)",
+    "norms before and after, q/k norm, rotation and sliding window by layer",
+    _GEMMA3,
+    read_gemma3,
+    FOUR_NORMS,
+    norms=norms,
+    names=_NAMES,
+    prepared=split_rope,
 )

@@ -36,25 +36,23 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=values.flag("attention_bias", False))
 
 
-FAMILIES = (
-    Family(
-        "GlmForCausalLM",
-        "glm",
-        "GLM-4 9B (2024)",
-        "half of each head rotated, by neighbours; q/k/v biases",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-    ),
-    Family(
-        "Glm4ForCausalLM",
-        "glm4",
-        "GLM-4-0414",
-        "the same, norms before and after",
-        DEFAULTS,
-        read,
-        GLM4_TENSORS,
-        partial_rotary=True,
-    ),
+GLM = Family(
+    "GlmForCausalLM",
+    "glm",
+    "GLM-4 9B (2024)",
+    "half of each head rotated, by neighbours; q/k/v biases",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+)
+GLM4 = Family(
+    "Glm4ForCausalLM",
+    "glm4",
+    "GLM-4-0414",
+    "the same, norms before and after",
+    DEFAULTS,
+    read,
+    GLM4_TENSORS,
+    partial_rotary=True,
 )

@@ -76,30 +76,28 @@ def tables(config: ModelConfig) -> list[Table]:
     return [Table("embed_positions", "transformer.wpe", config.max_position_embeddings, config.hidden_size)]
 
 
-FAMILIES = (
-    Family(
-        "GPT2LMHeadModel",
-        "gpt2",
-        "GPT-2",
-        "learned positions, MLP without gates",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        tables=tables,
-        names=NAMES,
-        prepared=prepared,
-    ),
-    Family(
-        "GPTBigCodeForCausalLM",
-        "gpt_bigcode",
-        "StarCoder 1, SantaCoder",
-        "the same, one head of keys and values",
-        DEFAULTS | {"activation_function": "gelu_pytorch_tanh"},
-        read_bigcode,
-        replace(TENSORS, qkv_order=rows_bigcode),
-        tables=tables,
-        names=NAMES,
-        prepared=prepared,
-    ),
+GPT2 = Family(
+    "GPT2LMHeadModel",
+    "gpt2",
+    "GPT-2",
+    "learned positions, MLP without gates",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    tables=tables,
+    names=NAMES,
+    prepared=prepared,
+)
+GPT_BIGCODE = Family(
+    "GPTBigCodeForCausalLM",
+    "gpt_bigcode",
+    "StarCoder 1, SantaCoder",
+    "the same, one head of keys and values",
+    DEFAULTS | {"activation_function": "gelu_pytorch_tanh"},
+    read_bigcode,
+    replace(TENSORS, qkv_order=rows_bigcode),
+    tables=tables,
+    names=NAMES,
+    prepared=prepared,
 )

@@ -44,16 +44,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=True)
 
 
-FAMILIES = (
-    Family(
-        "GPTNeoXForCausalLM",
-        "gpt_neox",
-        "GPT-NeoX, Pythia, Dolly 2",
-        "MLP without gates beside attention, a part of each head rotated",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-        names=NAMES,
-    ),
+GPT_NEOX = Family(
+    "GPTNeoXForCausalLM",
+    "gpt_neox",
+    "GPT-NeoX, Pythia, Dolly 2",
+    "MLP without gates beside attention, a part of each head rotated",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+    names=NAMES,
 )

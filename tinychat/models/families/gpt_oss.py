@@ -68,17 +68,15 @@ DEFAULTS = {
     },
 }
 
-FAMILIES = (
-    Family(
-        "GptOssForCausalLM",
-        "gpt_oss",
-        "gpt-oss 20B, 120B",
-        "experts, attention sinks, clamped gates, sliding window by layer, weights in MXFP4",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        norms,
-        prepared=with_num_experts,
-    ),
+GPT_OSS = Family(
+    "GptOssForCausalLM",
+    "gpt_oss",
+    "gpt-oss 20B, 120B",
+    "experts, attention sinks, clamped gates, sliding window by layer, weights in MXFP4",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    prepared=with_num_experts,
 )

@@ -69,25 +69,23 @@ _MINICPM = {
     "dim_model_base": 1,
 }
 
-FAMILIES = (
-    Family(
-        "GraniteForCausalLM",
-        "granite",
-        "Granite 3, 4 (dense)",
-        "multipliers of embedding, residual, scores, logits",
-        _GRANITE,
-        read,
-        linears=linears,
-        norms=norms,
-    ),
-    Family(
-        "MiniCPMForCausalLM",
-        "minicpm",
-        "MiniCPM 1, 2",
-        "multipliers of embedding, residual, logits",
-        _MINICPM,
-        read_minicpm,
-        linears=linears,
-        norms=norms,
-    ),
+GRANITE = Family(
+    "GraniteForCausalLM",
+    "granite",
+    "Granite 3, 4 (dense)",
+    "multipliers of embedding, residual, scores, logits",
+    _GRANITE,
+    read,
+    linears=linears,
+    norms=norms,
+)
+MINICPM = Family(
+    "MiniCPMForCausalLM",
+    "minicpm",
+    "MiniCPM 1, 2",
+    "multipliers of embedding, residual, logits",
+    _MINICPM,
+    read_minicpm,
+    linears=linears,
+    norms=norms,
 )

@@ -30,14 +30,12 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=bias, o_bias=bias)
 
 
-FAMILIES = (
-    Family(
-        "InternLM2ForCausalLM",
-        "internlm2",
-        "InternLM 2, 2.5",
-        "queries, keys and values in groups, dynamic RoPE",
-        DEFAULTS,
-        read,
-        TENSORS,
-    ),
+INTERNLM2 = Family(
+    "InternLM2ForCausalLM",
+    "internlm2",
+    "InternLM 2, 2.5",
+    "queries, keys and values in groups, dynamic RoPE",
+    DEFAULTS,
+    read,
+    TENSORS,
 )

@@ -129,18 +129,16 @@ DEFAULTS = {
     "block_auto_adjust_ff_dim": True,
 }
 
-FAMILIES = (
-    Family(
-        "Lfm2ForCausalLM",
-        "lfm2",
-        "LFM2 350M to 2.6B",
-        "short convolutions in most layers, q/k norm in the others",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        norms,
-        names={"rms_norm_eps": "norm_eps"},
-        prepared=prepared,
-    ),
+LFM2 = Family(
+    "Lfm2ForCausalLM",
+    "lfm2",
+    "LFM2 350M to 2.6B",
+    "short convolutions in most layers, q/k norm in the others",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    names={"rms_norm_eps": "norm_eps"},
+    prepared=prepared,
 )

@@ -52,16 +52,16 @@ _QWEN2 = {
 }
 _QWEN3 = {**_QWEN2, "head_dim": 128}
 
-FAMILIES = (
-    Family(
-        "LlamaForCausalLM",
-        "llama",
-        "Llama 1, 2, 3, 3.1-3.3, TinyLlama, SmolLM2, CodeLlama",
-        "RoPE default, linear, dynamic, llama3, yarn; attention and MLP biases",
-        _LLAMA,
-        read_llama,
-    ),
-    Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral),
-    Family("Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2),
-    Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3),
+LLAMA = Family(
+    "LlamaForCausalLM",
+    "llama",
+    "Llama 1, 2, 3, 3.1-3.3, TinyLlama, SmolLM2, CodeLlama",
+    "RoPE default, linear, dynamic, llama3, yarn; attention and MLP biases",
+    _LLAMA,
+    read_llama,
 )
+MISTRAL = Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral)
+QWEN2 = Family(
+    "Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2
+)
+QWEN3 = Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3)

@@ -62,25 +62,25 @@ _OLMO2 = {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048}
 _OLMO3 = {**_OLMO2, "sliding_window": 4096, "rope_theta": 5e5}
 _EXAONE4 = {**_OLMO2, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}
 
-FAMILIES = (
-    Family("Olmo2ForCausalLM", "olmo2", "OLMo 2", "norms after, q/k norm over all heads", _OLMO2, read_olmo2, TENSORS),
-    Family(
-        "Olmo3ForCausalLM",
-        "olmo3",
-        "OLMo 3",
-        "the same, sliding window by layer, yarn in the others",
-        _OLMO3,
-        read_olmo3,
-        TENSORS,
-        prepared=split_rope,
-    ),
-    Family(
-        "Exaone4ForCausalLM",
-        "exaone4",
-        "EXAONE 4",
-        "norms after, q/k norm, sliding window by layer, no rotation in the others",
-        _EXAONE4,
-        read_exaone4,
-        TENSORS,
-    ),
+OLMO2 = Family(
+    "Olmo2ForCausalLM", "olmo2", "OLMo 2", "norms after, q/k norm over all heads", _OLMO2, read_olmo2, TENSORS
+)
+OLMO3 = Family(
+    "Olmo3ForCausalLM",
+    "olmo3",
+    "OLMo 3",
+    "the same, sliding window by layer, yarn in the others",
+    _OLMO3,
+    read_olmo3,
+    TENSORS,
+    prepared=split_rope,
+)
+EXAONE4 = Family(
+    "Exaone4ForCausalLM",
+    "exaone4",
+    "EXAONE 4",
+    "norms after, q/k norm, sliding window by layer, no rotation in the others",
+    _EXAONE4,
+    read_exaone4,
+    TENSORS,
 )

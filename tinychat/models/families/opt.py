@@ -54,16 +54,14 @@ def tables(config: ModelConfig) -> list[Table]:
     return [Table("embed_positions", f"{MODEL}embed_positions", rows, columns, OFFSET)]
 
 
-FAMILIES = (
-    Family(
-        "OPTForCausalLM",
-        "opt",
-        "OPT (all but 350M)",
-        "learned positions, MLP of ReLU without gates",
-        DEFAULTS,
-        read,
-        TENSORS,
-        tables=tables,
-        names=NAMES,
-    ),
+OPT = Family(
+    "OPTForCausalLM",
+    "opt",
+    "OPT (all but 350M)",
+    "learned positions, MLP of ReLU without gates",
+    DEFAULTS,
+    read,
+    TENSORS,
+    tables=tables,
+    names=NAMES,
 )

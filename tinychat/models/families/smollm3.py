@@ -41,8 +41,6 @@ def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
     return [flag == 1 for flag in flags[:layers]]
 
 
-FAMILIES = (
-    Family(
-        "SmolLM3ForCausalLM", "smollm3", "SmolLM3", "layers without rotation, sliding window by layer", DEFAULTS, read
-    ),
+SMOLLM3 = Family(
+    "SmolLM3ForCausalLM", "smollm3", "SmolLM3", "layers without rotation, sliding window by layer", DEFAULTS, read
 )
