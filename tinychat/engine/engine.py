@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments, Parameters
-from tinychat.engine.blocks import BlockPool
+from tinychat.engine.blocks import BlockPool, bytes_per_position
+from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
 from tinychat.engine.scheduled_chunk import ScheduledChunk
@@ -83,17 +84,17 @@ class Engine:
         self._query_scale = config.attention_scale * LOG2_E
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, pointers_of(attention))
-        self._job = allocate_batch(config, self.chunk_size)
+        counted = count_step(config, quantization, self.chunk_size)
+        self._job = allocate_batch(config, self.chunk_size, len(counted.costs))
         self._job.query_factors[:] = self._query_scale
         self._has_query_scales = has_query_scales(config)
-        scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
+        scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
         self._lasting = (self.parameters, dims_of(config), scratch, self._job)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = pointers_of(arguments)
         self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
         self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
-        function = "hybrid_worker_loop" if config.conv_layers else "worker_loop"
-        self.forward_pass: ForwardPass = ForwardPass(function, arguments)
+        self.forward_pass: ForwardPass = ForwardPass(arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
     @property
@@ -198,6 +199,11 @@ class Engine:
             self._places[self._replaced : -len(place)], self._memory = np.concatenate(memory), memory
         self._places[-len(place) :] = place
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
+
+    def costs(self, T: int, start: int) -> list[Cost]:
+        """Return what each stage of a step of `T` tokens after `start` others takes, in their order."""
+        cache_bytes = bytes_per_position(self.config, self.kv) // len(self.config.cache_layers)
+        return count_step(self.config, self._folder.quantization, T, start, cache_bytes).costs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
