@@ -1,4 +1,4 @@
-"""A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields keep the file's key names."""
+"""A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields have the file's key names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ NATIVE, STORED_NATIVE = "native", "kept"
 LANES = 16
 # Columns of a group that activations can share a scale with: dot products take whole lines of 8.
 GROUPS = (16, 32, 64, 128, 256)
-# By what they hold exactly: each all that those before it do.
+# Each holds all values of those before it exactly.
 NUMBERS = ("I8", "F16", "F32")
 
 

@@ -121,7 +121,7 @@ def resolve(model: str) -> ModelReference:
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
     found = find_model(model)
-    # The hub's own client looks into its cache, and for what has changed since.
+    # The hub's own client reads its cache, and looks for changes.
     if found is not None and not (found.program == HUB_CACHE and found.is_checkpoint):
         return converted_or("checkpoint", str(found.path), _name_of(found.path, found.name))
     if _is_repo_id(model):

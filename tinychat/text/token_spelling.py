@@ -1,4 +1,4 @@
-"""How the vocabulary of a ``tokenizer.json`` spells bytes, read from its decoder."""
+"""The spelling of bytes in the vocabulary of a ``tokenizer.json``, read from its decoder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TokenSpelling:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """Letter to byte: printable Latin-1 stands for itself, the other 68 for U+0100 and up."""
+    """Letter to byte: printable Latin-1 is itself, the other 68 bytes are U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in printable]
     letters = {chr(value): value for value in printable}

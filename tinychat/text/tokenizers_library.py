@@ -37,7 +37,7 @@ _MAX_GROWTH = 1000
 _MAX_POST_PROCESSOR = 16 << 10
 _MAX_CHARSMAP_STRING = 256
 
-# Keys of a file in JSON, spelled in the usual way: an ASCII letter is never escaped.
+# Keys of a file in JSON without escapes: an ASCII letter never needs one.
 _ESCAPED_LETTER = re.compile(rb"\\u00(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E])")
 _SUBWORD_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"(?!")')
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
@@ -169,7 +169,7 @@ def _refuse_what_aborts(data: bytes, source: str) -> None:
 
 
 def _check_growth(backend: Tokenizer, source: str) -> None:
-    """Bound how much longer the normalizer makes a text, and what the post-processor adds to it."""
+    """Bound the growth of a text by the normalizer, and the size of the post-processor."""
     growth = 1.0
     for step in steps_of(state_of(backend.normalizer), "normalizers"):
         if step["type"] == "Prepend":

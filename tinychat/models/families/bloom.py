@@ -1,6 +1,6 @@
 """BLOOM and MPT: no positions at all, but scores that fall with the distance of the key (ALiBi); an MLP without gates.
 
-BLOOM has biases, norms its embeddings, and keeps queries, keys and values of a head together (Press et al., 2022,
+BLOOM has biases, norms its embeddings, and has queries, keys and values of a head together (Press et al., 2022,
 https://arxiv.org/abs/2108.12409; BigScience, 2022, https://arxiv.org/abs/2211.05100; MosaicML, 2023,
 https://github.com/mosaicml/llm-foundry; github.com/huggingface/transformers, models/bloom and mpt).
 """

@@ -52,7 +52,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says; the rotation's base is multiplied."""
+    """Biases are those of the file; the rotation's base is multiplied."""
     values.require(rmsnorm=True, post_layer_norm=True, apply_residual_connection_post_layernorm=False)
     ratio = values.number("rope_ratio", 1e-3, 1e6)
     if ratio != 1 and "chatglm2" in (values.optional_text("_name_or_path") or ""):

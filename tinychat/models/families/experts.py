@@ -1,6 +1,6 @@
 """Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: layers as Mistral, Qwen2, Qwen3 and OLMo have them, with experts as MLPs.
 
-Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file says. Qwen2-MoE adds an expert
+Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file sets. Qwen2-MoE adds an expert
 that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads (Jiang et al., 2024,
 https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
 github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe and olmoe).
@@ -75,7 +75,7 @@ def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
 
 
 def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Every layer has experts; biases are as the file says."""
+    """Every layer has experts; biases are those of the file."""
     values.require(clip_qkv=None)
     bias = values.flag("attention_bias", False)
     experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))

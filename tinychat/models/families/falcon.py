@@ -48,7 +48,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Linears have biases if the file says so."""
+    """Linears have biases if the file sets them."""
     values.require(alibi=False, parallel_attn=True)
     norms = values.optional_integer("num_ln_in_parallel_attn", 1, 2)
     separate = values.flag("new_decoder_architecture", False) and norms != 1

@@ -1,6 +1,6 @@
 """GPT-2 and StarCoder 1: layer norms, biases, an MLP without gates, and a learned vector for each position.
 
-GPT-2 keeps its weights transposed. StarCoder has one head of keys and values (Radford et al., 2019; Li et al., 2023,
+GPT-2 has its weights transposed. StarCoder has one head of keys and values (Radford et al., 2019; Li et al., 2023,
 https://arxiv.org/abs/2305.06161; github.com/huggingface/transformers, models/gpt2 and gpt_bigcode).
 """
 
@@ -46,7 +46,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Scores are divided by sqrt(d), unless the file says otherwise."""
+    """Scores are divided by sqrt(d), unless the file disables that."""
     values.require(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     scale = config.attention_scale if values.flag("scale_attn_weights", True) else 1.0
     config = replace(config, layer_norm=True, gated=False, learned_positions=True, attention_scale=scale)

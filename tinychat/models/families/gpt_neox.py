@@ -38,7 +38,7 @@ TENSORS = TensorNames(
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases of attention, and an MLP beside or after it, are as the file says."""
+    """Biases of attention, and an MLP beside or after it, are those of the file."""
     bias = values.flag("attention_bias", True)
     config = replace(config, layer_norm=True, gated=False, parallel=values.flag("use_parallel_residual", True))
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=True)

@@ -25,7 +25,7 @@ TENSORS = TensorNames(
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Attention has biases if the file says so, the MLP has none."""
+    """Attention has biases if the file sets them, the MLP has none."""
     bias = values.flag("bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias)
 

@@ -14,7 +14,7 @@ from tinychat.models.rope_scaling import MAX_POSITIONS
 
 
 def read_llama(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says."""
+    """Biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=values.flag("mlp_bias", False))
 
@@ -35,7 +35,7 @@ def read_qwen2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_qwen3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Windows are those of Qwen2; biases are as the file says."""
+    """Windows are those of Qwen2; biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(read_qwen2(values, config), qkv_bias=bias, o_bias=bias, qk_norm="head")
 

@@ -1,6 +1,6 @@
 """OLMo 2 and 3, and EXAONE 4: Llama's layers, normed after attention and MLP instead of before.
 
-What they give is normed, and added to the residual stream; what they take is not. OLMo norms queries and keys over all
+Their outputs are normed, and added to the residual stream; their inputs are not. OLMo norms queries and keys over all
 heads, EXAONE each head. OLMo 3 and the larger EXAONE have a window in three of four layers: OLMo 3 stretches positions
 in the others only, EXAONE does not rotate there at all (OLMo, 2024, https://arxiv.org/abs/2501.00656; LG AI Research,
 2025, https://arxiv.org/abs/2507.11407; github.com/huggingface/transformers, models/olmo2, olmo3 and exaone4).
@@ -26,7 +26,7 @@ TENSORS = TensorNames(
 
 
 def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says."""
+    """Biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width")
 
@@ -52,7 +52,7 @@ def read_exaone4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def _windows(values: ConfigValues, layers: int) -> tuple[int, ...]:
-    """Read the window of each layer: all but every fourth, where the file does not say which."""
+    """Read the window of each layer: all but every fourth, unless the file names them."""
     has_interval = type(values.get("sliding_window_pattern")) is int
     interval = values.integer("sliding_window_pattern", 1, 4096) if has_interval else 4
     return read_windows(values, layers, lambda layer: (layer + 1) % interval != 0)

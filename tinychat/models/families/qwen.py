@@ -39,7 +39,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """The growth beyond the training length, and biases of the other linears, are as the file says."""
+    """The growth beyond the training length, and biases of the other linears, are those of the file."""
     bias = not values.flag("no_bias", True)
     config = replace(config, qkv_bias=True, o_bias=bias, mlp_bias=bias)
     if values.flag("use_dynamic_ntk", False):

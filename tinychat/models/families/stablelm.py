@@ -21,7 +21,7 @@ DEFAULTS = {
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases, and an MLP beside or after attention, are as the file says."""
+    """Biases, and an MLP beside or after attention, are those of the file."""
     values.require(qk_layernorm=False)
     return replace(
         config,
