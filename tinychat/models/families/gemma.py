@@ -1,8 +1,8 @@
 """Gemma 1, 2 and 3 (text): Llama's layers with GELU gates, large embeddings, and norms by ``1 + weight``.
 
-Gemma 2 norms the outputs of attention and MLP as well as their inputs, caps scores and logits, and has a window in every
-other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six layers,
-whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
+Gemma 2 norms the outputs of attention and MLP as well as their inputs, caps scores and logits, and has a window in
+every other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six
+layers, whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
 https://arxiv.org/abs/2408.00118, https://arxiv.org/abs/2503.19786; github.com/huggingface/transformers, models/gemma,
 gemma2 and gemma3).
 """
