@@ -323,15 +323,6 @@ def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
         assert np.sqrt(np.mean((got[:N, :K] - expected) ** 2) / np.mean(expected**2)) <= allowed
 
 
-@pytest.mark.parametrize(("method", "texts"), [("gptq", ()), ("awq", TEXTS)])
-def test_a_method_that_cannot_work_is_refused(method, texts, tmp_path):
-    with pytest.raises(SettingError, match=method):
-        write_model_folder(
-            checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), coding=Coding(method, texts)
-        )
-    assert not (tmp_path / "model").exists()
-
-
 def test_what_examines_a_model_gets_it_whole(tmp_path):
     def examine(folder):
         assert open_model_folder(folder).config.num_hidden_layers

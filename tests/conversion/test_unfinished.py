@@ -169,16 +169,16 @@ def test_another_checkpoint_or_way_begins_anew(checkpoint, tmp_path):
     assert key_of(snapshot) == key
 
 
-@pytest.mark.parametrize(("error", "is_kept"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
-def test_what_is_kept_where_it_is_asked_for(error, is_kept, tmp_path):
-    with pytest.raises(error), work_for(tmp_path / "model", "key", keeps=True) as work:
+@pytest.mark.parametrize(("error", "stays"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
+def test_a_resumable_folder_stays(error, stays, tmp_path):
+    with pytest.raises(error), work_for(tmp_path / "model", "key", resumable=True) as work:
         work.write("texts.json", {"a": [1, 2]})
         work.write_arrays("states", {"x": np.arange(3)})
         raise error
-    assert [path.name for path in tmp_path.iterdir()] == ([".model.converting-key"] if is_kept else [])
+    assert [path.name for path in tmp_path.iterdir()] == ([".model.converting-key"] if stays else [])
     with work_for(tmp_path / "model", "key") as work:
-        assert work.read("texts.json") == ({"a": [1, 2]} if is_kept else {})
-        assert [*work.read_arrays("states")] == (["x"] if is_kept else [])
+        assert work.read("texts.json") == ({"a": [1, 2]} if stays else {})
+        assert [*work.read_arrays("states")] == (["x"] if stays else [])
         (work.folder / "texts.json").write_text("{")
         assert work.read("texts.json") == {}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

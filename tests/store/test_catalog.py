@@ -3,7 +3,7 @@
 import pytest
 from console import Console
 
-from tinychat.conversion.pipeline import Recipe, stored, weight_count
+from tinychat.conversion.pipeline import Recipe, fitted, weight_count
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.models.architectures import parse_config, supported_families
 from tinychat.models.layout import tensor_specs
@@ -43,7 +43,7 @@ def config_values(entry):
 def test_a_shape_has_the_weights_of_its_configuration(entry):
     config = parse_config(config_values(entry), entry.name)
     assert entry.shape.weights == weight_count(config)
-    made = sum(spec.bytes for spec in tensor_specs(config, stored(config, Recipe())).values())
+    made = sum(spec.bytes for spec in tensor_specs(config, fitted(config, Recipe())).values())
     assert made == pytest.approx(disk_bytes(entry), rel=0.06)
     context = min(entry.context, 8192)
     cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
