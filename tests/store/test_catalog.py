@@ -130,11 +130,11 @@ def test_the_table(console, monkeypatch):
     assert "Qwen/Qwen3-0.6B" in lines["qwen3-0.6b"]
     assert "~27 tok/s, stored" in lines["qwen3-0.6b"]
     assert "Apache-2.0" in lines["qwen3-0.6b"]
-    assert "needs more memory than is free" in lines["llama3.1-8b"]
-    assert err.startswith("estimates for int4, with 10.0 GB/s of memory bandwidth measured just now; ")
+    assert "not enough free memory" in lines["llama3.1-8b"]
+    assert err.startswith("estimates for int4, with 10.0 GB/s of memory bandwidth measured now; ")
     monkeypatch.setattr(estimates, "cores_become_free", lambda: False)
     err = console.run("models", "--available")[2]
-    assert "measured while other programs hold cores, too low for free ones; " in err
+    assert "measured while other programs used the cores: they are too low; " in err
 
 
 @pytest.mark.parametrize(

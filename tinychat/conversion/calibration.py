@@ -26,20 +26,14 @@ Progress = Callable[[int, int], None]
 
 TEXT_TOKENS = 320
 QUESTION_TOKENS = 64
-# Context of the model that writes these texts, and that the certificate measures: its text fits too.
+# Context of the model that writes these texts, and of the quality report: its text fits too.
 MODEL_CONTEXT = 1024
 # Shorter texts say too little about the inputs.
 _FEWEST = 8
 
 
 def write_texts(model: Model, texts: int, progress: Progress | None = None) -> list[list[int]]:
-    """Let a model write texts of up to `TEXT_TOKENS` tokens, several at once; it writes the same ones each time.
-
-    Returns
-    -------
-    list of lists of int
-        Token ids, prompts included.
-    """
+    """Return texts of up to `TEXT_TOKENS` token ids that a model writes, prompts included; always the same ones."""
     length = min(TEXT_TOKENS, model.context_size)
     writer = _Writer(model, texts * length, progress)
     conversations = _begin_conversations(model, writer, length, range(0, texts, 2))
@@ -57,13 +51,7 @@ def write_texts(model: Model, texts: int, progress: Progress | None = None) -> l
 
 
 def cut_texts(model: Model | Tokenizer, room: int, text: str, texts: int) -> list[list[int]]:
-    """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each.
-
-    Raises
-    ------
-    SettingError
-        If the text is too short.
-    """
+    """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each."""
     ids = model.encode(text, add_bos=False)
     if len(ids) < _FEWEST:
         raise SettingError(f"the calibration text has {len(ids)} tokens: give some thousands")
@@ -76,7 +64,7 @@ def cut_texts(model: Model | Tokenizer, room: int, text: str, texts: int) -> lis
 
 
 def _opening(model: Model) -> list[int]:
-    """Return what the chat template puts before the user's first words; nothing if there is no usable template."""
+    """Return the chat template's tokens before the user's first words; none without a usable template."""
     try:
         first, second = (model.render_ids([{"role": "user", "content": word}], False) for word in ("A", "then 7"))
     except TextError:
@@ -86,14 +74,14 @@ def _opening(model: Model) -> list[int]:
 
 
 class _Writer:
-    """Lets the model continue several prompts at once, and says how many tokens of all texts there are."""
+    """Lets the model continue several prompts at once, and reports how many tokens of all texts there are."""
 
     def __init__(self, model: Model, tokens: int, progress: Progress | None) -> None:
         self._model, self._tokens, self._progress = model, tokens, progress
         self._written = 0
 
     def write(self, asked: Sequence[tuple[list[int], Request]]) -> list[list[int]]:
-        """Return what follows each prompt."""
+        """Return the continuation of each prompt."""
         replies: dict[int, list[int]] = {}
         prompts = ((Prompt(ids), request) for ids, request in asked)
         for number, got in self._model.write_many(prompts, parallel=len(asked)):
@@ -107,7 +95,7 @@ class _Writer:
         return [replies[number] for number in range(len(asked))]
 
     def end(self) -> None:
-        """Say that all texts are written; some end before their full length."""
+        """Report that all texts are written; some end before their full length."""
         self._report(self._tokens)
 
     def _report(self, tokens: int) -> None:
@@ -131,7 +119,7 @@ def _begin_conversations(model: Model, writer: _Writer, length: int, seeds: Sequ
 
 
 def _begin_freely(model: Model, seed: int) -> list[int]:
-    """Return a token drawn at random, after what begins every text; the text goes on past its end."""
+    """Return a token drawn at random, after the beginning of every text; the text goes on past its end."""
     return [*model.encode(""), random.Random(seed).randrange(model.vocab_size)]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
-from tinychat.conversion.pack import Packer, check_finite, relative_error
+from tinychat.conversion.pack import check_finite, pack_linear, relative_error
 from tinychat.conversion.passthrough import TensorSlice, count_tensors, passthrough_layers
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import JournaledWriter, WorkFolder, key_of, work_for
@@ -22,9 +22,9 @@ from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
+from tinychat.models.passthrough import NATIVE
 from tinychat.models.tensors import Linear, Norm, Table
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
@@ -155,32 +155,23 @@ def write_weights(
             if progress:
                 progress(writer.done, total)
 
-        errors: dict[str, float] = {}
-        packer = Packer(quantization)
         if quantization.passthrough:
             for name, layer, parts in passthrough_layers(checkpoint, quantization):
                 if writer.finished(name, layer) is None:
                     writer.write_parts(name, layer, _followed(parts, show))
-            for router in (linear for linear in linears(checkpoint.config) if linear.name == ROUTER):
-                for shard in range(router.shards):
-                    if writer.finished(router.name, shard) is None:
-                        writer.write(router.name, shard, packer.pack(checkpoint.tensors, router, shard), ())
-        else:
-            quantizer: _Plain | Calibrated = _Plain(checkpoint, packer)
-            if calibrated is not None:
-                feedback = calibrated.algorithm == "gptq"
-                quantizer = Calibrated(checkpoint, packer, quantization, feedback, calibrated.texts, work)
-            for linear, layer, arrays, note in quantizer.linears(writer.finished):
-                writer.write(linear, layer, arrays, note)
-                show()
-            errors = quantizer.errors()
+        quantizer: _Plain | Calibrated = _Plain(checkpoint, quantization)
+        if calibrated is not None:
+            quantizer = Calibrated(checkpoint, quantization, calibrated.algorithm == "gptq", calibrated.texts, work)
+        for linear, shard, arrays, note in quantizer.linears(writer.finished):
+            writer.write(linear, shard, arrays, note)
+            show()
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint, norm, quantization).items():
                 writer.write_tensor(name, data)
         for table in tables(checkpoint.config):
             writer.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
-    return errors
+    return quantizer.errors()
 
 
 def _followed(parts: Iterable[TensorSlice], show: Callable[[], None]) -> Iterator[TensorSlice]:
@@ -191,35 +182,33 @@ def _followed(parts: Iterable[TensorSlice], show: Callable[[], None]) -> Iterato
 
 
 class _Plain:
-    """Quantizes every linear, each weight by itself."""
+    """Quantizes every linear that does not pass through, each weight by itself."""
 
-    def __init__(self, checkpoint: Checkpoint, packer: Packer) -> None:
-        self._checkpoint, self._packer = checkpoint, packer
-        self._sums: dict[str, dict[int, Sequence[float]]] = {}
+    def __init__(self, checkpoint: Checkpoint, quantization: Quantization) -> None:
+        self._tensors, self._quantization = checkpoint.tensors, quantization
+        stored = stored_linears(checkpoint.config, quantization)
+        self._linears = [linear for linear in stored if quantization.dtype_of(linear.name) != NATIVE]
+        self._sums: dict[str, dict[int, Sequence[float]]] = {linear.name: {} for linear in self._linears}
 
     def linears(self, finished: Finished) -> Iterator[Packed]:
         """Yield those that are not finished."""
-        tensors, stored = self._checkpoint.tensors, stored_linears(self._checkpoint.config, self._packer.quantization)
-        shards = [(linear, shard) for linear in stored for shard in range(linear.shards)]
+        shards = [(linear, shard) for linear in self._linears for shard in range(linear.shards)]
 
         def arrival(shard: tuple[Linear, int]) -> int:
-            return max(tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
+            return max(self._tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
 
         # While a checkpoint is downloaded, first what is there.
         for linear, shard in sorted(shards, key=arrival):
-            sums = self._sums.setdefault(linear.name, {})
-            sums[shard] = finished(linear.name, shard) or ()
-            if not sums[shard]:
-                arrays = self._packer.pack(tensors, linear, shard)
-                sums[shard] = self._packer.take_sums()
-                yield linear.name, shard, arrays, sums[shard]
+            sums: Sequence[float] = finished(linear.name, shard) or ()
+            if not sums:
+                arrays, sums = pack_linear(self._tensors, linear, shard, self._quantization)
+                yield linear.name, shard, arrays, sums
+            self._sums[linear.name][shard] = sums
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the weights, over all layers of a linear."""
-        quantization = self._packer.quantization
         found = {name: relative_error([sums[shard] for shard in sorted(sums)]) for name, sums in self._sums.items()}
-        stored = stored_linears(self._checkpoint.config, quantization)
-        return {each.name: found[each.name] for each in stored if quantization.dtype_of(each.name) != "f32"}
+        return {name: error for name, error in found.items() if self._quantization.dtype_of(name) != "f32"}
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:

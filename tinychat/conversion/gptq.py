@@ -16,7 +16,7 @@ from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.float_stages import Linear
 from tinychat.conversion.linear_codes import Coded, Coder, Feedback, arrays_of
-from tinychat.conversion.pack import Array, Packer
+from tinychat.conversion.pack import Array, pack_linear
 from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Source
 from tinychat.conversion.unfinished import WorkFolder
@@ -39,7 +39,7 @@ STATE = "hidden_states.npz"
 
 
 class TrueLinear(NamedTuple):
-    """What one of the checkpoint's own linears gets and gives on the texts.
+    """Inputs and outputs of one of the checkpoint's own linears on the texts.
 
     Attributes
     ----------
@@ -56,29 +56,15 @@ class TrueLinear(NamedTuple):
 
 
 class Calibrated:
-    """Quantizes a checkpoint's linears for the inputs that some texts give them.
+    """Quantizes a checkpoint's linears for the inputs that some texts, token ids, give them.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    packer : Packer
-        For the linears that are not stored in four bits.
-    quantization : Quantization
-    feedback : bool
-        Whether codes are chosen with error feedback (GPTQ); else by the importance of each column.
-    texts : sequence of sequences of int
-        Token ids.
-
-    Attributes
-    ----------
-    output_errors : dict
-        By (linear, layer): the relative root-mean-square error of its outputs on the texts.
+    With `feedback`, codes are chosen with error feedback (GPTQ); else by the importance of each column.
+    `output_errors` has the relative root-mean-square error of each linear's outputs, by (linear, shard).
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
-        packer: Packer,
         quantization: Quantization,
         feedback: bool,
         texts: Sequence[Sequence[int]],
@@ -89,7 +75,6 @@ class Calibrated:
         self._source = Source(checkpoint)
         self._pass = FloatPass(self._source, texts)
         self._tensors = checkpoint.tensors
-        self._packer = packer
         self._quantization = quantization
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
@@ -101,7 +86,7 @@ class Calibrated:
         return {f"{name} {layer}": round(error, 5) for (name, layer), error in worst}
 
     def linears(self, finished: Finished) -> Iterator[Packed]:
-        """Yield every linear of the model once it is quantized, but those that are finished."""
+        """Yield every quantized linear of the model that is not finished."""
         config = self._source.config
         first, hidden, true_hidden = self._resumed(finished)
         for layer in range(first, config.num_hidden_layers):
@@ -111,7 +96,7 @@ class Calibrated:
             made: list[Packed] = []
             hidden = self._pass.run_layer(layer, hidden, self._quantizing(made, true))
             yield from made
-            # Whoever asks for more has written these.
+            # The caller has written these.
             states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
             self._work.write_arrays(STATE, states)
         inputs = self._pass.last_inputs(hidden)
@@ -121,7 +106,7 @@ class Calibrated:
                 yield linear.name, 0, self._table(linear, inputs if gives_outputs else None), ()
 
     def _resumed(self, finished: Finished) -> tuple[int, Floats, Floats]:
-        """Return the first layer that is not finished, and the hidden states that it gets, quantized and true."""
+        """Return the first layer that is not finished, and its input hidden states, quantized and true."""
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
         found = {
@@ -137,9 +122,9 @@ class Calibrated:
         return 0, hidden, hidden
 
     def _recording(self, true: dict[str, TrueLinear]) -> Linear:
-        """Return the checkpoint's own linears, which also store in `true` what they get and give.
+        """Return the checkpoint's own linears, which also store their inputs and outputs in `true`.
 
-        But those of experts: in the quantized model, other tokens choose them.
+        Those of experts are left out: in the quantized model, other tokens choose them.
         """
 
         def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
@@ -179,7 +164,7 @@ class Calibrated:
     ) -> tuple[Coded, Floats]:
         """Return a linear's codes, and the outputs of its own weights on some of the inputs.
 
-        What is needed no longer is let go at once: each of these arrays may be as large as the layer.
+        Each array may be as large as the layer: it is freed once it is not needed.
         """
         weight = self._source.weight(name, shard)
         N, K = weight.shape
@@ -194,13 +179,7 @@ class Calibrated:
         return self._code(target, prepared), wanted
 
     def _moments(self, name: str, inputs: Floats) -> Floats:
-        """Return the second moments of a linear's inputs, over its padded columns.
-
-        Raises
-        ------
-        ConversionError
-            If they are not finite.
-        """
+        """Return the second moments of a linear's inputs, over its padded columns; refuse some that are not finite."""
         moments = second_moments(inputs, padded(self._stored[name].columns, self._quantization.column_multiple))
         if not np.isfinite(moments).all():
             raise ConversionError(
@@ -210,11 +189,10 @@ class Calibrated:
         return moments
 
     def _packed(self, name: str, shard: int) -> dict[str, Array]:
-        """Return a linear's arrays as the packer makes them."""
-        return self._packer.pack(self._tensors, self._stored[name], shard)
+        return pack_linear(self._tensors, self._stored[name], shard, self._quantization)[0]
 
     def _prepared(self, moments: Floats) -> Feedback | Floats:
-        """Return what codes are chosen by: the feedback of errors, or the importance of each column."""
+        """Return the feedback of errors, or the importance of each column."""
         return self._coder.feedback(moments) if self._feedback else importance_of(moments)
 
     def _code(self, weights: Floats, prepared: Feedback | Floats) -> Coded:
@@ -245,17 +223,17 @@ def second_moments(inputs: Floats, columns: int) -> Floats:
 
 
 def _follows_from_inputs(residual: Floats | None, K: int, N: int) -> bool:
-    """Say whether a correction is found from the inputs alone: where they are fewer than the outputs."""
+    """Return whether a correction follows from the inputs alone: where they are fewer than the outputs."""
     return residual is None and N > K
 
 
 def correction(
     weights: Floats, moments: Floats, inputs: Floats, residual: Floats | None, true: TrueLinear
 ) -> NDArray[np.float32]:
-    """Return what brings the outputs of weights [K, N] on `inputs` nearest, in least squares, to the wanted ones.
+    """Return the change of weights [K, N] that brings their outputs on `inputs` nearest to the wanted ones.
 
-    It is to be added to the weights. Wanted are the true outputs, plus the error of the residual stream so far. A
-    ridge (`CORRECTION_SHRINKAGE`) keeps the result small: the texts give the moments between columns only roughly.
+    Wanted are the true outputs, plus the error of the residual stream so far. A ridge (`CORRECTION_SHRINKAGE`) bounds
+    the result of the least squares: the texts give the moments between columns only roughly.
     """
     if _follows_from_inputs(residual, *weights.shape):
         return np.asarray(fitted(moments, inputs, true.inputs - inputs) @ weights, np.float32)
@@ -269,7 +247,7 @@ def correction(
 def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None = None) -> Floats:
     """Return the matrix [K, M] that takes inputs [T, K] nearest to `wanted` [T, M]: least squares with a ridge.
 
-    With `found` [K, M], what is to be added to that: it takes the inputs to what ``inputs @ found`` lacks.
+    With `found` [K, M], its difference to that.
     """
     tokens, K = inputs.shape
     squares = np.diag(moments)[:K]

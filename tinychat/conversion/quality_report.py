@@ -1,4 +1,4 @@
-"""What a conversion costs in quality: a model folder's predictions compared with its checkpoint's in float32."""
+"""The quality report: a model folder's predictions compared with its checkpoint's in float32."""
 
 from __future__ import annotations
 
@@ -64,17 +64,7 @@ butter. Do not stir more than you must, or the mash will turn to glue.
 def examine(
     source: Source, model: Model, own_words: Sequence[int], progress: Progress | None = None
 ) -> dict[str, dict[str, float]]:
-    """Compare a converted model with its checkpoint on `TEXT`, and on a text that the model wrote itself.
-
-    Parameters
-    ----------
-    source : Source
-        The checkpoint.
-    model : Model
-        The converted model.
-    own_words : sequence of int
-        Token ids of the second text; left out if empty.
-    progress : callable, optional
+    """Compare a converted model with its checkpoint on `TEXT`, and on token ids that the model wrote itself, if any.
 
     Returns
     -------

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypedDict
@@ -31,7 +31,6 @@ from tinychat.files import read_small
 _STALE_SECONDS = 24 * 3600.0
 _LARGEST_JOURNAL = 256 << 20
 _LARGEST_TEXT_FILE = 64 << 20
-_AT_ONCE = 1 << 20
 Array = NDArray[np.generic]
 
 
@@ -112,17 +111,13 @@ def _without_checksum(data: bytes) -> bytes | None:
     return data[9:] if data[:9] == b"%08x " % zlib.crc32(data[9:]) else None
 
 
-def _checksums(folder: Path) -> dict[str, int]:
-    """Return the CRC-32 of each file of a folder by its name."""
-    return {file.name: _checksum(file) for file in folder.iterdir()}
-
-
-def _checksum(file: Path) -> int:
-    checksum = 0
-    with file.open("rb") as stream:
-        while data := stream.read(_AT_ONCE):
-            checksum = zlib.crc32(data, checksum)
-    return checksum
+def _checksums(folder: Path) -> dict[str, str]:
+    """Return the digest of each file of a folder by its name."""
+    digests = {}
+    for file in folder.iterdir():
+        with file.open("rb") as stream:
+            digests[file.name] = file_digest(stream, "sha256").hexdigest()
+    return digests
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def _is_whole_checkpoint(folder: Path) -> bool:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return what matches in a folder, in order; names that a terminal could not show are left out."""
+    """Return the matches in a folder, in order; names that a terminal could not show are left out."""
     try:
         return sorted(path for path in folder.glob(pattern) if str(path.relative_to(folder)).isprintable())
     except (OSError, ValueError):

@@ -264,7 +264,7 @@ def _list_cached_files(repo_id: str, reason: Exception) -> set[str]:
 
 
 def _download(repo_id: str, revision: str, names: Iterable[str], **settings: Any) -> Path:
-    """Download what is not in the cache yet, one file after the other; return the folder of the last."""
+    """Download the files that are not in the cache yet, one after the other; return the folder of the last."""
     from huggingface_hub import hf_hub_download
 
     folder = Path()

@@ -37,7 +37,7 @@ def store_folder() -> Path:
     try:
         return data_folder(os.environ) / "models"
     except OSError as error:
-        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder where models are to be kept") from None
+        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder for models") from None
 
 
 def is_name(text: str) -> bool:

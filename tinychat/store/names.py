@@ -42,20 +42,13 @@ _DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO
 class ModelReference:
     """The model of a MODEL argument.
 
-    Attributes
-    ----------
-    kind : str
-        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
-        GGUF file still to be converted; "repository", one still to be downloaded and converted.
-    source : str
-        The folder, or for a repository its id.
-    path : Path
-        The model folder: where it is ("folder", "stored"), or where its conversion belongs.
+    Its kind is "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
+    GGUF file still to be converted; "repository", one still to be downloaded and converted.
     """
 
     kind: Literal["folder", "stored", "checkpoint", "repository"]
-    source: str
-    path: Path
+    source: str  # the folder, or for a repository its id
+    path: Path  # the model folder, or where the conversion belongs
 
 
 def find(model: str) -> ModelReference:
@@ -128,7 +121,7 @@ def resolve(model: str) -> ModelReference:
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
     found = find_model(model)
-    # The hub's own client looks into its cache, and for what has changed since.
+    # The hub's own client reads its cache, and looks for changes.
     if found is not None and not (found.program == HUB_CACHE and found.is_checkpoint):
         return converted_or("checkpoint", str(found.path), _name_of(found.path, found.name))
     if _is_repo_id(model):
