@@ -20,7 +20,7 @@ PLAIN_INPUTS = {"o_proj": "quantize attention", "conv_out_proj": "quantize convo
 def layer_of(stacked, layer):
     """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
     if isinstance(stacked, PerLayer):
-        index = stacked.indices[layer]
+        index = int(stacked.indices[layer])
         first, second = layer_of(stacked.first, max(index, 0)), layer_of(stacked.second, max(-1 - index, 0))
         return PerLayer(index, first, second)
     if isinstance(stacked, tuple):
