@@ -223,7 +223,8 @@ def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path
         tinychat.api.locate(str(checkpoint))
     monkeypatch.setattr("tinychat.conversion.calibration.write_texts", None)
     folder = tinychat.api.locate(str(checkpoint))
-    assert calls[3:] == [1, 1, 2, 2]
+    # The quality report runs all layers behind them.
+    assert calls[3:7] == [1, 1, 2, 2]
     assert (folder / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
     described = [json.loads((each / "tinychat.json").read_text()) for each in (folder, expected)]
     assert described[0]["certificate"] == described[1]["certificate"]
