@@ -31,8 +31,6 @@ from tinychat.models.tensors import Linear, Norm, Table
 _MAX_TEXT_FILE_BYTES = 64 << 20
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
-Examine = Callable[[Path], Mapping[str, object]]
-"""Called with the finished folder before it gets its name; returns the quality report to record in it."""
 # Linears with the largest errors that a quality report names.
 WORST = 4
 
@@ -77,7 +75,6 @@ def write_model_folder(
     source: str | None = None,
     *,
     coding: Coding = PLAIN,
-    examine: Examine | None = None,
     work: WorkFolder | None = None,
 ) -> Path:
     """Convert a checkpoint folder into the model folder `dst`, which must not exist yet.
@@ -115,14 +112,18 @@ def write_model_folder(
         if calibrated:
             description["coding"] = coding.algorithm
         _write_description(folder, description)
-        if examine is not None:
-            worst = dict(sorted(errors.items(), key=lambda item: -item[1])[:WORST])
-            description["certificate"] = {**examine(folder), "worst": worst}
-            _write_description(folder, description)
     return Path(dst)
 
 
-def _write_description(folder: Path, description: dict[str, object]) -> None:
+def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:
+    """Record a quality report in a model folder, with the linears that have the largest errors."""
+    description = json.loads((folder / DESCRIPTION).read_text())
+    errors: dict[str, float] = description["relative_rms_error"]
+    worst = dict(sorted(errors.items(), key=lambda item: -item[1])[:WORST])
+    _write_description(folder, {**description, "certificate": {**report, "worst": worst}})
+
+
+def _write_description(folder: Path, description: Mapping[str, object]) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
 
 

@@ -153,7 +153,8 @@ class Calibrated:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
                 made.append((name, shard, arrays, (self.output_errors[name, shard],)))
             else:
-                made.append((name, shard, self._packed(name, shard), ()))
+                arrays, _ = pack_linear(self._tensors, self._stored[name], shard, self._quantization)
+                made.append((name, shard, arrays, ()))
                 outputs = inputs @ self._source.weight(name, shard).T
             return outputs if bias is None else outputs + bias
 
@@ -188,9 +189,6 @@ class Calibrated:
             )
         return moments
 
-    def _packed(self, name: str, shard: int) -> dict[str, Array]:
-        return pack_linear(self._tensors, self._stored[name], shard, self._quantization)[0]
-
     def _prepared(self, moments: Floats) -> Feedback | Floats:
         """Return the feedback of errors, or the importance of each column."""
         return self._coder.feedback(moments) if self._feedback else importance_of(moments)
@@ -203,7 +201,7 @@ class Calibrated:
     def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
         """Return the arrays of an embedding or output matrix; `inputs` is None where rows are only looked up."""
         if self._quantization.dtype_of(linear.name) != "int4":
-            return self._packed(linear.name, 0)
+            return pack_linear(self._tensors, linear, 0, self._quantization)[0]
         K = padded(linear.columns, self._quantization.column_multiple)
         even = np.ones(K, np.float32)
         prepared = even if inputs is None else self._prepared(self._moments(linear.name, inputs))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
 
-_TEXTS_FILE, _INT8_FOLDER = "texts.json", "int8"
+_TEXTS_FILE = "texts.json"
 ALGORITHMS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
 # Least share of weights whose codes pass through: the others take eight bits then.
@@ -94,19 +94,12 @@ class Recipe:
 
 
 def check_together(quant: str, algorithm: str, given: Collection[str]) -> None:
-    """Refuse options that do nothing beside others.
-
-    Parameters
-    ----------
-    quant, algorithm : str
-        Those of the recipe; `algorithm` is the option "method".
-    given : collection of str
-        Names of the options that somebody has set.
+    """Refuse a given option that does nothing beside others; `algorithm` is the option "method".
 
     Raises
     ------
     FieldError
-        Naming the first that would do nothing.
+        Naming the option.
     """
     has_groups = quant in ("int4", "int8")
     idle = {
@@ -249,9 +242,6 @@ def _make(
     elif recipe.uses_texts:
         texts = _texts_for_int8(folder, recipe)
 
-    def examine(made: Path) -> dict[str, object]:
-        return _quality_report(folder, made, held_out, phases.part(0.15))
-
     conversion.write_model_folder(
         folder,
         work.model,
@@ -259,9 +249,11 @@ def _make(
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
         coding=conversion.Coding(recipe.algorithm, texts),
-        examine=examine if checks else None,
         work=work,
     )
+    if checks:
+        report = _quality_report(folder, work.model, held_out, phases.part(0.15))
+        conversion.add_quality_report(work.model, report)
 
 
 def _size_and_time(file: Path | None) -> tuple[int, int] | None:
@@ -357,11 +349,10 @@ def _texts(
     converting, writing = phases.part(0.05), phases.part(0.4)
     if earlier:
         return earlier["texts"], earlier["held_out"]
-    int8 = work.folder / _INT8_FOLDER
-    if not work.is_sealed(_INT8_FOLDER):
-        shutil.rmtree(int8, ignore_errors=True)
-        conversion.convert(folder, int8, "int8", recipe.group_size, converting)
-        work.seal(_INT8_FOLDER)
+    int8 = work.folder / "int8"
+    # Not all of an earlier one may have reached the disk.
+    shutil.rmtree(int8, ignore_errors=True)
+    conversion.convert(folder, int8, "int8", recipe.group_size, converting)
     model = _load(int8)
     if recipe.calibration is None:
         *texts, held_out = write_texts(model, count + 1, writing)

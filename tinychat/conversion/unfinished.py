@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypedDict
@@ -74,18 +74,6 @@ class WorkFolder:
         np.savez(data, **arrays)  # type: ignore[arg-type]
         _write_checked(self.folder / name, data.getvalue())
 
-    def seal(self, name: str) -> None:
-        """Record the checksums of a folder's files, for `is_sealed`."""
-        self.write(f"{name}.sealed", _checksums(self.folder / name))
-
-    def is_sealed(self, name: str) -> bool:
-        """Return whether a folder is there, with the checksums that `seal` recorded."""
-        recorded = self.read(f"{name}.sealed")
-        try:
-            return bool(recorded) and recorded == _checksums(self.folder / name)
-        except OSError:
-            return False
-
 
 def _write_checked(file: Path, data: bytes) -> None:
     """Replace a file by a checksum and data."""
@@ -109,15 +97,6 @@ def _with_checksum(data: bytes) -> bytes:
 def _without_checksum(data: bytes) -> bytes | None:
     """Return data without its checksum; None if either is damaged."""
     return data[9:] if data[:9] == b"%08x " % zlib.crc32(data[9:]) else None
-
-
-def _checksums(folder: Path) -> dict[str, str]:
-    """Return the digest of each file of a folder by its name."""
-    digests = {}
-    for file in folder.iterdir():
-        with file.open("rb") as stream:
-            digests[file.name] = file_digest(stream, "sha256").hexdigest()
-    return digests
 
 
 @contextmanager
