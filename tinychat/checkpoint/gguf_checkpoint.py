@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import adjusted
+from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import GgufFamily, GgufValues, positive
-from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
+from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.joined import JoinedTensor
@@ -183,92 +183,55 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     """Return the numbers of a tensor of one axis; None where there is none of this name."""
     for file in files:
         if name in file.tensors:
-            file.check_readable(name)
-            shape = file.tensors[name].shape
-            if len(shape) != 1 or shape[0] > _MAX_PAIRS:
-                raise CheckpointError(f"{file.path}: tensor {name} has shape {shape}: download the file again")
-            numbers: list[float] = file.read(name, 0, shape[0]).astype(np.float64).tolist()
+            tensor = file.tensors[name]
+            tensor.check_readable()
+            if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_PAIRS:
+                raise CheckpointError(f"{file.path}: tensor {name} has shape {tensor.shape}: download the file again")
+            numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
             return numbers
     return None
 
 
-class GgufWeight(Tensor):
-    """A tensor of a GGUF file as the checkpoint has it.
+class TensorPart(Tensor):
+    """Rows of a tensor from one on, as a tensor of its own shape."""
 
-    Parameters
-    ----------
-    file : GgufFile
-    name : str
-        Its name there.
-    heads : int
-        In how many heads its rows are reordered; 0 for none.
-    cut : slice, optional
-        The rows of GGUF's tensor that it has.
-    expert : int, optional
-        The expert whose matrix, or bias, it is, of a tensor of all.
-    """
-
-    def __init__(
-        self, file: GgufFile, name: str, heads: int = 0, cut: slice | None = None, expert: int | None = None
-    ) -> None:
-        file.check_readable(name)
-        self.path, self._file, self._name = file.path, file, name
-        self._heads, self._cut, self._expert = heads, cut or slice(None), expert
-        self._stored_shape = file.tensors[name].shape
-        # A matrix of one row may be a vector there.
-        self._is_row = name.endswith("_inp_shexp.weight") and len(self._stored_shape) == 1
+    def __init__(self, tensor: GgufTensor, first: int, shape: tuple[int, ...]) -> None:
+        self.path, self._tensor, self._first, self._shape = tensor.path, tensor, first, shape
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the cut or of the expert's matrix.
-
-        Raises
-        ------
-        CheckpointError
-            If the tensor does not hold that many experts.
-        """
-        rows, *others = self._stored_shape
-        if self._expert is not None:
-            if len(others) != (1 if self._name.endswith(".bias") else 2) or self._expert >= rows:
-                raise CheckpointError(f"{self.path}: {self._name} does not hold that many experts")
-            return tuple(others)
-        return (1, rows) if self._is_row else (len(range(rows)[self._cut]), *others)
+        """Shape of these rows."""
+        return self._shape
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        if self._is_row:
-            return self._file.read(self._name, 0, self.shape[1])[None][start:stop]
-        if self._expert is not None and len(self.shape) == 1:
-            return self._file.read(self._name, self._expert, self._expert + 1)[0, start:stop]
-        first = self._first_row
-        if not self._heads:
-            return self._file.read(self._name, first + start, first + stop)
-        return self._file.read(self._name, first, first + self.shape[0])[self._order[start:stop]]
+        if len(self._shape) == 1 < len(self._tensor.shape):
+            return self._tensor.read(self._first, self._first + 1)[0, start:stop]
+        if len(self._shape) > len(self._tensor.shape):
+            return self._tensor.read(0, self._shape[1])[None][start:stop]
+        return self._tensor.read(self._first + start, self._first + stop)
 
     @property
     def kind(self) -> str:
-        """Name of the type, as "Q4_K"."""
-        return self._file.kind(self._name)
+        """Name of the tensor's type."""
+        return self._tensor.kind
 
     @property
     def form(self) -> Form | None:
-        """Form of the codes of that type."""
-        return self._file.form(self._name)
+        """Form of the tensor's codes."""
+        return self._tensor.form
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
-        first = self._first_row
-        if not self._heads:
-            return self._file.read_codes(self._name, first + start, first + stop)
-        return self._file.read_codes(self._name, first, first + self.shape[0]).rows(self._order[start:stop])
+        return self._tensor.read_codes(self._first + start, self._first + stop)
 
-    @property
-    def _first_row(self) -> int:
-        return (self._cut.start or 0) if self._expert is None else self._expert * self.shape[0]
 
-    @property
-    def _order(self) -> NDArray[np.intp]:
-        return halves_order(self.shape[0], self._heads)
+def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
+    """Return the matrix, or bias, of one expert in a tensor of all."""
+    experts, *shape = tensor.shape
+    if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
+        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts")
+    return TensorPart(tensor, expert * (shape[0] if len(shape) == 2 else 1), tuple(shape))
 
 
 def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
@@ -355,22 +318,30 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         If the file is damaged, or the rows of a tensor do not make whole heads.
     """
     files = open_gguf(file)
-    file_of = {name: part for part in files for name in part.tensors}
+    stored = {name: tensor for part in files for name, tensor in part.tensors.items()}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
-    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in file_of else {}
+    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in stored else {}
     found: dict[str, Tensor] = {}
     for name, theirs in tensor_names(config, family).items():
-        heads = rotated_heads(theirs, config) if family.neighbours else 0
-        expert = _EXPERT.search(name)
-        *place, kind, part = theirs.split(".")
-        rows = fused.get(kind)
-        if rows is not None:
-            theirs, heads = ".".join([*place, "attn_qkv", part]), 0
-        if theirs in file_of:
-            found[name] = tensor = GgufWeight(file_of[theirs], theirs, heads, rows, expert and int(expert[1]))
-            if heads and tensor.shape[0] % (2 * heads):
-                raise CheckpointError(
-                    f"{file}: {name} has rows that do not make {heads} heads: download the file again"
-                )
+        *block, kind, part = theirs.split(".")
+        if kind in fused:
+            theirs = ".".join([*block, "attn_qkv", part])
+        if theirs not in stored:
+            continue
+        tensor = stored[theirs]
+        tensor.check_readable()
+        found[name] = tensor
+        if expert := _EXPERT.search(name):
+            found[name] = expert_of(tensor, theirs, int(expert[1]))
+        elif kind in fused:
+            first, stop, _ = fused[kind].indices(tensor.shape[0])
+            found[name] = TensorPart(tensor, first, (stop - first, *tensor.shape[1:]))
+        elif kind == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
+            # A matrix of one row may be a vector there.
+            found[name] = TensorPart(tensor, 0, (1, *tensor.shape))
+        elif family.neighbours and (heads := rotated_heads(theirs, config)):
+            if tensor.shape[0] % (2 * heads):
+                raise CheckpointError(f"{file}: the rows of {name} make no {heads} heads: download the file again")
+            found[name] = AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
     join_halves(found, config)
     return adjusted(Tensors(folder, found), config, family.done)
