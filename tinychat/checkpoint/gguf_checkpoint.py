@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
-from tinychat.checkpoint.gguf_families import GgufFamily, GgufValues, positive
+from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
-from tinychat.checkpoint.group_codes import GroupCodes
-from tinychat.checkpoint.joined import JoinedTensor
+from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -61,13 +60,7 @@ _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Path]:
-    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If the file is damaged, or its architecture or tokenizer is not implemented.
-    """
+    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors."""
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
         place = Path(folder) / file.stem
@@ -82,13 +75,7 @@ def unpacked(file: Path) -> Iterator[Path]:
 
 
 def gguf_in(folder: Path) -> Path:
-    """Return the GGUF file of a folder that has one, the first part of a split one.
-
-    Raises
-    ------
-    CheckpointError
-        If there are several models, or none.
-    """
+    """Return the GGUF file of a folder that has one, the first part of a split one."""
     models = first_parts(sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING))
     if len(models) > 1:
         names = ", ".join(one_line(path.name, 60) for path in models[:4])
@@ -129,13 +116,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
-    """Return the architecture that a file's metadata name.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is not implemented.
-    """
+    """Return the architecture that a file's metadata name."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
@@ -150,10 +131,8 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
 
     llama.cpp stores the divisors of frequencies as tensors, for Llama 3.1 as for Phi-3: LongRoPE has them as keys.
     """
-    scaling = {
-        key: values.get(f"rope.scaling.{key}")
-        for key in ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
-    }
+    keys = ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
+    scaling = {key: values.get(f"rope.scaling.{key}") for key in keys}
     trained = scaling["original_context_length"] or values.config.get("max_position_embeddings")
     found: dict[str, Any] = {}
     head_dim = positive(values.config.get("head_dim"), 0)
@@ -173,23 +152,22 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
         return found
     section = {"rope_type": scaling["type"], "factor": scaling["factor"]}
     if scaling["type"] == "yarn":
-        section["original_max_position_embeddings"] = trained
         betas = {"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]}
+        section |= {"original_max_position_embeddings": trained}
         section |= {key: value for key, value in betas.items() if value is not None}
     return found | {"rope_scaling": section}
 
 
 def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     """Return the numbers of a tensor of one axis; None where there is none of this name."""
-    for file in files:
-        if name in file.tensors:
-            tensor = file.tensors[name]
-            tensor.check_readable()
-            if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_PAIRS:
-                raise CheckpointError(f"{file.path}: tensor {name} has shape {tensor.shape}: download the file again")
-            numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
-            return numbers
-    return None
+    tensor = next((file.tensors[name] for file in files if name in file.tensors), None)
+    if tensor is None:
+        return None
+    tensor.check_readable()
+    if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_PAIRS:
+        raise CheckpointError(f"{tensor.path}: tensor {name} has shape {tensor.shape}: download the file again")
+    numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
+    return numbers
 
 
 class TensorPart(Tensor):
@@ -226,6 +204,48 @@ class TensorPart(Tensor):
         return self._tensor.read_codes(self._first + start, self._first + stop)
 
 
+class JoinedTensor(Tensor):
+    """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
+
+    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
+        self.path, self._name, self._parts = parts[0].path, name, parts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        shapes = [part.shape for part in self._parts]
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        rows: FloatArray = np.concatenate([part.read(*cut) for part, *cut in self._cuts(start, stop)])
+        return rows
+
+    @property
+    def kind(self) -> str:
+        """Name of their type, or of each."""
+        return " and ".join(dict.fromkeys(part.kind for part in self._parts))
+
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes, where all are of one type."""
+        return self._parts[0].form if len({part.kind for part in self._parts}) == 1 else None
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        return concatenate([part.read_codes(*cut) for part, *cut in self._cuts(start, stop)])
+
+    def _cuts(self, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
+        """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
+        first = 0
+        for part in self._parts:
+            rows = part.shape[0]
+            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
+            first += rows
+
+
 def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
     """Return the matrix, or bias, of one expert in a tensor of all."""
     experts, *shape = tensor.shape
@@ -251,7 +271,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             place = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
                 names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
-    known = family.norm_names(config)
+    known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             place = "" if norm.layers is None else f"blk.{layer}."
@@ -265,23 +285,22 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
 
 def linears_of_file(config: ModelConfig) -> list[Linear]:
     """List a model's linears by the tensors that files have: gates, and what they let through, apart."""
-    return [in_halves(linear) if is_in_halves(linear) else linear for linear in linears(config)]
+
+    def apart(linear: Linear) -> Linear:
+        (source,), (rows,) = linear.sources, linear.rows
+        return replace(linear, sources=tuple(f"{source}.{half}" for half in HALVES), rows=(rows // 2, rows // 2))
+
+    return [apart(linear) if is_joined(linear) else linear for linear in linears(config)]
 
 
-def is_in_halves(linear: Linear) -> bool:
+def is_joined(linear: Linear) -> bool:
     """Return whether a file has two tensors for one of the checkpoint."""
     return linear.name == "expert_gate_up_proj" and len(linear.sources) == 1
 
 
-def in_halves(linear: Linear) -> Linear:
-    """Return a linear with a source for each half of its rows."""
-    (source,), (rows,) = linear.sources, linear.rows
-    return replace(linear, sources=tuple(f"{source}.{half}" for half in HALVES), rows=(rows // 2, rows // 2))
-
-
 def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
     """Add the tensors that a checkpoint has for two of a file."""
-    for linear in filter(is_in_halves, linears(config)):
+    for linear in filter(is_joined, linears(config)):
         for shard in range(linear.shards):
             (name,) = linear.names(shard)
             for part in ("weight", "bias"):
@@ -310,13 +329,7 @@ def rotated_heads(name: str, config: ModelConfig) -> int:
 
 
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
-    """Open the tensors of a GGUF file, by the checkpoint's names.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged, or the rows of a tensor do not make whole heads.
-    """
+    """Open the tensors of a GGUF file, by the checkpoint's names."""
     files = open_gguf(file)
     stored = {name: tensor for part in files for name, tensor in part.tensors.items()}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]

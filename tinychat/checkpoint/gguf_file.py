@@ -3,7 +3,6 @@
 The package `gguf` turns the blocks of its types into numbers; `gguf_header` reads where they lie.
 """
 
-import math
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -31,9 +30,9 @@ class GgufTensor(Tensor):
     """A tensor of a GGUF file; the rows of one of three axes are those of all its matrices, one below the other."""
 
     def __init__(self, path: Path, name: str, entry: TensorEntry) -> None:
-        self.path, self._name, self._type, self._offset = path, name, entry.type, entry.offset
-        self._shape = entry.shape
-        self._rows = (math.prod(entry.shape[:2]), entry.shape[2]) if len(entry.shape) == 3 else entry.shape
+        self.path, self._name = path, name
+        self._shape, self._type, self._offset = entry.shape, entry.type, entry.offset
+        self._rows = (entry.shape[0] * entry.shape[1], entry.shape[2]) if len(entry.shape) == 3 else entry.shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,13 +109,7 @@ _OPENED: WeakValueDictionary[tuple[int, ...], GgufFile] = WeakValueDictionary()
 
 
 def open_gguf(path: Path) -> list[GgufFile]:
-    """Open a GGUF file, or all files of one that is split, the first of which has the metadata.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If one is missing or damaged, is another's link, or has a tensor that another has.
-    """
+    """Open a GGUF file, or all files of one that is split, the first of which has the metadata."""
     first = _opened(path)
     count = first.metadata.get("split.count", 1)
     if type(count) is not int or count <= 1:

@@ -50,13 +50,6 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, TensorEntry]]:
 
     Values of the metadata are numbers, truth values, strings, bytes that are not UTF-8, lists of these two, and arrays
     of numbers or truth values [N], views of the file.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be read, is damaged, or its header exceeds a limit.
-    UnsupportedModelError
-        If a tensor has a type that is not known.
     """
     with _reader_of(path) as reader:
         count, entries = reader.counts()
@@ -258,8 +251,7 @@ def _reader_of(path: Path) -> Iterator[HeaderReader]:
     try:
         with open_regular(path) as file:
             # Not closed here: arrays of the metadata are views of it.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        yield HeaderReader(data, path)
+            yield HeaderReader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CheckpointError(f"{path} cannot be read: {reason}") from None

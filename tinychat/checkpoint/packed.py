@@ -63,32 +63,16 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Packing:
-    """How a checkpoint's weights are packed.
-
-    Attributes
-    ----------
-    format : {"gptq", "awq", "compressed-tensors", "mlx"}
-    bits : {4, 8}
-    group : int
-        Columns that share a scale; 0 for whole rows.
-    zeros_less_one : bool
-        Whether stored zeros are one less than the code of 0.
-    """
+    """How a checkpoint's weights are packed, in one of the formats of `NAMES`."""
 
     format: str
     bits: int
-    group: int
-    zeros_less_one: bool = False
+    group: int  # columns that share a scale; 0 for whole rows
+    zeros_less_one: bool = False  # stored zeros are one less than the code of 0
 
 
 def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
-    """Return the packing of a checkpoint's weights by its ``config.json``; None where they are not packed.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the format, or a setting of it, is not implemented.
-    """
+    """Return the packing of a checkpoint's weights by its ``config.json``; None where they are not packed."""
     section = config.get("quantization_config") or config.get("quantization")
     if not isinstance(section, dict) or not section or section.get("quant_method") == STACKED_METHOD:
         return None
@@ -222,7 +206,6 @@ class PackedWeight(Tensor):
 
     @property
     def _scales(self) -> NDArray[np.float32]:
-        """Scales [N, G]."""
         return self._floats(self._names.scales)
 
     @property
@@ -306,13 +289,7 @@ def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = N
 
 
 def unpack_weights(tensors: Tensors, config_file: Path) -> Tensors:
-    """Return a checkpoint's tensors with its packed weights under the names of unpacked ones.
-
-    Raises
-    ------
-    UnsupportedModelError, CheckpointError
-        If ``config.json`` cannot be read, or names a packing that is not implemented.
-    """
+    """Return a checkpoint's tensors with its packed weights under the names of unpacked ones."""
     config, source = read_json_object(config_file), str(config_file)
     packing = read_packing(config, source)
     if packing is None:

@@ -73,13 +73,7 @@ _LITERALS = {
 
 
 def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
-    """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors.
-
-    Raises
-    ------
-    CheckpointError
-        If the pickle is damaged, names anything but tensors, or is not a dictionary.
-    """
+    """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors."""
     if len(data) > MAX_PICKLE_BYTES:
         raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
     machine = _Machine(source)
