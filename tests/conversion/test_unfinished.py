@@ -15,8 +15,9 @@ import pytest
 
 import tinychat
 from tinychat.checkpoint.folder import folder_of
-from tinychat.conversion import convert, gptq
+from tinychat.conversion import convert
 from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.pipeline import Recipe, quantization_of
 from tinychat.conversion.unfinished import JournaledWriter, key_of, work_for
 from tinychat.errors import ConversionError
@@ -207,17 +208,17 @@ def test_what_another_user_has_put_there_is_not_gone_on_from(tmp_path, monkeypat
 def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path, monkeypatch):
     """The first use of a checkpoint, stopped by Ctrl-C between two layers."""
     calls = []
-    run_layer = gptq.run_layer
+    run_layer = FloatPass.run_layer
 
-    def interrupted(*arguments):
-        calls.append(arguments[1])
+    def interrupted(float_pass, layer, *arguments):
+        calls.append(layer)
         if calls == [0, 0, 1]:
             raise KeyboardInterrupt
-        return run_layer(*arguments)
+        return run_layer(float_pass, layer, *arguments)
 
     monkeypatch.setattr("tinychat.conversion.pipeline.TEXTS", 2)
     expected = tinychat.convert(checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(gptq, "run_layer", interrupted)
+    monkeypatch.setattr(FloatPass, "run_layer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tinychat.api.locate(str(checkpoint))
     monkeypatch.setattr("tinychat.conversion.calibration.write_texts", None)

@@ -7,24 +7,23 @@ whose outputs are added to the residual stream also correct its error so far.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.float_stages import Linear
 from tinychat.conversion.linear_codes import Coded, Coder, Feedback, arrays_of
 from tinychat.conversion.pack import Array, pack_linear
 from tinychat.conversion.positive_definite import solve
-from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
+from tinychat.conversion.source import Floats, Source
 from tinychat.conversion.unfinished import WorkFolder
 from tinychat.errors import ConversionError
 from tinychat.models.layout import LANES, Quantization, padded, stored_linears
 from tinychat.models.tensors import Linear as LinearLayout
 
-# Rows of an embedding or an output matrix that are coded at a time.
-SLAB_ROWS = 8192
 # Tokens on which the error of a linear's outputs is measured.
 ERROR_TOKENS = 128
 # Ridge of the least squares: added to the diagonal of the inputs' second moments, as a share of each entry and of their
@@ -74,13 +73,12 @@ class Calibrated:
         self._work = work
         self.output_errors: dict[tuple[str, int], float] = {}
         self._source = Source(checkpoint)
+        self._pass = FloatPass(self._source, texts)
         self._tensors = checkpoint.tensors
         self._quantization = quantization
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
         self._coder = Coder(quantization.group_size)
-        self._ids = [token for text in texts for token in text]
-        self._cuts = [0, *accumulate(len(text) for text in texts)]
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the outputs, the largest first."""
@@ -94,14 +92,14 @@ class Calibrated:
         for layer in range(first, config.num_hidden_layers):
             true: dict[str, TrueLinear] = {}
             if self._feedback:
-                true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(true))
+                true_hidden = self._pass.run_layer(layer, true_hidden, self._recording(true))
             made: list[Packed] = []
-            hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(made, true))
+            hidden = self._pass.run_layer(layer, hidden, self._quantizing(made, true))
             yield from made
             # The caller has written these.
             states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
             self._work.write_arrays(STATE, states)
-        inputs = last_inputs(self._source, hidden)
+        inputs = self._pass.last_inputs(hidden)
         for linear in self._stored.values():
             if linear.layers is None and finished(linear.name, 0) is None:
                 gives_outputs = config.tie_word_embeddings or linear.name == "lm_head"
@@ -120,7 +118,7 @@ class Calibrated:
         if layers and all(errors is not None for errors in found.values()):
             self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
             return layers, np.asarray(states["hidden"], np.float32), np.asarray(states["true_hidden"], np.float32)
-        hidden = self._source.embed(self._ids, self._cuts)
+        hidden = self._pass.embed()
         return 0, hidden, hidden
 
     def _recording(self, true: dict[str, TrueLinear]) -> Linear:
@@ -207,7 +205,7 @@ class Calibrated:
         K = padded(linear.columns, self._quantization.column_multiple)
         even = np.ones(K, np.float32)
         prepared = even if inputs is None else self._prepared(self._moments(linear.name, inputs))
-        slabs = self._source.slabs(linear, SLAB_ROWS)
+        slabs = self._source.slabs(linear)
         parts = [arrays_of(self._code(transposed(rows, K), prepared)) for rows in slabs]
         joined = {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0] if kind != "table"}
         return {**joined, "table": parts[0]["table"]}

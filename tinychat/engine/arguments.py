@@ -154,7 +154,7 @@ class Arguments(NamedTuple):
     parameters: Parameters
     sizes: ModelDims
     scratch: Scratch
-    job: Batch
+    batch: Batch
     cache: Any  # `kernels.kv.CacheBuffers`
     attention: Any  # `kernels.attention.AttentionScratch`
     logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]

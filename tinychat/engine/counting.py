@@ -92,7 +92,7 @@ def count_step(
     """Return what a step of `T` tokens after `start` others takes; cache_bytes : of a position in a layer's cache."""
     counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
     positions = np.arange(start, start + T)
-    job = Batch(np.array([T, 1, 1]), none, positions, *[none] * 7)
+    batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 7)
     p = parameters_of(config, NamedTensors(config))
-    forward(counter, p, dims_of(config), cache_bytes, counter.widths, None, job, Width())
+    forward(counter, p, dims_of(config), cache_bytes, counter.widths, None, batch, Width())
     return counter

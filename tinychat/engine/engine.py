@@ -85,11 +85,11 @@ class Engine:
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, pointers_of(attention))
         counted = count_step(config, quantization, self.chunk_size)
-        self._job = allocate_batch(config, self.chunk_size, len(counted.costs))
-        self._job.query_factors[:] = self._query_scale
+        self._batch = allocate_batch(config, self.chunk_size, len(counted.costs))
+        self._batch.query_factors[:] = self._query_scale
         self._has_query_scales = has_query_scales(config)
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
-        self._lasting = (self.parameters, dims_of(config), scratch, self._job)
+        self._lasting = (self.parameters, dims_of(config), scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = pointers_of(arguments)
         self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
@@ -168,8 +168,8 @@ class Engine:
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
     def _post(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
-        """Write what runs into the job, and where its logits go; return how many ids there are, and all memory."""
-        job, firsts = self._job, [0]
+        """Write what runs into the batch, and where its logits go; return how many ids there are, and all memory."""
+        batch, firsts = self._batch, [0]
         ids: list[int] = []
         sequences: list[int] = []
         positions: list[int] = []
@@ -182,16 +182,16 @@ class Engine:
             positions += range(start, stop)
             firsts.append(len(ids))
             wanted += range(len(ids) - span.outputs, len(ids))
-            job.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
-            if len(job.cos_sin) > 1:
-                job.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
-            job.tables[i, : len(table)] = table
+            batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
+            if len(batch.cos_sin) > 1:
+                batch.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
+            batch.tables[i, : len(table)] = table
         T, outputs = len(ids), len(wanted)
-        job.ids[:T], job.sequences[:T], job.positions[:T] = ids, sequences, positions
-        job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
+        batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
+        batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:
-            job.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
-        job.counts[:] = T, outputs, len(spans)
+            batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
+        batch.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
         memory = self.pool.places, attention.places
@@ -210,7 +210,7 @@ class Engine:
 
         Nobody else may use the engine meanwhile.
         """
-        clocks = self._job.clocks
+        clocks = self._batch.clocks
         clocks[0] = 1
         try:
             run()

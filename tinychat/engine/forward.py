@@ -45,34 +45,34 @@ from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
 
-def forward(team, p, sizes, cache, s, attention, job, logits):
-    """Run a job's rows, appending to the cache; leave logits of those that are wanted."""
-    embed_ids(team, p, sizes, s, job)
+def forward(team, p, sizes, cache, s, attention, batch, logits):
+    """Run a batch's rows, appending to the cache; leave logits of those that are wanted."""
+    embed_ids(team, p, sizes, s, batch)
     for layer in range(sizes.num_hidden_layers):
-        run_layer(team, layer_of(p.layers, layer), sizes, cache, s, attention, job)
-    predict(team, p, sizes, s, job, logits)
+        run_layer(team, layer_of(p.layers, layer), sizes, cache, s, attention, batch)
+    predict(team, p, sizes, s, batch, logits)
 
 
-def embed_ids(team, p, sizes, s, job):
+def embed_ids(team, p, sizes, s, batch):
     """Begin the residual stream."""
-    T = job.counts[0]
-    embed(team, T, p.embed_tokens, job.ids, sizes, s.hidden)
-    embed_positions(team, T, p.embed_positions, job.positions, s.hidden)
+    T = batch.counts[0]
+    embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
+    embed_positions(team, T, p.embed_positions, batch.positions, s.hidden)
     norm_embedding(team, T, p.embed_norm, sizes, s.hidden)
 
 
-def run_layer(team, w, sizes, cache, s, attention, job):
+def run_layer(team, w, sizes, cache, s, attention, batch):
     """Add to the residual stream what attention gives, or what stands in its place, and then what the MLP gives."""
-    T = job.counts[0]
+    T = batch.counts[0]
     begin_parallel(team, T, w.mlp, sizes, s)
-    run_mixer(team, T, w.mixer, sizes, layer_cache(cache, w.cache_layer), s, attention, job)
+    run_mixer(team, T, w.mixer, sizes, layer_cache(cache, w.cache_layer), s, attention, batch)
     run_mlp(team, T, w.mlp, sizes, s)
 
 
-def predict(team, p, sizes, s, job, logits):
+def predict(team, p, sizes, s, batch, logits):
     """Compute the logits of the rows that are wanted."""
-    outputs = job.counts[1]
-    pick_rows(team, outputs, job.wanted, s.hidden, s.last_hidden)
+    outputs = batch.counts[1]
+    pick_rows(team, outputs, batch.wanted, s.hidden, s.last_hidden)
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, logits)
     cap_logits(team, outputs, logits, p.cap)
@@ -101,32 +101,32 @@ def _(team, T, norm, sizes, hidden):
 
 
 @by_kind
-def run_mixer(team, T, w, sizes, kv, s, attention, job):
+def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     """Run attention."""
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.qkv_proj, s)
     linear(team, T, w.qkv_proj, s, s.qkv, STORE)
     norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
-    rope_append(team, T, job, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
-    attend(team, job, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+    rope_append(team, T, batch, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
     quantize_plain(team, T, s.attended, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=ShortConvolution)
-def _(team, T, w, sizes, kv, s, attention, job):
+def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
     linear(team, T, w.in_proj, s, s.qkv, STORE)
-    short_convolution(team, T, job, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
+    short_convolution(team, T, batch, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
     quantize_plain(team, T, s.attended, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
 @run_mixer.where(w=PerLayer)
-def _(team, T, w, sizes, kv, s, attention, job):
+def _(team, T, w, sizes, kv, s, attention, batch):
     if w.indices >= 0:
-        run_mixer(team, T, w.first, sizes, kv, s, attention, job)
+        run_mixer(team, T, w.first, sizes, kv, s, attention, batch)
     else:
-        run_mixer(team, T, w.second, sizes, kv, s, attention, job)
+        run_mixer(team, T, w.second, sizes, kv, s, attention, batch)
 
 
 @by_kind

@@ -19,12 +19,12 @@ class NamedWeight:
     Attributes
     ----------
     layout : Linear
-    piece : int
+    shard : int
         Which one of its kind (`models.tensors.Linear`); of experts, the first of the layer.
     """
 
     layout: Linear
-    piece: int = 0
+    shard: int = 0
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class NamedWeight:
         return self.layout.columns
 
     def __getitem__(self, layer: int) -> NamedWeight:
-        return replace(self, piece=layer * (self.layout.experts or 1))
+        return replace(self, shard=layer * (self.layout.experts or 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ PLAIN_INPUTS = {"o_proj": "quantize attention", "conv_out_proj": "quantize convo
 def layer_of(stacked, layer):
     """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
     if isinstance(stacked, PerLayer):
-        index = stacked.indices[layer]
+        index = int(stacked.indices[layer])
         first, second = layer_of(stacked.first, max(index, 0)), layer_of(stacked.second, max(-1 - index, 0))
         return PerLayer(index, first, second)
     if isinstance(stacked, tuple):
@@ -106,7 +106,7 @@ def norm_width(counter, T, qkv, norm, sizes):
 
 
 @stage("rope")
-def rope_append(counter, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
+def rope_append(counter, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
     """Rotate queries and keys, append keys and values to the cache."""
     H, G, d = counter.heads
     qkv.need(padded((H + 2 * G) * d, LANES) + LANES)
@@ -114,16 +114,16 @@ def rope_append(counter, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes,
 
 
 @stage("attend")
-def attend(counter, job, qkv, sizes, window, scoring, cache, scratch, out):
+def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend to all positions of the cache that are in the window."""
     H, _, d = counter.heads
     out.need(H * d)
-    seen = int(np.minimum(job.positions + 1, window).sum())
-    counter.note("attention", (int(job.positions[-1]) + 1) * cache, 2 * seen * H * d)
+    seen = int(np.minimum(batch.positions + 1, window).sum())
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, 2 * seen * H * d)
 
 
 @stage("short_convolution")
-def short_convolution(counter, T, job, bcx, taps, rows, sizes, cache, out):
+def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
     """Convolve over the last positions, and append to the cache."""
     D = sizes.hidden_size
     bcx.need(padded(3 * D, LANES) + LANES)

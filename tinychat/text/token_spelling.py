@@ -29,7 +29,9 @@ class TokenSpelling:
         kinds = {str(step.get("type")) for step in steps}
         if not kinds or kinds - _SUPPORTED:
             unknown = ", ".join(sorted(kinds - _SUPPORTED)) or "none"
-            raise TextError(f"{source}: decoder not supported: {unknown}; known are {', '.join(sorted(_SUPPORTED))}")
+            raise TextError(
+                f"{source}: decoder not supported: {unknown}; expected some of {', '.join(sorted(_SUPPORTED))}"
+            )
         if "ByteLevel" in kinds:
             return cls(byte_level=True)
         signs = [step.get("replacement") for step in steps if step["type"] == "Metaspace"]
