@@ -53,7 +53,7 @@ class SavedCaches:
             return 0
         with suppress(OSError):
             self._unfinished_bytes()
-            found = model.sequence.recall(self._path(name))
+            found = model.sequence.load(self._path(name))
             if found:
                 # Now the most recently used.
                 os.utime(self._path(name))

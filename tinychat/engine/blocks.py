@@ -26,7 +26,7 @@ from tinychat.models.config import ModelConfig
 
 # Of what is free, where nobody says otherwise: taken only as it is written.
 DEFAULT_SHARE = 0.25
-FORGOTTEN_AT_ONCE = 1 / 16  # of all blocks: finding the oldest takes a look at many
+EVICTED_AT_ONCE = 1 / 16  # of all blocks: finding the oldest takes a look at many
 
 
 def blocks_for(positions: int) -> int:
@@ -74,7 +74,7 @@ class BlockPool:
         self.is_fixed: bool = memory is not None
         self.prefixes: PrefixIndex = PrefixIndex()
         self.buffers: CacheBuffers = self._allocate(0)
-        self._placed = self.buffers, pointers_of(self.buffers)
+        self._located = self.buffers, pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
         self._block_bytes = BLOCK * self.position_bytes
         self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
@@ -97,11 +97,11 @@ class BlockPool:
         return self.capacity - len(self._free)
 
     @property
-    def places(self) -> NDArray[np.int64]:
+    def pointers(self) -> NDArray[np.int64]:
         """Where the buffers are, for `kernels.memory.from_pointers`."""
-        if self._placed[0] is not self.buffers:
-            self._placed = self.buffers, pointers_of(self.buffers)
-        return self._placed[1]
+        if self._located[0] is not self.buffers:
+            self._located = self.buffers, pointers_of(self.buffers)
+        return self._located[1]
 
     def reserve(self, positions: int) -> None:
         """See to it that one sequence of so many positions fits.
@@ -180,11 +180,11 @@ class BlockPool:
                     del self._owners[block]
                     self._free.append(block)
 
-    def remember(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
+    def insert_prefix(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
         """Keep the blocks of a sequence's first ids for later ones; `table` gets those that were kept before."""
         with self.lock:
             with self._changed_prefixes() as prefixes:
-                added, known, replaced = prefixes.add(angles, ids, table[: blocks_for(len(ids))])
+                added, known, replaced = prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
                 self.share(added)
             for place, block in known:
                 if len(ids) >= (place + 1) * BLOCK:
@@ -193,15 +193,15 @@ class BlockPool:
                     self.release([own])
             self.release(replaced)
 
-    def recall(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
+    def match_prefix(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
         """Return the blocks of the longest kept beginning of `ids`, of which the caller is now an owner; its length."""
         with self.lock:
             with self._changed_prefixes() as prefixes:
-                blocks, length = prefixes.find(angles, ids)
+                blocks, length = prefixes.match(angles, ids)
             self.share(blocks)
         return blocks, length
 
-    def forget(self, block: int) -> None:
+    def evict_prefix(self, block: int) -> None:
         """Let no later sequence find the kept beginning that ends in a block."""
         with self.lock:
             with self._changed_prefixes() as prefixes:
@@ -242,19 +242,19 @@ class BlockPool:
         if self.capacity < self._limit:
             self._grow(self._limit)
         if len(self._free) < count:
-            wanted = max(int(FORGOTTEN_AT_ONCE * self.capacity), count - len(self._free))
+            wanted = max(int(EVICTED_AT_ONCE * self.capacity), count - len(self._free))
             with self._changed_prefixes() as prefixes:
-                unused = prefixes.forget(wanted, lambda block: self._owners[block] == 1)
+                unused = prefixes.evict(wanted, lambda block: self._owners[block] == 1)
             self.release(unused)
         if len(self._free) < count:
-            self._count_anew()
+            self._recount()
         if len(self._free) < count and beyond_limit:
             self._grow(self.capacity + count - len(self._free))
         if len(self._free) < count:
             full = f"the cache memory of {self._limit * self._block_bytes >> 20} MiB is full"
             raise CacheFullError(f"{full}: give more with cache_memory, or run fewer sequences at once")
 
-    def _count_anew(self) -> None:
+    def _recount(self) -> None:
         """Count the owners of all blocks."""
         owners = Counter(self.prefixes.blocks())
         for _, table in list(self._tables.values()):

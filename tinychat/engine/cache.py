@@ -113,7 +113,7 @@ class KVCache:
             own = self.pool.copy(block)
         except CacheFullError:
             # Sooner than this sequence stops, no later one finds the beginning that ends in this block.
-            self.pool.forget(block)
+            self.pool.evict_prefix(block)
             if self.pool.is_shared(block):
                 raise
             return
@@ -129,9 +129,9 @@ class KVCache:
         before = self.length
         self.ids += ids
         if self.length // BLOCK > before // BLOCK:
-            self.remember(self.length // BLOCK * BLOCK)
+            self.insert_prefix(self.length // BLOCK * BLOCK)
             # One block more is kept, so that the last tokens can be taken back.
-            self._give_back(max(0, self._first_seen(self.length) - 1))
+            self._free_first(max(0, self._first_seen(self.length) - 1))
 
     @property
     def lasting(self) -> int:
@@ -142,14 +142,14 @@ class KVCache:
     def _unaltered(self) -> int:
         return self.length if self._altered_from is None else self._altered_from // BLOCK * BLOCK
 
-    def remember(self, length: int) -> None:
+    def insert_prefix(self, length: int) -> None:
         """Keep the blocks of the first ids for later sequences that begin alike."""
         angles = angle_set(self.config, self.angles_of)
         length = min(length, self._unaltered)
         if angles is not None and length:
-            self.pool.remember(angles, self.ids[:length], self.table)
+            self.pool.insert_prefix(angles, self.ids[:length], self.table)
 
-    def recall(self, ids: Sequence[int], angles_of: int) -> None:
+    def match_prefix(self, ids: Sequence[int], angles_of: int) -> None:
         """Take over what the pool has kept of a beginning of `ids`, if it is longer than what is in the cache.
 
         angles_of : tokens of the whole sequence.
@@ -158,7 +158,7 @@ class KVCache:
         if angles is None:
             return
         with self.pool.lock:
-            blocks, length = self.pool.recall(angles, ids)
+            blocks, length = self.pool.match_prefix(angles, ids)
             if length <= self.common_prefix(ids):
                 self.pool.release(blocks)
                 return
@@ -198,7 +198,7 @@ class KVCache:
         """Return the number of the first block that a token after `length` positions sees anything of."""
         return 0 if self._seen is None else max(0, length + 1 - self._seen) // BLOCK
 
-    def _give_back(self, count: int) -> None:
+    def _free_first(self, count: int) -> None:
         """Give back the first `count` blocks, as far as that has not been done."""
         with self.pool.lock:
             unseen = [block for block in self.table[:count] if block != GONE]
@@ -217,7 +217,7 @@ class KVCache:
 
     def clear(self) -> None:
         """Give all blocks back; later sequences may still find what they hold."""
-        self.remember(self.length)
+        self.insert_prefix(self.length)
         self.rewind(0)
 
     def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:

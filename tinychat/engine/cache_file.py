@@ -109,7 +109,7 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
                     return 0
                 if _checksum(pool, block) != checksum:
                     return 0
-            pool.remember(header.angles, header.ids, table)
+            pool.insert_prefix(header.angles, header.ids, table)
         finally:
             pool.release(table)
     return len(header.ids)

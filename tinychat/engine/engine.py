@@ -38,7 +38,7 @@ class AttentionMemory(NamedTuple):
 
     positions: int
     scratch: AttentionScratch
-    places: NDArray[np.int64]
+    pointers: NDArray[np.int64]
 
 
 class Engine:
@@ -91,11 +91,11 @@ class Engine:
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
         self._lasting = (self.parameters, dims_of(config), scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
-        self._places = pointers_of(arguments)
-        self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
-        self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
+        self._pointers = pointers_of(arguments)
+        self._replaced = len(pointers_of(self._lasting))  # where those of the others begin
+        self._memory: tuple[NDArray[np.int64], ...] = (self._pointers[:0], self._pointers[:0])  # those in use
         self.forward_pass: ForwardPass = ForwardPass(arguments)
-        self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
+        self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._pointers,))
 
     @property
     def trained_length(self) -> int:
@@ -193,11 +193,11 @@ class Engine:
             batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
         batch.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
-        place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
-        memory = self.pool.places, attention.places
+        where = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
+        memory = self.pool.pointers, attention.pointers
         if not all(map(is_, memory, self._memory)):
-            self._places[self._replaced : -len(place)], self._memory = np.concatenate(memory), memory
-        self._places[-len(place) :] = place
+            self._pointers[self._replaced : -len(where)], self._memory = np.concatenate(memory), memory
+        self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
     def costs(self, T: int, start: int) -> list[Cost]:

@@ -52,13 +52,13 @@ class PrefixIndex:
         """Yield all blocks."""
         return (node.block for node in self._nodes)
 
-    def find(self, angles: int, ids: Ids) -> tuple[list[int], int]:
+    def match(self, angles: int, ids: Ids) -> tuple[list[int], int]:
         """Return the blocks of the longest beginning of `ids`, and its length: beyond, the last may go on otherwise."""
         nodes, length = self._path(angles, ids)
         self._use(nodes)
         return [node.block for node in nodes], length
 
-    def add(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    def insert(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
         """Note the blocks of a sequence's first ids, of which the last may be partly filled.
 
         Returns
@@ -92,7 +92,7 @@ class PrefixIndex:
         self._use(nodes)
         return added, known, replaced
 
-    def forget(self, count: int, is_unused: Callable[[int], bool]) -> list[int]:
+    def evict(self, count: int, is_unused: Callable[[int], bool]) -> list[int]:
         """Take out at least `count` blocks that no sequence uses now, if there are as many; return all that went."""
         gone: list[int] = []
         unused = 0

@@ -79,12 +79,12 @@ class Sequence:
         ids = exact_ids(ids)
         length = min(self.reusable_prefix(ids), len(ids) - 1)
         self.cache.rewind(length if self.cache.can_rewind(length) else 0)
-        self.cache.recall(ids[:-1], len(ids))
+        self.cache.match_prefix(ids[:-1], len(ids))
         return self.cache.length
 
-    def remember(self) -> None:
+    def insert_prefix(self) -> None:
         """Let later sequences that begin alike use what this one holds."""
-        self.cache.remember(self.cache.length)
+        self.cache.insert_prefix(self.cache.length)
 
     def release(self) -> None:
         """Give all memory back; what it held can be used by later sequences until somebody needs the room."""
@@ -117,7 +117,7 @@ class Sequence:
         """
         return write_cache(path, self.cache, self.engine.origin)
 
-    def recall(self, path: Path) -> int:
+    def load(self, path: Path) -> int:
         """Let prompts reuse what `save` wrote, in this process or another; return how many tokens that are."""
         return read_cache(path, self.engine.pool, self.engine.origin)
 
