@@ -101,6 +101,8 @@ ARROWS = {
         "text",
         "user_folders",
     ],
+    "tools": [],
+    "serve": ["conversation", "engine.sequence", "generate", "settings", "text", "tools"],
     "commands": [
         "api",
         "bench",
@@ -115,6 +117,7 @@ ARROWS = {
         "held_signals",
         "machine",
         "models.folder",
+        "serve",
         "models.passthrough",
         "json_file",
         "models.architectures",

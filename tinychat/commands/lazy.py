@@ -14,6 +14,7 @@ WHERE = {
     "complete": "complete",
     "log": "log",
     "batch": "batch",
+    "serve": "serve",
     "convert": "convert",
     "pull": "store",
     "models": "store.list_models",

@@ -53,7 +53,7 @@ def read_body(url: str, body: Mapping[str, Any]) -> Body:
         If it asks for something else, or what cannot be had.
     """
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
-    prompt = _messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
+    prompt = read_messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
     schema = schema_of(given.pop("response_format", None))
     return Body(prompt, _settings(given), schema)
 
@@ -88,8 +88,14 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {_NAMES[key]: value for key, value in fields.items() if key in _NAMES}
 
 
-def _messages(value: object) -> list[dict[str, object]]:
-    """Return messages; contents in parts are joined, if all of them are text."""
+def read_messages(value: object) -> list[dict[str, object]]:
+    """Return messages; contents in parts are joined, if all of them are text.
+
+    Raises
+    ------
+    FieldError
+        Naming the message that is wrong.
+    """
     if isinstance(value, list):
         value = [_joined(message) if isinstance(message, dict) else message for message in value]
     return [message.as_dict() for message in as_messages(value)]

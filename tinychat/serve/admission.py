@@ -1,0 +1,83 @@
+"""Admission: so many requests run at once, others wait in a bounded queue, and clients take turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tinychat.serve.api_error import ApiError
+
+
+class Admission:
+    """Lets requests in. All methods belong to one event loop.
+
+    Parameters
+    ----------
+    parallel : int
+        Requests that run at once.
+    most_waiting : int
+        Requests that wait beside them; one more is refused.
+    """
+
+    def __init__(self, parallel: int, most_waiting: int) -> None:
+        self.parallel = parallel
+        self.running = self.waiting = 0
+        self._most_waiting = most_waiting
+        # By client, the one whose turn is next first.
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for a turn of a client, and hold it.
+
+        Raises
+        ------
+        ApiError
+            If the queue is full.
+        """
+        await self._enter(client)
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._let_in()
+
+    async def _enter(self, client: str) -> None:
+        if self.running < self.parallel:
+            self.running += 1
+            return
+        if self.waiting >= self._most_waiting:
+            message = f"{self.waiting} requests wait already: try again later"
+            raise ApiError(503, message, "server_error", code="queue_full", retry_after=5)
+        turn = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(client, deque()).append(turn)
+        self.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # It was let in at this very moment.
+                self.running -= 1
+                self._let_in()
+            else:
+                self._forget(client, turn)
+            raise
+
+    def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
+        queue = self._queues[client]
+        queue.remove(turn)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[client]
+
+    def _let_in(self) -> None:
+        """Give free turns to those who wait: one of each client in its turn, the oldest first."""
+        while self.running < self.parallel and self._queues:
+            client, queue = self._queues.popitem(last=False)
+            queue.popleft().set_result(None)
+            self.waiting -= 1
+            self.running += 1
+            if queue:
+                self._queues[client] = queue
