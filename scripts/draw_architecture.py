@@ -58,7 +58,7 @@ gguf       2   0    data   GGUF file | Q4_K, Q8_0 and others | checkpoint/gguf_c
 checkpoint 0   1    code*3 Checkpoint | one interface; the family names the tensors | checkpoint/checkpoint.py
 texts      0   2    code   calibration | texts in float32 show the inputs | of each linear | conversion/source.py
 quantize   1   2    code   quantize | int4, int8 or f32: each by itself, | or by its inputs | conversion/convert.py
-native     2   2    code   passthrough | the file's own codes and scales, | rearranged, not changed | conversion/keep.py
+native     2   2    code   passthrough | the file's own codes | and scales, rearranged | conversion/passthrough.py
 pack       1   3.1  code   pack | a 64-byte line: 8 columns of 16 rows; | a lane is an output row | models/layout.py
 work       1   4.2  code   write | beside the target, with a journal; | renamed when whole | conversion/unfinished.py
 folder     1   5.3  data   model folder | tinychat.json, model.safetensors, | config.json, tokenizer
@@ -78,7 +78,7 @@ engine     0.6 6.15 code   Engine | ids, positions and block tables | become one
 forward    0.6 7.25 code   forward | embedding, L layers, norm, logits: | one compiled call | engine/forward.py
 cache      1.7 7.25 data   cache | each layer appends keys and values, | then attends to them | kernels/kv.py
 reply      0.6 8.35 code   Reply | grammar mask, sampler, stop ids; | detokenizer, stop strings | generate/reply.py
-stream     0.6 9.45 code   Stream | pieces of text that are final | generate/stream.py
+stream     0.6 9.45 code   Stream | text that is final, as deltas | generate/stream.py
 screen     0.6 10.4 person screen | markdown, drawn while it grows | terminal/markdown_reply.py
 """
 BOX, GAP, FLOOR, WAY = (168, 46), 22, 92, 20
@@ -136,7 +136,7 @@ def room_box(canvas: Canvas, left: float, top: float, room: str, kind: str) -> N
     width, height = BOX
     canvas.box(left, top, width, height, kind)
     canvas.write(left + width / 2, top + 20, room, "title")
-    canvas.write(left + width / 2, top + 37, ROOMS[room])
+    canvas.write(left + width / 2, top + 37, ROOMS.get(room, ""))
 
 
 def weight() -> str:

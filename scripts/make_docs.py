@@ -17,7 +17,7 @@ import click
 from tinychat.chat.commands import COMMANDS
 from tinychat.cli import command_line
 from tinychat.commands.exit_codes import EXIT_CODES
-from tinychat.models.architectures import FAMILIES
+from tinychat.models.architectures import supported_families
 from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, Setting
 from tinychat.settings import names as setting_names
 from tinychat.store.catalog import CATALOG
@@ -107,7 +107,7 @@ def names_elsewhere() -> str:
 
 def families() -> str:
     """Return the supported families, as their files describe them."""
-    rows = [(f"`{name}`", each.models, each.covered) for name, each in FAMILIES.items()]
+    rows = [(f"`{name}`", each.models, each.covered) for name, each in supported_families().items()]
     return _markdown("architecture | families | covered", rows)
 
 

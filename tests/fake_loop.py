@@ -1,33 +1,25 @@
-"""A loop for slash commands: notes what they say, and writes replies at once."""
+"""A chat loop for slash commands, without input, that records notices and writes replies at once."""
+
+import io
+from types import SimpleNamespace
 
 from fake_model import Replies, fake_model
 
 from tinychat.chat.commands import complete_command, run_command
-from tinychat.chat.draft import Draft
+from tinychat.chat.loop import ChatLoop
 from tinychat.chat.workspace import Models, Workspace
 from tinychat.conversation.conversation import Chat
 from tinychat.terminal.clipboard import offer_to_terminal
+from tinychat.terminal.rendering import Renderer
 
 
-class FakeLoop:
-    """Keeps notices, the prefilled prompt, and whether the loop was left."""
+class Recorder(Renderer):
+    """Writes replies nowhere, and keeps notices; `terminal` is one that may have a clipboard."""
 
-    def __init__(self, *replies, model=None, open_model=None, clock=None, **settings):
-        sequence = {
-            key: settings.pop(key) for key in ("context_size", "chunk_size", "trained_length") if key in settings
-        }
-        self.chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0, **settings)
-        extras = {"models": Models(open_model)} if open_model else {}
-        extras |= {"clock": clock} if clock else {}
-        self.workspace = Workspace(self.chat, **extras)
-        self.chat.on_notice = self.notice
+    def __init__(self):
+        super().__init__(io.StringIO(), io.StringIO(), {})
         self.notices = []
-        self.draft = Draft()
-        self.left = self.multiline = False
-        self.show_thinking = True
-        self.show_stats = None
         self.terminal = None
-        self.agrees = True
 
     def notice(self, text):
         self.notices.append(text)
@@ -35,27 +27,31 @@ class FakeLoop:
     def progress(self, title):
         return lambda done, total: self.notice(f"{title} {done}/{total}")
 
-    def regenerate(self):
-        list(self.chat.regenerate())
+    def offer_to_terminal(self, text):
+        return self.terminal is not None and offer_to_terminal(text, self.terminal)
 
-    def go_on(self):
-        list(self.chat.go_on())
 
-    def compact(self, turns):
-        return self.chat.compact(turns)
+class FakeLoop(ChatLoop):
+    """The loop, whose user `agrees` or not."""
+
+    def __init__(self, *replies, model=None, open_model=None, clock=None, **settings):
+        sequence = {
+            key: settings.pop(key) for key in ("context_size", "chunk_size", "trained_length") if key in settings
+        }
+        chat = Chat(model or fake_model(Replies(*replies), **sequence), temperature=0.0, **settings)
+        extras = {"models": Models(open_model)} if open_model else {}
+        extras |= {"clock": clock} if clock else {}
+        super().__init__(chat, SimpleNamespace(interactive=False), Recorder(), Workspace(chat, **extras))
+        chat.on_notice = self.notice
+        self.agrees = True
+
+    @property
+    def notices(self):
+        return self.renderer.notices
 
     def confirm(self, question):
         self.notice(question)
         return self.agrees
-
-    def recall(self):
-        """Nobody watches."""
-
-    def leave(self):
-        self.left = True
-
-    def prefill(self, draft):
-        self.draft = draft
 
     @property
     def prefilled(self):
@@ -69,7 +65,7 @@ class FakeLoop:
         return self.multiline
 
     def run(self, line):
-        """Run a command and return what it said."""
+        """Run a command and return its notices."""
         self.notices.clear()
         run_command(self, line)
         return "\n".join(self.notices)

@@ -267,6 +267,5 @@ def fake_model(next_id, *, name="fake", has_template=True, **sequence):
         tokenizer=ByteTokenizer(),
         template=MarkerTemplate(is_fallback=not has_template),
         stop_ids=frozenset({EOS}),
-        config=None,
         path=Path(name),
     )

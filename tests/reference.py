@@ -550,3 +550,18 @@ def _mixture(config, parts, layer, x):
         inner = _gated(config, parts.apply("shared_gate_up_proj", layer, x))
         out += parts.apply("shared_down_proj", layer, inner) / (1 + np.exp(-scores[:, experts.num_experts :]))
     return out
+
+
+def values_of_codes(codes):
+    """Return the weights of `GroupCodes`, float32 [N, K]: ``f * scale * (code - zero) + h * offset``."""
+    N, groups = codes.scales.shape
+    scales, offsets = codes.scales, codes.offsets
+    if codes.factors is not None:
+        factors = np.repeat(codes.factors, groups // codes.factors.shape[1], axis=1)
+        scales = scales * factors[:, :, 0]
+        offsets = None if offsets is None else offsets * factors[:, :, 1]
+    steps = codes.codes.astype(np.float32) - np.float32(codes.zero)
+    numbers = steps.reshape(N, groups, -1) * scales[:, :, None]
+    if offsets is not None:
+        numbers += offsets[:, :, None]
+    return numbers.reshape(N, -1)

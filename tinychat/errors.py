@@ -1,12 +1,13 @@
-"""Everything tinychat raises on purpose.
+"""The errors that tinychat raises on purpose.
 
     TinychatError
-    |- CheckpointError          a file of the checkpoint is missing, damaged or contradicts another
-    |- UnsupportedModelError    the architecture or one of its settings is not implemented
-    |- ConversionError          the conversion cannot go on: values, target folder
-    |- ModelFolderError         a converted model folder is missing, damaged or too new
-    |- HubError                 the hub cannot be reached or does not have the repository
-    |- StoreError               the local store has no such model, or cannot be written
+    |- ModelError               a model cannot be found, read or converted
+    |  |- CheckpointError       a file of the checkpoint is missing, damaged or contradicts another
+    |  |- UnsupportedModelError the architecture or one of its settings is not implemented
+    |  |- ConversionError       the conversion cannot go on: values, target folder
+    |  |- ModelFolderError      a converted model folder is missing, damaged or too new
+    |  |- HubError              the hub cannot be reached or does not have the repository
+    |  `- StoreError            the local store has no such model, or cannot be written
     |- TextError                a text, a tokenizer or a chat template cannot be used
     |- ConfigurationError       the configuration file is not as it should be
     |- SessionError             a saved conversation is missing or damaged, or its file or cache cannot be written
@@ -26,27 +27,31 @@ class TinychatError(Exception):
     """Base class: one line for the user."""
 
 
-class CheckpointError(TinychatError):
+class ModelError(TinychatError):
+    """A model cannot be found, read or converted."""
+
+
+class CheckpointError(ModelError):
     """A file of a Hugging Face checkpoint is missing, damaged or contradicts another."""
 
 
-class UnsupportedModelError(TinychatError):
+class UnsupportedModelError(ModelError):
     """The architecture, or one of its settings, is not implemented."""
 
 
-class ConversionError(TinychatError):
+class ConversionError(ModelError):
     """A checkpoint cannot be converted: bad values, or a target that cannot be written."""
 
 
-class ModelFolderError(TinychatError):
+class ModelFolderError(ModelError):
     """A converted model folder is missing, damaged, or of a newer format."""
 
 
-class HubError(TinychatError):
+class HubError(ModelError):
     """The hub cannot be reached, or has no such repository."""
 
 
-class StoreError(TinychatError):
+class StoreError(ModelError):
     """The local store has no such model, or cannot be written."""
 
 
@@ -72,7 +77,7 @@ class PromptTooLongError(ContextError):
     Attributes
     ----------
     tokens, context_size : int
-        What the prompt has, and what the context holds.
+        Tokens of the prompt, and positions of the context.
     can_grow : bool
         Whether the model was trained on contexts that would hold it.
     """
@@ -103,7 +108,7 @@ class FieldError(SettingError):
     field : str
         The field's name in Python, with which the message begins.
     problem : str
-        The rest of the message: what its value must be.
+        The rest of the message: the range of its value.
     """
 
     def __init__(self, field: str, problem: str) -> None:

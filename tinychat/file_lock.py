@@ -1,4 +1,4 @@
-"""One writer at a time: locks on open files, which end with the process, however it ends."""
+"""File locks between processes, which end with the process, however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTE = 1 << 40
 def try_lock(file_number: int) -> bool:
     """Lock an open file for this process, without waiting; return False if another process has it.
 
-    The lock ends when the file is closed. Where the file system has no locks, everybody gets one.
+    The lock ends when the file is closed. File systems without locks grant it to everybody.
     """
     try:
         if sys.platform == "win32":
@@ -43,13 +43,7 @@ def try_lock(file_number: int) -> bool:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
-    """Hold the lock that a file stands for, made for it and gone afterwards; `waiting` is called before a wait.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be made.
-    """
+    """Hold the lock of a file, made for it and gone afterwards; `waiting` is called before a wait."""
     file_number = _open_locked(path)
     if file_number is None:
         waiting()
@@ -64,15 +58,10 @@ def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def locked_within(path: Path, seconds: float, pause: Callable[[], object]) -> Iterator[bool]:
-    """Hold the lock that a file stands for, or go on without it after so many seconds; yields whether it is held.
+    """Hold the lock of a file, or go on without it after so many seconds; yields whether it is held.
 
-    For locks that only save work: whoever holds one may have been stopped. `pause` is called again and again during
-    the wait, and takes some time.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be made.
+    For locks that only save work: whoever holds one may have been stopped. `pause` is called again and again during the
+    wait, and takes some time.
     """
     until = time.monotonic() + seconds
     while (file_number := _open_locked(path)) is None and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Reading files that others wrote: regular files only, no more of them than they may have; and replacing our own."""
+"""Reading files that others wrote: regular files only, within a size; and replacing our own."""
 
 from __future__ import annotations
 
@@ -23,14 +23,9 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write that takes the place of `path` in one step at the end, and is gone if anything goes wrong.
+    """Yield a file to write that replaces `path` in one step at the end, and is gone if anything goes wrong.
 
-    Only its owner may read it.
-
-    Raises
-    ------
-    OSError
-        It cannot be written.
+    Only its owner may read it. `OSError` if it cannot be written.
     """
     # One name for each process: two must not write into each other's file.
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -47,13 +42,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def unfinished_bytes(folder: Path, names: str) -> int:
-    """Return the bytes that living processes write now by `replacing`; remove what killed ones have left.
+    """Return the bytes that living processes write by `replacing`; remove the files of killed ones.
 
-    Parameters
-    ----------
-    folder : Path
-    names : str
-        Pattern of the files' names, as in "*.cache".
+    `names` is a pattern of the files' names, as in "*.cache".
     """
     size = 0
     for aside in folder.glob(f".{names}.*.tmp"):
@@ -67,13 +58,7 @@ def unfinished_bytes(folder: Path, names: str) -> int:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading in binary, if it is a regular one.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened, or is a folder, a pipe or a device.
-    """
+    """Open a regular file for reading in binary; `OSError` for a folder, a pipe or a device."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -82,19 +67,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """Return what a regular file holds, its size checked first.
-
-    Parameters
-    ----------
-    path : Path
-    limit : int
-        Bytes that it may have.
-
-    Raises
-    ------
-    OSError
-        It cannot be read, is not a regular file, or is larger.
-    """
+    """Return the contents of a regular file; `OSError` if it has more than `limit` bytes, checked first."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
@@ -102,12 +75,9 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def read_stream(path: Path, limit: int) -> bytes:
-    """Return what a file, pipe or device holds that a person named; ``<(command)`` of a shell is a pipe.
+    """Return the contents of a file, pipe or device that a person named; ``<(command)`` of a shell is a pipe.
 
-    Raises
-    ------
-    OSError
-        It cannot be read, or holds more than `limit` bytes.
+    `OSError` if it holds more than `limit` bytes.
     """
     with open(path, "rb") as file:
         return read_up_to(file, path, limit)
@@ -133,13 +103,7 @@ def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_up_to(file: BinaryIO, path: Path, limit: int) -> bytes:
-    """Return what is left of an open file, whose errors name `path`.
-
-    Raises
-    ------
-    OSError
-        It cannot be read, or holds more than `limit` bytes.
-    """
+    """Return the rest of an open file, whose errors name `path`; `OSError` if it has more than `limit` bytes."""
     data = file.read(limit + 1)
     if len(data) > limit:
         raise _too_large(path, limit)

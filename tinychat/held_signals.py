@@ -1,8 +1,8 @@
-"""Signals that wait while foreign code runs which would lose them.
+"""Signals held while foreign code runs that would lose them.
 
 Python runs a signal's handler between any two of its own instructions, also in a function that C code has called: LLVM
-calls Python while it links a kernel. What the handler raises there is printed and dropped, or comes out as the error
-of an import, and the program goes on as if Ctrl-C had not been pressed.
+calls Python while it links a kernel. An exception of the handler is printed and dropped there, or comes out as the
+error of an import, and the program goes on as if Ctrl-C had not been pressed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MOMENT = 0.02
 
 @contextmanager
 def held_signals() -> Iterator[Callable[[], None]]:
-    """Note the signals that come inside the block, and let their handlers run at its end.
+    """Note the signals that come inside the block, and run their handlers at its end.
 
-    Yields a function for long blocks that lets those run at once that have come so far. The third signal is not held.
-    Only handlers written in Python are put off: by default SIGTERM ends the process, which loses nothing. Outside of
-    the main thread, which alone gets signals, nothing happens.
+    Yields a function for long blocks that runs the handlers of those so far. The third signal is not held. Only
+    handlers written in Python are put off: by default SIGTERM ends the process, which loses nothing. Outside of the
+    main thread, which alone gets signals, nothing happens.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in NUMBERS if is_main}
@@ -64,10 +64,7 @@ def held_signals() -> Iterator[Callable[[], None]]:
 def lost_signals_sent_again(on_loss: Callable[[], int]) -> Iterator[None]:
     """Send a signal again whose exception was dropped in a function that C code has called.
 
-    Parameters
-    ----------
-    on_loss : callable
-        Returns the number of the signal whose handler raised last; called before it is sent again.
+    `on_loss` is called first, and returns the number of the signal whose handler raised last.
     """
     previous = sys.unraisablehook
 

@@ -1,4 +1,4 @@
-"""JSON files that other programs wrote: read whole, with every failure turned into one line."""
+"""JSON files that other programs wrote: read whole, every failure an error of one line."""
 
 import json
 from collections.abc import Iterator
@@ -35,18 +35,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def read_json_object(path: Path) -> dict[str, object]:
-    """Read a file that must hold one JSON object.
-
-    Parameters
-    ----------
-    path : Path
-        A regular file in UTF-8 of at most 16 MiB.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be read, or is not a JSON object.
-    """
+    """Read a regular file of at most 16 MiB that must hold one JSON object; `CheckpointError` if it does not."""
     try:
         return parse_json_object(_bytes_of(path), str(path))
     except FileNotFoundError:
@@ -56,14 +45,10 @@ def read_json_object(path: Path) -> dict[str, object]:
 
 
 def read_settings(path: Path) -> dict[str, object]:
-    """Read a JSON object that comes with a tokenizer, or return an empty one where there is no such file.
+    """Read a JSON object that comes with a tokenizer; an empty one where there is no such file.
 
     Unlike `read_json_object` it takes the last of two equal keys, as the libraries do that such files are written for.
-
-    Raises
-    ------
-    TextError
-        If the file is too large, is not JSON, or holds something else than an object.
+    `TextError` if the file is too large or not a JSON object.
     """
     try:
         value = json.loads(_bytes_of(path).decode("utf-8"))
@@ -79,13 +64,7 @@ def read_settings(path: Path) -> dict[str, object]:
 
 
 def parse_json_object(data: bytes, source: str) -> dict[str, object]:
-    """Parse bytes that must hold one JSON object; `source` names them in errors.
-
-    Raises
-    ------
-    CheckpointError
-        If the bytes are not JSON, not an object, or name a key twice.
-    """
+    """Parse bytes that must hold one JSON object without equal keys; `source` names them in a `CheckpointError`."""
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates)
     except RecursionError:
@@ -104,7 +83,7 @@ def one_line(text: str, limit: int = 120) -> str:
 
 
 def path_end(path: str) -> str:
-    """Return the end of a long path, which tells files apart and leaves room for what is wrong with them."""
+    """Return the end of a long path, which tells files apart and leaves room for the rest of an error."""
     return path if len(path) <= _LONGEST_PATH else f"...{path[3 - _LONGEST_PATH :]}"
 
 
@@ -118,7 +97,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Readers disagree on which of two equal keys counts, so neither does here."""
+    """Refuse equal keys: readers disagree on which of them counts."""
     result: dict[str, object] = {}
     for key, value in pairs:
         if key in result:

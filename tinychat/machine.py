@@ -1,4 +1,4 @@
-"""What kind of machine this is, in words and numbers, and how busy it is."""
+"""The machine: its processor, memory and cores, and how busy they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROC = Path("/proc")
 
 
 def processor_name() -> str:
-    """Return the processor's name as the system tells it."""
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -31,7 +31,7 @@ def memory_bytes() -> int | None:
 
 
 def available_memory_bytes() -> int | None:
-    """Return what programs could still take, None where the system does not tell."""
+    """Return the memory that programs could still take, None where the system does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -42,18 +42,9 @@ def available_memory_bytes() -> int | None:
 
 
 def core_wait(threads: Iterable[int], proc: Path = PROC) -> float | None:
-    """Return how many seconds threads of this process have been ready to run while others had their cores, in all.
+    """Return the seconds that threads of this process, by native id, were ready to run while others had their cores.
 
-    Parameters
-    ----------
-    threads : iterable of int
-        Their native ids.
-    proc : Path
-
-    Returns
-    -------
-    float or None
-        None where the system does not say.
+    None where the system does not tell.
     """
     try:
         return sum(int((proc / f"self/task/{each}/schedstat").read_text().split()[1]) for each in threads) / 1e9
@@ -62,7 +53,7 @@ def core_wait(threads: Iterable[int], proc: Path = PROC) -> float | None:
 
 
 def free_cores(proc: Path = PROC) -> int | None:
-    """Return how many more threads the machine could run at this moment; None where the system does not say."""
+    """Return how many more threads the machine could run at this moment; None where the system does not tell."""
     try:
         running = (proc / "loadavg").read_text().split()[3].split("/")[0]
         return max(0, (os.cpu_count() or 1) - int(running))
@@ -71,5 +62,5 @@ def free_cores(proc: Path = PROC) -> int | None:
 
 
 def usable_cores() -> list[int]:
-    """Return the cores that this thread may run on, ascending; none where the system does not say."""
+    """Return the cores that this thread may run on, ascending; none where the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

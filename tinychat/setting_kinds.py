@@ -1,4 +1,4 @@
-"""Kinds of values that settings take: how a value is checked, read from a person's text, and written as one."""
+"""Kinds of setting values: how a value is checked, parsed from a person's text, and written as one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,10 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
 class Kind:
-    """The values that a setting takes.
+    """The values of a setting, and their words in messages and help.
 
-    Attributes
-    ----------
-    noun, typed : str
-        What a value is, and what it is where a person types it.
-    bounds, note : str
-        The range in words, and as a command's help shows it.
-    metavar : str
-        What stands for a value in a command's help.
-    words : tuple of str
-        Those that may be typed.
+    `noun` names a value, `typed` one that a person types; `bounds` is the range in words, `note` that of a command's
+    help, where `metavar` names the value. `words` may be typed.
     """
 
     def __init__(self, noun: str, typed: str = "", bounds: str = "", note: str = "", metavar: str = "TEXT") -> None:
@@ -47,15 +39,15 @@ class Kind:
         return ""
 
     def plain(self, value: Any) -> Any:
-        """Return a value in range in its usual form."""
+        """Return a value in range in its canonical form."""
         return value
 
     def parse(self, text: str) -> Any:
-        """Return the value that a person's text stands for, or else the text; ValueError says why it cannot be one."""
+        """Parse a person's text, or return it; ValueError has the reason why it cannot be a value."""
         return text
 
     def meant(self, text: str) -> str:
-        """Return the text that a person probably meant by one that is no value; empty if nobody knows."""
+        """Return the text that a person probably meant by an invalid one; empty if unknown."""
         return ""
 
     def write(self, value: Any) -> str:
@@ -209,10 +201,7 @@ class Texts(Kind):
         return (value,) if isinstance(value, str) else tuple(value)
 
     def parse(self, text: str) -> Any:
-        r"""Return the texts that a person has typed: one as it stands, or several in quotation marks.
-
-        In them, ``\n`` and ``\t`` are a line end and a tab. The word ``none`` alone stands for no text.
-        """
+        r"""Parse one text as it stands, or several in quotation marks, with ``\n`` and ``\t``; ``none`` is no text."""
         if text == "none":
             return ()
         texts = [text]
@@ -230,7 +219,7 @@ class Texts(Kind):
 
 
 def _scaled(text: str) -> int | str:
-    """Return the whole number that a text with a unit stands for, such as 8k or 1.5G; any other text as it is."""
+    """Return the whole number of a text with a unit, such as 8k or 1.5G; any other text as it is."""
     found = _SCALED.fullmatch(text)
     return text if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
 

@@ -34,13 +34,12 @@ class Setting:
     name : str
         In Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores.
     scope : {"sampling", "reply", "load", "chat", "screen"}
-        What it is about.
     default : object
         None where the program decides later; None itself is then allowed.
     entries : frozenset of str
         Where it may be given beside Python.
     help, metavar : str
-        For the flag, and what stands for its value.
+        For the flag, and the name of its value.
     flag : str
         The flag, if it takes no value.
     huggingface, gguf : str
@@ -68,23 +67,11 @@ class Setting:
     example: tuple[str, str] | None = None
 
     def check(self, value: Any) -> Any:
-        """Return a value of Python, TOML or JSON in its usual form.
-
-        Raises
-        ------
-        FieldError
-            If it is of another type, or out of range.
-        """
+        """Return a value of Python, TOML or JSON in its canonical form; `FieldError` if its type or range is wrong."""
         return None if value is None and self.default is None else self._checked(value, self.kind.noun)
 
     def read(self, value: Any) -> Any:
-        """Return the value of a person's text, or a saved value in its usual form.
-
-        Raises
-        ------
-        FieldError
-            As `check` does.
-        """
+        """Return the value of a person's text, or a saved value in its canonical form; errors as for `check`."""
         if self._has_none and (value is None or value == "none"):
             return None
         try:
@@ -133,12 +120,12 @@ _screen: Callable[..., Any] = partial(_row, "screen")
 
 
 class _Checked:
-    """Dataclass whose fields are rows of the table: it brings their values into their usual form."""
+    """Dataclass whose fields are rows of the table: it brings their values into their canonical form."""
 
     def __post_init__(self: DataclassInstance) -> None:
         for one in fields(self):
             if one.name in SETTINGS:
-                # The usual way for a frozen dataclass to change its own fields.
+                # The way for a frozen dataclass to change its own fields.
                 object.__setattr__(self, one.name, SETTINGS[one.name].check(getattr(self, one.name)))
 
 
@@ -285,7 +272,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def names(scope: str = "", entry: str = "") -> tuple[str, ...]:
-    """Return the names of the settings of a scope, or that may be given somewhere, in the table's order."""
+    """Return the names of the settings of a scope, or of an entry, in the table's order."""
     rows = SETTINGS.values()
     return tuple(row.name for row in rows if scope in ("", row.scope) and (not entry or entry in row.entries))
 

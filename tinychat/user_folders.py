@@ -1,7 +1,7 @@
-"""The folders that belong to one user: compiled kernels, conversations, models.
+"""The folders of one user: compiled kernels, conversations, models.
 
-Compiled kernels are run as they are found, and conversations are private. So both are kept only where nobody but this
-user and root can put or change anything: in a folder of mode 0700 below folders of which the same is true.
+Compiled kernels are run as they are found, and conversations are private. So both are only in folders where nobody but
+this user and root can change anything: of mode 0700, below folders of which the same is true.
 """
 
 from __future__ import annotations
@@ -24,62 +24,40 @@ _GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of compiled kernels: $TINYCHAT_CACHE, else the user's folder for caches.
-
-    Raises
-    ------
-    OSError
-        If this user has no home folder.
-    """
-    return _chosen(environment, (("TINYCHAT_CACHE", ""), ("XDG_CACHE_HOME", "tinychat")), "~/.cache/tinychat")
+    """Return the folder of compiled kernels: $TINYCHAT_CACHE, else the user's cache; `OSError` without a home."""
+    return _user_folder(environment, "TINYCHAT_CACHE", ("XDG_CACHE_HOME",), "~/.cache")
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of history and conversations: $TINYCHAT_HOME, else the user's folder for such data.
-
-    Raises
-    ------
-    OSError
-        If this user has no home folder.
-    """
-    variables = (("TINYCHAT_HOME", ""), ("XDG_STATE_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat"))
-    return _chosen(environment, variables, "~/.local/state/tinychat")
+    """Return the folder of history and conversations: $TINYCHAT_HOME, else the user's; `OSError` without a home."""
+    return _user_folder(environment, "TINYCHAT_HOME", ("XDG_STATE_HOME", "LOCALAPPDATA"), "~/.local/state")
 
 
 def data_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder below which models are stored: $TINYCHAT_HOME, else where the system keeps user data.
-
-    Raises
-    ------
-    OSError
-        If this user has no home folder.
-    """
-    variables = (("TINYCHAT_HOME", ""), ("XDG_DATA_HOME", "tinychat"), ("LOCALAPPDATA", "tinychat"))
+    """Return the folder below which models are stored: $TINYCHAT_HOME, else the user's; `OSError` without a home."""
     user_data = "~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share"
-    return _chosen(environment, variables, f"{user_data}/tinychat")
+    return _user_folder(environment, "TINYCHAT_HOME", ("XDG_DATA_HOME", "LOCALAPPDATA"), user_data)
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the configuration file: $TINYCHAT_HOME, else where the system keeps such files.
-
-    Raises
-    ------
-    OSError
-        If this user has no home folder.
-    """
-    variables = (("TINYCHAT_HOME", ""), ("XDG_CONFIG_HOME", "tinychat"), ("APPDATA", "tinychat"))
+    """Return the folder of the configuration file: $TINYCHAT_HOME, else the user's; `OSError` without a home."""
     user_configuration = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
-    return _chosen(environment, variables, f"{user_configuration}/tinychat")
+    return _user_folder(environment, "TINYCHAT_HOME", ("XDG_CONFIG_HOME", "APPDATA"), user_configuration)
+
+
+def _user_folder(environment: Mapping[str, str], own: str, shared: tuple[str, ...], default: str) -> Path:
+    """Return the folder of our `own` variable, else "tinychat" in that of a `shared` variable, or of the default."""
+    if base := environment.get(own):
+        return Path(os.path.abspath(expanded(base)))
+    for variable in shared:
+        # The XDG specification has a relative path ignored.
+        if (base := environment.get(variable)) and (folder := expanded(base)).is_absolute():
+            return Path(os.path.abspath(folder), "tinychat")
+    return expanded(default) / "tinychat"
 
 
 def expanded(path: str) -> Path:
-    """Return a path with the home folder in the place of "~" or "~user".
-
-    Raises
-    ------
-    OSError
-        If that home is not known: a folder of the name "~" is never meant.
-    """
+    """Return a path with the home folder for "~" or "~user"; `OSError` if that is unknown."""
     whole = os.path.expanduser(path)
     if path.startswith("~") and not os.path.isabs(whole):
         raise FileNotFoundError(errno.ENOENT, "the home folder is not known", path)
@@ -87,13 +65,7 @@ def expanded(path: str) -> Path:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and those above it that are missing, all with mode 0700; return its real path.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-    """
+    """Make a folder and those above it that are missing, all with mode 0700; return its real path."""
     real = Path(os.path.realpath(folder))
     for part in (*reversed(real.parents), real):
         _make(part)
@@ -101,12 +73,9 @@ def make_folder(folder: Path) -> Path:
 
 
 def trusted_folder(folder: Path) -> Path:
-    """Return the real path of a folder in which only this user and root can change anything, made if it is missing.
+    """Return the real path of a folder that only this user and root can change, made if it is missing.
 
-    Raises
-    ------
-    OSError
-        If it cannot be made, or others could change what is in it: `strerror` says which part of the path is theirs.
+    `OSError` if others could change its contents: `strerror` names the part of the path.
     """
     real = Path(os.path.realpath(folder))
     for part in (*reversed(real.parents), real):
@@ -116,13 +85,7 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return the real path of a `trusted_folder` that nobody else can look into either: its mode becomes 0700.
-
-    Raises
-    ------
-    OSError
-        As for `trusted_folder`.
-    """
+    """Return the real path of a `trusted_folder` that nobody else can read either: its mode becomes 0700."""
     real = trusted_folder(folder)
     if hasattr(os, "geteuid") and real.stat().st_mode & _GROUP_OR_OTHERS and real.stat().st_uid == os.geteuid():
         real.chmod(0o700)
@@ -130,24 +93,8 @@ def private_folder(folder: Path) -> Path:
 
 
 def fresh_folder(prefix: str) -> Path:
-    """Return a new temporary folder that is this user's alone.
-
-    Raises
-    ------
-    OSError
-        If there is no place for one.
-    """
+    """Return a new temporary folder that is this user's alone."""
     return private_folder(Path(tempfile.mkdtemp(prefix=prefix)))
-
-
-def _chosen(environment: Mapping[str, str], variables: tuple[tuple[str, str], ...], default: str) -> Path:
-    for variable, below in variables:
-        if base := environment.get(variable):
-            folder = expanded(base)
-            # The XDG specification has a relative path ignored; ours are taken as they are.
-            if folder.is_absolute() or not below:
-                return Path(os.path.abspath(folder), below)
-    return expanded(default)
 
 
 def _make(folder: Path) -> None:
@@ -184,12 +131,9 @@ def _is_group_of_one(group_id: int) -> bool:
 
 
 def trusted_state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of history and conversations; a temporary one, and a line on stderr, where others reach it.
+    """Return the folder of history and conversations, a temporary one (and a line on stderr) if others can change it.
 
-    Raises
-    ------
-    SessionError
-        If there is no place for a temporary one either.
+    `SessionError` if there is no temporary folder either.
     """
     folder = Path("the state folder")
     try:

@@ -327,8 +327,8 @@ def _read_packed(folder: Path) -> None:
     tensors = unpack_weights(open_tensors(folder), folder / "config.json")
     if "x.weight" in tensors.names():
         tensors.read("x.weight")
-        if tensors.form("x.weight"):
-            tensors.read_codes("x.weight", 0, 16)
+        if tensors["x.weight"].form:
+            tensors["x.weight"].read_codes(0, 16)
 
 
 def _read_gguf(folder: Path) -> None:

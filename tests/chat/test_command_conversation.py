@@ -15,13 +15,17 @@ TWO_TURNS = (("one", "1"), ("two", "2"))
 
 def test_undo_takes_back_several_turns():
     loop = loop_after(*TWO_TURNS, ("three", "3"))
-    assert loop.run("/undo 2") == "taken back: two"
+    assert loop.run("/undo 2") == "undone: two"
     assert loop.spoken == ["one", "1"]
 
 
 @pytest.mark.parametrize(
     ("argument", "complaint"),
-    [("0", "is not a number of steps"), ("x", "is not a number of steps"), ("3", "give a number from 1 to 2")],
+    [
+        ("0", "'0' is not a whole number of 1 or more"),
+        ("x", "is not a whole number of 1 or more"),
+        ("3", "give a number from 1 to 2"),
+    ],
 )
 def test_undo_of_a_wrong_number_changes_nothing(argument, complaint):
     loop = loop_after(*TWO_TURNS)
@@ -35,14 +39,14 @@ def test_compact_shows_the_summary_and_undo_leads_back():
     before = loop.spoken
     said = loop.run("/compact")
     tokens = loop.chat.tokens_in_use()
-    assert said == f"a summary replaces 2 turns: {tokens} tokens in the place of 377; /undo leads back\nagain"
+    assert said == f"a summary replaces 2 turns: {tokens} tokens instead of 377; /undo restores them\nagain"
     assert loop.spoken == [SUMMARY_REQUEST, "again", "three", "3"]
-    assert loop.run("/undo") == "back again: the turns of the summary"
+    assert loop.run("/undo") == "restored: the turns of the summary"
     assert loop.spoken == before
-    assert loop.run("/redo") == "back again: the summary"
+    assert loop.run("/redo") == "restored: the summary"
     with pytest.raises(SettingError, match="nothing to summarise before the last 2 of 2 turns"):
         loop.run("/compact 2")
-    with pytest.raises(SettingError, match="'x' is not a number of turns"):
+    with pytest.raises(SettingError, match="'x' is not a whole number of 1 or more"):
         loop.run("/compact x")
 
 
@@ -60,7 +64,7 @@ def test_edit_puts_the_message_into_the_prompt_and_takes_nothing_back():
     assert loop.draft == Draft("one", replaced=2)
     assert loop.spoken == ["one", "1", "two", "2"]
     for wrong in ("/edit 3", "/edit x"):
-        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is not a number of turns"):
+        with pytest.raises(SettingError, match=r"give a number from 1 to 2|is not a whole number of 1 or more"):
             loop.run(wrong)
 
 
@@ -76,7 +80,7 @@ def test_undo_and_redo_walk_through_all_that_was():
     loop.regenerate()
     list(loop.chat.stream("three", replaced=2))
     states = [["three", "once more"], ["one", "1", "two", "again"], ["one", "1", "two", "2"], ["one", "1"], []]
-    said = ["back again: again", "back again: 2", "taken back: two", "taken back: one"]
+    said = ["restored: again", "restored: 2", "undone: two", "undone: one"]
     assert loop.spoken == states[0]
     for state, notice in zip(states[1:], said, strict=True):
         assert loop.run("/undo") == notice
@@ -91,7 +95,7 @@ def test_undo_and_redo_walk_through_all_that_was():
     assert loop.spoken == states[0]
     with pytest.raises(SettingError, match="nothing to bring back"):
         loop.run("/redo")
-    assert loop.run("/undo 4") == "taken back: three"
+    assert loop.run("/undo 4") == "undone: three"
     assert loop.spoken == []
 
 
@@ -127,7 +131,7 @@ def test_a_bare_retry_is_freer_once_and_says_so(usual, once):
     seen = []
     reply = loop.chat.model.reply
     loop.chat.model.reply = lambda prompt, request, **calls: seen.append(request) or reply(prompt, request, **calls)
-    assert loop.run("/retry") == f"writing it again with temperature={once:g}, this once"
+    assert loop.run("/retry") == f"writing the reply again with temperature={once:g}, this time only"
     assert seen[0].temperature == once
     assert (loop.spoken[-1], loop.chat.request.temperature) == ("again", usual)
 
@@ -148,12 +152,12 @@ def test_a_bare_retry_of_nothing_is_an_error_alone():
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [
-        ("temperature", "sets nothing: type KEY=VALUE"),
-        ("temprature=1", "there is no setting temprature: did you mean temperature?"),
-        ("foo=1", "choose one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n"),
+        ("temperature", "is no assignment: type KEY=VALUE"),
+        ("temprature=1", "unknown setting 'temprature': did you mean temperature?"),
+        ("foo=1", "expected one of temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n"),
         ("temperature=hot", "temperature must be a number, not 'hot'"),
         ("temperature=-1", "must be between 0 and 100"),
-        ("max_tokens=3", "max_tokens is not a setting of the sampler: use /set max_tokens"),
+        ("max_tokens=3", "max_tokens is not a sampling setting: use /set max_tokens"),
     ],
 )
 def test_a_wrong_retry_keeps_the_reply(argument, complaint):
@@ -164,16 +168,16 @@ def test_a_wrong_retry_keeps_the_reply(argument, complaint):
     assert loop.spoken[-1] == "2"
 
 
-NO_SWITCH = "the chat template of fake has no switch for thinking; a limit holds where it thinks"
+NO_SWITCH = "the chat template of fake cannot switch thinking on or off; only a limit applies"
 
 
 @pytest.mark.parametrize(
     ("argument", "shown"),
     [
         ("temperature 0.3", "temperature: 0.3 (was 0.0)"),
-        ("temperature 0", "temperature: 0.0, as before"),
+        ("temperature 0", "temperature: 0.0 (unchanged)"),
         ("top-k=5", "top_k: 5 (was 40)"),
-        ("seed none", "seed: none, as before"),
+        ("seed none", "seed: none (unchanged)"),
         ("max_tokens 7", "max_tokens: 7 (was none)"),
         ("overflow shift", "overflow: shift (was stop)"),
         ("stats off", "stats: off (was on)"),
@@ -184,17 +188,17 @@ NO_SWITCH = "the chat template of fake has no switch for thinking; a limit holds
         ("stop END", "stop: 'END' (was none)"),
         ("stop User:\\n", "stop: 'User:\\n' (was none)"),
         ("stop 'a b' \"it's\"", "stop: 'a b' \"it's\" (was none)"),
-        ("stop none", "stop: none, as before"),
+        ("stop none", "stop: none (unchanged)"),
         ("stop a=b", "stop: 'a=b' (was none)"),
         ("max_tokens 8k", "max_tokens: 8192 (was none)"),
         ("think 2k", "think: 2048 (was auto)\n" + NO_SWITCH),
         ("temperature = none", "temperature: 0.8 (was 0.0)"),
         ("overflow none", "overflow: drop (was stop)"),
         ("threads 1", "threads: 1 (was 2)"),
-        ("threads 2", "threads: 2, as before"),
-        ("threads 64", "threads 64: this process may use 2 cores; using 2\nthreads: 2, as before"),
+        ("threads 2", "threads: 2 (unchanged)"),
+        ("threads 64", "threads 64: this process may use 2 cores; using 2\nthreads: 2 (unchanged)"),
         ("system Say a=b.", "system: Say a=b. (was none)"),
-        ("system none", "system: none, as before"),
+        ("system none", "system: none (unchanged)"),
     ],
 )
 def test_set_says_what_has_changed(argument, shown):
@@ -228,13 +232,13 @@ def test_a_stop_text_that_was_set_ends_replies():
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [
-        ("temperature", "temperature to what? Type /set KEY VALUE"),
+        ("temperature", "temperature needs a value: type /set temperature VALUE"),
         ("temperature 0,5", "temperature must be a number, not '0,5': did you mean 0.5?"),
         ("max_tokens 8,192", "max_tokens must be a whole number or none, not '8,192': did you mean 8192?"),
-        ("colour", "there is no setting colour: choose one of temperature"),
+        ("colour", "unknown setting 'colour'; expected one of temperature"),
         ("colour red", "stop, context, threads, kv, system, think, overflow, stats"),
         ("context none", "context must be a whole number of tokens, not 'none'"),
-        ("thnk hide", "there is no setting thnk: did you mean think?"),
+        ("thnk hide", "unknown setting 'thnk': did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
@@ -322,14 +326,14 @@ def test_a_seed_is_used_as_it_is_given():
 def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
     loop = loop_after(*TWO_TURNS)
     before = loop.chat.model.sequence.ids
-    compiling = "compiling kernels for this, once for this model's shape"
+    compiling = "compiling kernels for this setting (once for models of this kind)"
     assert loop.run("/set kv int8").splitlines() == [
         f"{compiling} 0/2",
         f"{compiling} 1/2",
         "kv: int8 (was bf16)",
     ]
     assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)
-    assert loop.run("/set kv int8") == "kv: int8, as before"
+    assert loop.run("/set kv int8") == "kv: int8 (unchanged)"
     with pytest.raises(SettingError, match="kv must be one of bf16, f16, int8, f32, not 'int3'"):
         loop.run("/set kv int3")
     assert loop.chat.model.sequence.kv == "int8"

@@ -13,7 +13,7 @@ def test_a_file_goes_with_the_next_message_once(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("first\n```\nsecond\n")
     loop = FakeLoop("Read.", "Yes.")
-    assert loop.run(f"/file {path}") == "notes.txt (17 tokens) goes with your next message"
+    assert loop.run(f"/file {path}") == "attached notes.txt (17 tokens)"
     loop.chat.say("Summarise.")
     assert loop.spoken[0] == "notes.txt:\n````\nfirst\n```\nsecond\n````\n\nSummarise."
     loop.chat.say("Sure?")
@@ -25,7 +25,7 @@ def test_a_text_is_attached_once_and_anew_when_it_has_changed(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("old")
     loop = FakeLoop()
-    assert loop.run("/file") == "nothing is attached to your next message"
+    assert loop.run("/file") == "nothing is attached"
     path.write_text("old")
     loop.run(f"/file {path}")
     assert loop.run(f"/file {path}") == "notes.txt is attached already"
@@ -33,15 +33,15 @@ def test_a_text_is_attached_once_and_anew_when_it_has_changed(tmp_path):
     loop.run(f"/file {path}")
     loop.run(f"/file {tmp_path / 'other' / 'notes.txt'}")
     assert loop.run("/file").splitlines() == ["1  notes.txt (5 tokens)", "2  notes.txt (3 tokens)"]
-    assert "type /detach NAME" in loop.run("/detach")
+    assert "type /detach with a name" in loop.run("/detach")
     assert loop.candidates("/detach no") == ["notes.txt", "notes.txt"]
     for wrong in ("/detach 3", "/detach 0", "/detach else"):
         with pytest.raises(SettingError, match="is not attached"):
             loop.run(wrong)
-    assert loop.run("/detach 2") == "notes.txt no longer goes with your next message"
+    assert loop.run("/detach 2") == "removed notes.txt"
     assert [attachment.text for attachment in loop.chat.attachments] == ["newer"]
     loop.run("/detach")
-    with pytest.raises(SettingError, match="there is no attachment"):
+    with pytest.raises(SettingError, match="nothing is attached"):
         loop.run("/detach")
 
 
@@ -100,7 +100,7 @@ def test_export_overwrites_nothing_and_knows_two_formats(tmp_path):
     with pytest.raises(SettingError, match="exists already: choose another name, or add -f to overwrite it"):
         loop.run(f"/export {path}")
     assert path.read_text() == "precious"
-    with pytest.raises(SettingError, match=r"let it end in \.md or \.json"):
+    with pytest.raises(SettingError, match=r"use the extension \.md or \.json"):
         loop.run(f"/export {tmp_path / 'talk.pdf'}")
     with pytest.raises(SettingError, match="cannot be written"):
         loop.run(f"/export {tmp_path / 'no' / 'folder' / 'talk.md'}")
@@ -163,7 +163,7 @@ def test_a_path_may_be_quoted_or_escaped(typed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two words.txt").write_text("text")
     loop = loop_after(("Hi", "Hello"))
-    assert loop.run(f"/file {typed}") == "two words.txt (4 tokens) goes with your next message"
+    assert loop.run(f"/file {typed}") == "attached two words.txt (4 tokens)"
     loop.run(f"/export {typed.replace('.txt', '.md')}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["two words.md", "two words.txt"]
 
@@ -171,7 +171,7 @@ def test_a_path_may_be_quoted_or_escaped(typed, tmp_path, monkeypatch):
 def test_a_path_that_looks_quoted_and_is_there_is_taken_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "'it's'").write_text("text")
-    assert FakeLoop().run("/file 'it's'").startswith("'it's' (4 tokens)")
+    assert FakeLoop().run("/file 'it's'").startswith("attached 'it's' (4 tokens)")
     with pytest.raises(SettingError, match="is not a file"):
         FakeLoop().run("/file 'open")
 
@@ -184,11 +184,11 @@ def test_a_file_that_cannot_fit_is_refused_at_once(tmp_path):
         loop.run(f"/file {path}")
     assert str(caught.value) == (
         "long.txt has 500 tokens, which do not fit into the context of 200: "
-        "send a part of it, or make the context larger with /set context 1024"
+        "attach a part of it, or make the context larger with /set context 1024"
     )
-    assert loop.run("/file") == "nothing is attached to your next message"
+    assert loop.run("/file") == "nothing is attached"
     loop.run("/set context 1024")
-    assert loop.run(f"/file {path}") == "long.txt (500 tokens) goes with your next message"
+    assert loop.run(f"/file {path}") == "attached long.txt (500 tokens)"
 
 
 @pytest.mark.parametrize("overflow", ["drop", "stop"])
@@ -197,10 +197,10 @@ def test_a_file_that_fits_without_the_oldest_turns(overflow, tmp_path):
     path.write_text("x" * 100)
     loop = loop_after(("y" * 80, "Yes."), context_size=200, trained_length=200, overflow=overflow)
     if overflow == "stop":
-        with pytest.raises(SettingError, match=r"send a part of it \(the model was trained on 200 tokens at most\)$"):
+        with pytest.raises(SettingError, match=r"attach a part of it \(the model was trained on 200 tokens at most\)$"):
             loop.run(f"/file {path}")
     else:
-        said = "long.txt (100 tokens) goes with your next message; the oldest turns will have to go"
+        said = "attached long.txt (100 tokens); the oldest turns will be dropped"
         assert loop.run(f"/file {path}") == said
 
 
@@ -211,7 +211,7 @@ def test_an_attachment_can_be_taken_back(tmp_path):
     loop.run(f"/file {path}")
     with pytest.raises(ContextError):
         loop.chat.say("Is it long? " * 4)
-    assert loop.run("/file none") == "nothing goes with your next message"
+    assert loop.run("/file none") == "removed all attachments"
     assert loop.chat.say("hi") == "Yes."
 
 
@@ -258,10 +258,8 @@ def test_several_files_patterns_and_folders(tree, line, names):
 
 
 def test_what_is_no_text_in_a_folder_is_left_out_and_said(tree):
-    assert attached_by("/file src")[1] == (
-        "3 files go with your next message (54 tokens); 2 left out, which hold no text"
-    )
-    assert attached_by("/file src/a.py src/b.py")[1] == "2 files go with your next message (32 tokens)"
+    assert attached_by("/file src")[1] == ("attached 3 files (54 tokens); 2 skipped, which hold no text")
+    assert attached_by("/file src/a.py src/b.py")[1] == "attached 2 files (32 tokens)"
 
 
 @pytest.mark.parametrize(
@@ -269,9 +267,9 @@ def test_what_is_no_text_in_a_folder_is_left_out_and_said(tree):
     [
         ("/file src/*.md", r"no file matches src/\*\.md"),
         ("/file src/a.py missing", "missing is not a file"),
-        ("/file https://example.org/x", "is an address: download it"),
+        ("/file https://example.org/x", "is a URL: download it"),
         ("/file src/image.png", "is not UTF-8 text"),
-        ("/file many", "many has more than 50 files of text"),
+        ("/file many", "many has more than 50 text files"),
     ],
 )
 def test_files_that_cannot_go_are_refused_together(tree, line, message):

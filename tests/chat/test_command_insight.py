@@ -18,7 +18,7 @@ def test_context_counts_what_the_model_sees():
         "     1  assistant  1",
         "     3  user       two",
         "     1  assistant  2",
-        "     5  template   what the chat template puts around messages",
+        "     5  template   the chat template between messages",
     ]
 
 
@@ -48,7 +48,7 @@ def test_the_rows_add_up_where_the_template_leaves_something_out():
 
     loop.chat.model.template.render_ids = without_thinking
     loop.chat.replace_messages([*loop.chat.messages])
-    assert "left out by the chat template, such as thinking" in loop.run("/context")
+    assert "dropped by the chat template, such as thinking" in loop.run("/context")
     rows, used = tokens_in_rows(loop)
     assert rows == used
 
@@ -86,9 +86,9 @@ def test_why_runs_no_more_than_it_shows():
 
 
 def test_why_without_a_reply_and_with_a_wrong_number():
-    with pytest.raises(SettingError, match="no reply yet"):
+    with pytest.raises(SettingError, match="no reply to explain yet"):
         FakeLoop().run("/why")
-    with pytest.raises(SettingError, match="is not a number of tokens"):
+    with pytest.raises(SettingError, match="is not a whole number of 1 or more"):
         loop_after(*TWO_TURNS).run("/why often")
 
 

@@ -33,7 +33,7 @@ small = "story"
 def test_another_model_goes_on():
     other = fake_model(Replies("I am new."), name="other")
     loop = loop_after(*TWO_TURNS, open_model={"other": other}.__getitem__)
-    assert loop.run("/model other").startswith("other goes on from here")
+    assert loop.run("/model other").startswith("switched to other")
     assert loop.chat.say("who?") == "I am new."
     assert loop.spoken[:2] == ["one", "1"]
 
@@ -71,17 +71,17 @@ def test_without_a_name_models_are_listed_and_the_prompt_begins_to_name_one():
     assert loop.run("/model").splitlines() == [
         " 1  story",
         " 2  fake  (this one)",
-        "type its number or name; `tinychat models --available` lists more",
+        "type a number or name; `tinychat models --available` lists more",
     ]
     assert (loop.draft.text, loop.draft.is_command, opened) == ("/model ", True, [])
 
 
 def test_a_number_names_one_of_the_list():
     loop, opened = loop_with("story", "fake")
-    assert loop.run("/model 1").startswith("story goes on from here")
+    assert loop.run("/model 1").startswith("switched to story")
     assert opened == ["story"]
     for number in ("0", "3"):
-        with pytest.raises(SettingError, match=f"there is no model {number}: choose from 1 to 2, or name one"):
+        with pytest.raises(SettingError, match=f"no model has the number {number}: type a number from 1 to 2"):
             loop.run(f"/model {number}")
     numbered, opened = loop_with("one", "1")
     numbered.run("/model 1")
@@ -104,12 +104,12 @@ def shown(console, *lines, arguments=()):
 
 def test_a_role_is_taken_and_left_in_mid_chat(console):
     settings, said = shown(console, "hi", "/role reviewer")
-    assert "reviewer goes on from here; /show shows how" in said
+    assert "switched to the role reviewer; /show shows it" in said
     assert settings["system"] == "Review.  (role reviewer)"
     assert settings["temperature"] == "0.2  (role reviewer)"
     assert settings["max_tokens"] == "3  (role reviewer)"
     settings, said = shown(console, "/role reviewer", "hi", "/role none")
-    assert "no role any more" in said
+    assert "left the role" in said
     assert (settings["system"], settings["temperature"], settings["max_tokens"]) == (
         "none",
         "0.1  (config.toml)",
@@ -145,8 +145,8 @@ def test_roles_are_listed_and_an_unknown_one_is_named(console):
     _, said = shown(console, "/role", arguments=["-r", "reviewer"])
     assert "reviewer  (this one)\npoet\n" in said
     code, _, err = console.run("chat", stdin=b"/role critic\n")
-    assert (code, err) == (1, "error: the configuration has no role 'critic'; it has reviewer, poet\n")
-    assert FakeLoop().run("/role") == "there are no roles: `tinychat config` says where they are written"
+    assert (code, err) == (1, "error: unknown role 'critic'; expected one of reviewer, poet\n")
+    assert FakeLoop().run("/role") == "no roles: add them to the configuration file; `tinychat config` shows its path"
 
 
 def test_a_role_whose_model_cannot_be_loaded_is_not_taken():
@@ -164,8 +164,8 @@ def test_a_role_says_which_model_goes_on():
     loop, opened = loop_with("story")
     loop.workspace.models = Models(loop.workspace.models.open, roles=lambda: {"poet": {"model": "story"}})
     assert loop.run("/role poet").splitlines() == [
-        "poet goes on from here; /show shows how",
-        "with story, which reads the conversation with your next message",
+        "switched to the role poet; /show shows it",
+        "switched to story; it reads the conversation with your next message",
     ]
     assert opened == ["story"]
 

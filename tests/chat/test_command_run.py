@@ -45,11 +45,11 @@ def test_the_output_goes_with_the_next_message_once():
     said = loop.run("/run printf 'a\\nb\\nc\\n' | wc -l | tr -d ' '; echo done >&2")
     question, shown, attached = loop.notices
     assert question.splitlines() == [
-        "run this command, and attach what it writes?",
+        "run this command and attach its output?",
         "  printf 'a\\nb\\nc\\n' | wc -l | tr -d ' '; echo done >&2",
     ]
     assert shown == "3\ndone"
-    assert attached.endswith(">&2 (7 tokens) goes with your next message")
+    assert attached.endswith(">&2 (7 tokens)")
     assert said
     loop.chat.say("How many?")
     name = "$ printf 'a\\nb\\nc\\n' | wc -l | tr -d ' '; echo done >&2"
@@ -68,9 +68,9 @@ def test_nothing_runs_without_a_yes(tmp_path):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("true", "the command wrote nothing: nothing is attached"),
-        ("exit 3", "the command wrote nothing (exit code 3): nothing is attached"),
-        ("kill -9 $$", "the command wrote nothing (ended by SIGKILL): nothing is attached"),
+        ("true", "no output: nothing is attached"),
+        ("exit 3", "no output (exit code 3): nothing is attached"),
+        ("kill -9 $$", "no output (ended by SIGKILL): nothing is attached"),
     ],
 )
 def test_a_command_that_writes_nothing(command, said):
@@ -91,7 +91,7 @@ def test_long_output_is_shown_in_part_and_goes_whole():
     loop.run("/run seq 1 100; printf '%0500d' 0")
     shown = loop.notices[1].split("\n")
     assert shown[:2] == ["1", "2"]
-    assert shown[-1] == "... and 61 lines more"
+    assert shown[-1] == "... and 61 more lines"
     assert loop.chat.attachments[0].text.splitlines()[-1] == "0" * 500
 
 
@@ -114,18 +114,18 @@ def test_a_command_has_neither_a_terminal_nor_input():
 
 def test_a_command_that_takes_too_long_is_ended():
     started = monotonic()
-    assert output_of("echo begun; sleep 60", never, most_seconds=0.5) == Output("begun\n", "ended after 0.5 s")
+    assert output_of("echo begun; sleep 60", never, max_seconds=0.5) == Output("begun\n", "ended after 0.5 s")
     assert monotonic() - started < 10
 
 
 def test_a_command_without_output_that_takes_too_long_is_ended():
     started = monotonic()
-    assert output_of("exec >&- 2>&-; sleep 60", never, most_seconds=0.5) == Output("", "ended after 0.5 s")
+    assert output_of("exec >&- 2>&-; sleep 60", never, max_seconds=0.5) == Output("", "ended after 0.5 s")
     assert monotonic() - started < 10
 
 
 def test_a_command_that_writes_too_much_is_ended():
-    text, ending = output_of("yes 漢", never, most_bytes=2050)
+    text, ending = output_of("yes 漢", never, max_bytes=2050)
     assert (text, ending) == ("漢\n" * 512, "cut at 2 KiB")
 
 

@@ -42,7 +42,7 @@ def test_sessions_lists_all_or_those_with_a_word():
     assert passage.strip().startswith("...They roll on. Some are BLUE")
     assert loop.run("/sessions ferries").count("\n") == 0
     assert loop.run("/sessions boats").startswith("boats ")
-    assert loop.run("/sessions zebra") == "no saved conversation has 'zebra' in it"
+    assert loop.run("/sessions zebra") == "no saved conversation contains 'zebra'"
 
 
 def test_a_list_reads_the_beginning_of_each_file_only(monkeypatch):
@@ -78,7 +78,7 @@ def test_conversations_that_another_version_saved_are_listed(padding):
     value = json.loads(path.read_text())
     del value["about"]
     path.write_text(json.dumps(value | {"other": padding}))
-    expected = "long, and not saved by this version" if padding else "2 messages  Tell me of ferries"
+    expected = "saved by an older version" if padding else "2 messages  Tell me of ferries"
     assert loop.run("/sessions").endswith(f"{expected}  (this one)")
     assert "Tell me of ferries" in loop.run("/sessions float")
 
@@ -107,23 +107,23 @@ def test_a_conversation_that_was_loaded_has_no_last_reply_of_another():
 def test_rename_and_delete():
     loop = saved_loop(("hi", "Hello"), name="first")
     saved_loop(("ho", "Hello"), name="other")
-    assert loop.run("/rename second") == "first is now second"
+    assert loop.run("/rename second") == "renamed first to second"
     assert (loop.workspace.name, loop.workspace.store.exists("first")) == ("second", False)
     # Later saves go into the renamed file, not into a copy.
     assert loop.run("/save") == "saved as second"
-    assert loop.run("/rename other third") == "other is now third"
+    assert loop.run("/rename other third") == "renamed other to third"
     for line, message in (
         ("/rename third", "there is a conversation third already"),
-        ("/rename a b c", "a name has no spaces"),
+        ("/rename a b c", "too many names"),
         ("/rename nothing more", "there is no conversation 'nothing'"),
         ("/delete nothing", "there is no conversation 'nothing'"),
         ("/rename ../x", "cannot name a conversation"),
     ):
         with pytest.raises((SessionError, SettingError), match=message):
             loop.run(line)
-    assert loop.run("/delete third") == "third is deleted"
+    assert loop.run("/delete third") == "deleted third"
     assert loop.spoken == ["hi", "Hello"]
-    assert loop.run("/delete second") == "second is deleted; a new conversation begins"
+    assert loop.run("/delete second") == "deleted second; a new conversation begins"
     assert (loop.spoken, loop.workspace.store.names()) == ([], [])
 
 

@@ -30,7 +30,7 @@ def test_a_missing_argument_is_asked_for(name):
 def test_exit_leaves():
     loop = FakeLoop()
     loop.run("/exit")
-    assert loop.left
+    assert loop.is_leaving
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_completion(line, candidates):
     [
         ("/cl", "/clear", COMMANDS["clear"].help),
         ("/set te", "temperature", "now 0.0"),
-        ("/retry te", "temperature=", "usually 0.0"),
+        ("/retry te", "temperature=", "now 0.0"),
         ("/load f", "first", "saved 20"),
     ],
 )

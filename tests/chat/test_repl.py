@@ -50,7 +50,7 @@ def test_lines_of_a_pipe_are_answered_in_silence():
 def test_a_person_is_greeted():
     out, err, _ = converse(["hi"], "Hello!")
     assert out == "Hello!\n"
-    assert err == "fake Ctrl-C stops a reply, Ctrl-D leaves, /help lists more\n"
+    assert err == "fake Ctrl-C stops a reply, Ctrl-D leaves, /help lists the commands\n"
 
 
 @pytest.mark.parametrize("interactive", [True, False])
@@ -63,7 +63,7 @@ def test_a_model_without_template_says_so_once(interactive):
 
 def test_a_pipe_is_told_that_a_reply_was_cut():
     _, err, _ = converse(["hi"], "Hello!", interactive=False, context_size=8)
-    assert err == "the reply is cut: the context is full, and --context asks for a larger one\n"
+    assert err == "the reply is cut, the context is full: raise --context\n"
 
 
 def test_the_bar_tells_what_the_conversation_takes():
@@ -113,7 +113,7 @@ def test_ctrl_c_while_the_prompt_is_read_withdraws_the_message():
     out, err, chat = converse(lines, "Hello!", chunk_size=8, before_step=press_ctrl_c_at(1))
     assert out == "Hello!\n"
     assert err.splitlines()[-2:] == [
-        "stopped before the reply began: the conversation is as it was",
+        "stopped before the reply began: the conversation is unchanged",
         "your message is back in the prompt",
     ]
     assert [message.content for message in chat.messages] == ["hi", "Hello!"]
@@ -125,7 +125,7 @@ def test_ctrl_c_stops_a_summary_and_the_chat_goes_on():
     size = {"context_size": 1000, "chunk_size": 1000}
     out, err, chat = converse(lines, "A", "B", "Summary.", "C", before_step=press_ctrl_c_at(5), **size)
     assert out == "A\nB\nC\n"
-    assert "stopped: the conversation is as it was\n" in err
+    assert "stopped: the conversation is unchanged\n" in err
     assert [message.content for message in chat.messages] == ["hi" * 99, "A", "and?", "B", "more", "C"]
 
 
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_a_summary_of_a_pipe_and_the_program():
 
 
 def test_a_pipe_runs_no_command(tmp_path):
-    with pytest.raises(SettingError, match="nobody is at a terminal who could be asked"):
+    with pytest.raises(SettingError, match="this needs a confirmation at a terminal"):
         converse([f"/run touch {tmp_path / 'file'}", "y"], interactive=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -249,7 +249,7 @@ def test_words_that_leave(line):
 
 def test_other_names_of_commands():
     _, err, chat = converse(["hi", "/new", "/?"], "Hello!")
-    assert "the conversation is forgotten" in err
+    assert "a new conversation begins" in err
     assert "/regen " in err
     assert chat.messages == []
 
@@ -290,9 +290,9 @@ def test_undo_clear_and_system():
     _, err, chat = converse(lines, "1", "2")
     assert err.splitlines()[1:] == [
         "system prompt: Be kind.",
-        "taken back: two",
+        "undone: two",
         "system prompt: Be kind.",
-        "the conversation is forgotten",
+        "a new conversation begins",
         "system prompt: none",
     ]
     assert (chat.messages, chat.system) == ([], None)
@@ -309,12 +309,12 @@ def test_stats_before_and_after_a_reply():
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("/regenn", "there is no command /regenn: did you mean /regen?"),
-        ("/xyzzy", "there is no command /xyzzy: /help lists them; //xyzzy is a message"),
-        ("/", "there is no command /: /help lists them"),
-        ("/list", "there is no command /list: /sessions lists saved conversations, /file what is attached, and"),
-        ("/history", "there is no command /history: /context shows this conversation, /sessions lists saved ones"),
-        ("/sett temperature 1", "there is no command /sett: did you mean /set?"),
+        ("/regenn", "unknown command /regenn: did you mean /regen?"),
+        ("/xyzzy", "unknown command /xyzzy: /help lists the commands; for a message, type //xyzzy"),
+        ("/", "unknown command /: /help lists the commands"),
+        ("/list", "unknown command /list: /sessions lists saved conversations, /file attachments, and"),
+        ("/history", "unknown command /history: /context shows this conversation, /sessions lists saved ones"),
+        ("/sett temperature 1", "unknown command /sett: did you mean /set?"),
         ("/clear all", "/clear takes no argument: type /clear"),
         ("/undo", "nothing to take back"),
         ("/regen", "no reply yet"),

@@ -61,7 +61,7 @@ def test_a_conversation_killed_in_mid_reply_goes_on(terminal):
     assert result.returncode == 0
     assert "model           slow\n" in result.stderr
     assert "2 messages" in result.stderr
-    assert "the last reply was stopped in the middle: /continue goes on with it" in result.stderr
+    assert "the last reply is incomplete: /continue continues it" in result.stderr
     assert "system          Be kind.  (this conversation)\n" in result.stderr
     assert "temperature     0.5  (this conversation)\n" in result.stderr
     assert "assistant  Please wait\n" in result.stderr
@@ -122,7 +122,7 @@ def test_a_pipe_saves_nothing_of_its_own_accord():
     [
         (["--resume", "nothing"], 1, "there is no conversation 'nothing': none is saved yet"),
         (["--resume", "../x"], 1, "cannot name a conversation"),
-        (["--resume", "x", "--continue"], 2, "give one of them"),
+        (["--resume", "x", "--continue"], 2, "leave out one"),
         (["--overflow", "spill"], 2, "spill"),
     ],
 )

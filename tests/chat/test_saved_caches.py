@@ -35,10 +35,10 @@ def age(path, seconds):
 
 
 def test_what_is_kept_is_found_again_and_removed(caches, model, tmp_path):
-    assert caches.recall("talk", model) == 0
-    caches.keep("talk", model)
+    assert caches.load("talk", model) == 0
+    caches.save("talk", model)
     assert names(tmp_path) == ["talk.cache"]
-    assert caches.recall("talk", model) == 200
+    assert caches.load("talk", model) == 200
     caches.remove("talk")
     caches.remove("talk")
     assert names(tmp_path) == []
@@ -46,24 +46,24 @@ def test_what_is_kept_is_found_again_and_removed(caches, model, tmp_path):
 
 def test_short_conversations_and_those_beyond_the_limit_are_not_kept(caches, model, tmp_path):
     model.sequence.ids = [1] * 100
-    caches.keep("short", model)
+    caches.save("short", model)
     model.sequence.ids = [1] * 200
     model.sequence.saved_bytes = 2501
-    caches.keep("large", model)
-    SavedCaches(tmp_path, 0).keep("off", model)
+    caches.save("large", model)
+    SavedCaches(tmp_path, 0).save("off", model)
     assert names(tmp_path) == []
 
 
 def test_the_one_used_longest_ago_goes_first(caches, model, tmp_path):
     for name in ("a", "b"):
-        caches.keep(name, model)
+        caches.save(name, model)
         (tmp_path / f"{name}.cache").write_bytes(bytes(1000))
     age(tmp_path / "a.cache", 20)
     age(tmp_path / "b.cache", 10)
-    caches.recall("a", model)
-    caches.keep("c", model)
+    caches.load("a", model)
+    caches.save("c", model)
     assert names(tmp_path) == ["a.cache", "c.cache"]
-    caches.keep("c", model)
+    caches.save("c", model)
     assert names(tmp_path) == ["a.cache", "c.cache"], "its own old file makes way for the new one"
 
 
@@ -89,7 +89,7 @@ def writing(path):
             process.kill()
 
 
-@pytest.mark.parametrize("use", [SavedCaches.keep, SavedCaches.recall])
+@pytest.mark.parametrize("use", [SavedCaches.save, SavedCaches.load])
 def test_what_a_killed_process_has_left_is_removed_with_the_next_use(use, caches, model, tmp_path):
     with writing(tmp_path / "gone.cache"):
         assert len(names(tmp_path)) == 1
@@ -102,15 +102,15 @@ def test_what_a_living_process_writes_counts_and_stays(caches, model, tmp_path):
     model.sequence.saved_bytes = 1000
     with writing(tmp_path / "other.cache"):
         (unfinished,) = names(tmp_path)
-        caches.keep("talk", model)
+        caches.save("talk", model)
         assert names(tmp_path) == [unfinished], "2000 bytes of 2500 are taken"
         model.sequence.saved_bytes = 500
-        caches.keep("talk", model)
+        caches.save("talk", model)
         assert names(tmp_path) == [unfinished, "talk.cache"]
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(model, tmp_path):
-    SavedCaches(tmp_path / "missing", 2500).keep("talk", model)
+    SavedCaches(tmp_path / "missing", 2500).save("talk", model)
     assert names(tmp_path) == []
 
 
@@ -122,7 +122,7 @@ def test_a_conversation_that_goes_on_brings_back_what_was_read(caches, model, tm
     first.chat.say("hi")
     model.sequence.ids = [1] * 200
     name = first.name
-    first.keep_cache()
+    first.save_cache()
     assert names(tmp_path) == [f"{name}.cache", f"{name}.json"]
     second = Workspace(Chat(model), store, caches=caches)
     second.load(name)
@@ -137,14 +137,14 @@ def test_another_conversation_leaves_its_cache_behind(caches, model, tmp_path):
     assert "two.cache" in names(tmp_path)
     workspace.leave_file()
     assert "one.cache" in names(tmp_path)
-    workspace.keep_cache()
+    workspace.save_cache()
     assert names(tmp_path) == ["one.cache", "one.json", "two.cache", "two.json"]
 
 
 def test_what_is_kept_goes_where_its_conversation_goes(caches, model, tmp_path):
     workspace = Workspace(Chat(model), SessionStore(tmp_path), caches=caches)
     workspace.save("one")
-    workspace.keep_cache()
+    workspace.save_cache()
     workspace.rename("two")
     assert names(tmp_path) == ["two.cache", "two.json"]
     workspace.delete("two")

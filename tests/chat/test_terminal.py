@@ -127,7 +127,7 @@ def test_a_setting_is_answered_by_its_line_and_few_tokens_have_no_rate(start):
     terminal.say("/set stop 😀")
     terminal.sees("> /set stop 😀", "stop: '😀' (was none)", ">")
     terminal.say("/set colour red")
-    terminal.sees("error: there is no setting colour: choose one of temperature, top_k")
+    terminal.sees("error: unknown setting 'colour'; expected one of temperature, top_k")
     terminal.say("hi")
     terminal.sees("> hi", "Hello", "10 tokens, first token after")
     assert "tok/s" not in "".join(terminal.lines())
@@ -148,7 +148,7 @@ def test_thinking_and_notices_are_broken_between_words(start):
     terminal.say("hi")
     terminal.sees("Considering considerations", "considerably, consider", "consideration.", "", "Yes.")
     terminal.say("/set colour red")
-    terminal.sees("error: there is no setting", "colour: choose one of", "temperature, top_k, top_p,")
+    terminal.sees("error: unknown setting", "'colour'; expected one of", "temperature, top_k, top_p,")
     terminal.leave()
 
 

@@ -12,12 +12,12 @@ SHELL = {"SHELL": "/bin/sh"}
 def test_a_command_is_asked_for_shown_and_attached(start):
     terminal = start("chat", "counting", **SHELL)
     terminal.say("/run printf 'one\\033[31m\\ntwo'")
-    terminal.expect_exact("run this command, and attach what it writes?")
+    terminal.expect_exact("run this command and attach its output?")
     terminal.expect_exact("printf 'one\\033[31m\\ntwo'")
     terminal.type("y" + ENTER)
     # Control characters of the output are shown, not obeyed.
-    terminal.sees("one\u241b[31m", "two", "$ printf ")
-    terminal.expect("goes with your next message")
+    terminal.sees("one\u241b[31m", "two", "attached $ printf ")
+    terminal.expect(r"attached .* tokens")
     terminal.say("How many?")
     terminal.expect("lines, last: How many?")
     # Only what was typed at the prompt itself comes back.
@@ -62,7 +62,7 @@ def test_answers_are_not_kept_in_the_history(start):
     terminal = start("chat", "counting", **SHELL)
     terminal.say("/run true")
     terminal.type("y" + ENTER)
-    terminal.expect("wrote nothing")
+    terminal.expect("no output")
     terminal.leave()
     kept = Path(os.environ["TINYCHAT_HOME"], "history").read_text(encoding="utf-8")
     assert [line for line in kept.splitlines() if line.startswith("+")] == ["+/run true"]

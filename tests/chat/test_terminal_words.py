@@ -18,10 +18,10 @@ def test_an_edit_that_is_given_up_changes_nothing(start):
     whole = ["hi", "Hello 😀!"]
     for give_up in (CTRL_C, CTRL_U + ENTER):
         terminal.say("/edit")
-        terminal.sees("change the message and send it again; Ctrl-C leaves all as it is", "> hi")
+        terminal.sees("change the message and send it again; Ctrl-C cancels", "> hi")
         assert saved("talk") == whole
         terminal.send(give_up)
-        terminal.expect("nothing is changed")
+        terminal.expect("not edited")
         terminal.say("/context")
         terminal.expect("user +hi")
         assert saved("talk") == whole
@@ -34,7 +34,7 @@ def test_a_sent_edit_replaces_and_undo_brings_the_old_turns_back(start):
     terminal.say("one")
     terminal.say("two")
     terminal.say("/edit 2")
-    terminal.sees("sent, it replaces the last 2 turns; Ctrl-C leaves all as it is", "> one")
+    terminal.sees("sent, it replaces the last 2 turns; Ctrl-C cancels", "> one")
     terminal.type(" and a half" + ENTER)
     terminal.expect("last: one and a half")
     terminal.say("/save talk")
@@ -44,7 +44,7 @@ def test_a_sent_edit_replaces_and_undo_brings_the_old_turns_back(start):
     assert saved("talk") == edited
     for command, said in (("/undo", before), ("/redo", edited), ("/undo 2", before[:2]), ("/redo", before)):
         terminal.say(command)
-        terminal.expect("back again|taken back")
+        terminal.expect("restored|undone")
         terminal.expect(terminal.prompt)
         assert saved("talk") == said
         terminal.send("/stats" + ENTER)
@@ -62,11 +62,11 @@ def test_a_reply_that_was_being_written_again_leaves_the_old_one(start):
     assert saved() == ["hi", "I think that wait.."]
     again = start("chat", "chatty", "--continue")
     again.say("/undo")
-    again.expect("back again: Hello 😀!")
+    again.expect("restored: Hello 😀!")
     again.expect(again.prompt)
     assert saved() == ["hi", "Hello 😀!"]
     again.send("/redo" + ENTER)
-    again.expect("back again: I think that wait")
+    again.expect("restored: I think that wait")
     again.leave()
     assert saved() == ["hi", "I think that wait.."]
 
@@ -250,7 +250,7 @@ def test_attachments_are_listed_and_taken_back_one_by_one(start, tmp_path):
     terminal.expect("attached +a.txt, b.txt, c.txt")
     terminal.say("/detach b.txt")
     terminal.say("/detach 2")
-    terminal.expect("c.txt no longer goes")
+    terminal.expect("removed c.txt")
     terminal.say("/file")
     terminal.expect(r"1  a.txt \(13 tokens\)")
     terminal.say("What?")

@@ -4,98 +4,79 @@ import dataclasses
 
 import numpy as np
 import pytest
+from memory_tensors import MemoryTensor, memory_tensors
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
-from tinychat.checkpoint.tensors import Tensors
 from tinychat.models import architectures
 from tinychat.models.architectures import parse_config
 from tinychat.models.shapes import config_of
 
 
-class File:
-    """Tensors in memory."""
-
-    path = None
-
-    def __init__(self, tensors):
-        self.tensors = tensors
-
-    def names(self):
-        return frozenset(self.tensors)
-
-    def shape(self, name):
-        return self.tensors[name].shape
-
-    def read(self, name, start, stop):
-        return self.tensors[name][start:stop]
-
-
 def test_rows_are_reordered_then_shifted_then_scaled(rng):
     rows = rng.standard_normal((6, 5)).astype(np.float16)
     order = np.array([5, 0, 3, 1, 4, 2])
-    tensor = AdjustedTensor(None, File({"a": rows}), order, offset=1.0, scale=0.25)
+    tensor = AdjustedTensor(MemoryTensor(rows), order=order, offset=1.0, scale=0.25)
     expected = np.float32(0.25) * (1 + rows[order].astype(np.float32))
-    np.testing.assert_array_equal(tensor.read("a", 0, 6), expected)
-    np.testing.assert_array_equal(tensor.read("a", 2, 5), expected[2:5])
-    assert tensor.read("a", 0, 6).dtype == np.float32
-    plain = AdjustedTensor(None, File({"a": rows}), order)
-    assert plain.read("a", 1, 4).dtype == np.float16
-    np.testing.assert_array_equal(plain.read("a", 1, 4), rows[order][1:4])
+    np.testing.assert_array_equal(tensor.read(0, 6), expected)
+    np.testing.assert_array_equal(tensor.read(2, 5), expected[2:5])
+    assert tensor.read(0, 6).dtype == np.float32
+    plain = AdjustedTensor(MemoryTensor(rows), order=order)
+    assert plain.read(1, 4).dtype == np.float16
+    np.testing.assert_array_equal(plain.read(1, 4), rows[order][1:4])
 
 
 def test_a_tensor_of_another_shape_is_left_for_the_check_of_shapes():
-    tensor = AdjustedTensor(None, File({"a": np.zeros((4, 2), np.float32)}), np.arange(6))
-    assert tensor.shape("a") == (4, 2)
-    assert tensor.read("a", 0, 4).shape == (4, 2)
+    tensor = AdjustedTensor(MemoryTensor(np.zeros((4, 2), np.float32)), order=np.arange(6))
+    assert tensor.shape == (4, 2)
+    assert tensor.read(0, 4).shape == (4, 2)
 
 
 @pytest.fixture
 def config(monkeypatch):
     """A Llama whose attention output counts half, whose queries stand the other way round, and whose norms add 1."""
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.FAMILIES["LlamaForCausalLM"]
+    family = architectures.supported_families()["LlamaForCausalLM"]
 
-    def linears(config):
+    def linears(config, names):
         turned = np.arange(128)[::-1]
         changes = {"o_proj": {"scale": 0.5}, "qkv_proj": {"order": (turned, None, None)}}
-        return [dataclasses.replace(linear, **changes.get(linear.name, {})) for linear in family.linears(config)]
+        return [dataclasses.replace(linear, **changes.get(linear.name, {})) for linear in family.linears(config, names)]
 
-    def norms(config):
-        return [dataclasses.replace(norm, offset=1.0) for norm in family.norms(config)]
+    def norms(config, names):
+        return [dataclasses.replace(norm, offset=1.0) for norm in family.norms(config, names)]
 
     changed = dataclasses.replace(family, linears=linears, norms=norms)
-    monkeypatch.setitem(architectures.FAMILIES, "LlamaForCausalLM", changed)
+    monkeypatch.setitem(architectures.supported_families(), "LlamaForCausalLM", changed)
     return config
 
 
 def test_each_tensor_as_its_family_says(config, rng):
     shapes = {"q_proj": (128, 128), "k_proj": (64, 128), "o_proj": (128, 128)}
-    file = File(
-        {f"model.layers.1.self_attn.{name}.weight": rng.standard_normal(s, np.float32) for name, s in shapes.items()}
-        | {"model.norm.weight": np.ones(128, np.float32)}
-    )
-    tensors = adjusted(Tensors(None, dict.fromkeys(file.names(), file)), config)
+    arrays = {
+        f"model.layers.1.self_attn.{name}.weight": rng.standard_normal(s, np.float32) for name, s in shapes.items()
+    } | {"model.norm.weight": np.ones(128, np.float32)}
+    tensors = adjusted(memory_tensors(arrays), config)
     q, k, o = (f"model.layers.1.self_attn.{name}.weight" for name in shapes)
-    np.testing.assert_array_equal(tensors.read(q), file.tensors[q][::-1])
-    np.testing.assert_array_equal(tensors.read(k), file.tensors[k])
-    np.testing.assert_array_equal(tensors.read(o, 3, 9), file.tensors[o][3:9] / 2)
+    np.testing.assert_array_equal(tensors.read(q), arrays[q][::-1])
+    np.testing.assert_array_equal(tensors.read(k), arrays[k])
+    np.testing.assert_array_equal(tensors.read(o, 3, 9), arrays[o][3:9] / 2)
     np.testing.assert_array_equal(tensors.read("model.norm.weight"), np.full(128, 2, np.float32))
 
 
 def test_transposed_weights_and_other_names(monkeypatch, rng):
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.FAMILIES["LlamaForCausalLM"]
+    family = architectures.supported_families()["LlamaForCausalLM"]
 
-    def linears(config):
+    def linears(config, names):
         return [
             dataclasses.replace(linear, transposed=True) if linear.name == "o_proj" else linear
-            for linear in family.linears(config)
+            for linear in family.linears(config, names)
         ]
 
     monkeypatch.setitem(
-        architectures.FAMILIES,
+        architectures.supported_families(),
         "LlamaForCausalLM",
-        dataclasses.replace(family, linears=linears, norms=lambda config: []),
+        dataclasses.replace(family, linears=linears, norms=lambda config, names: []),
     )
     values = rng.standard_normal((128, 96), np.float32)
     stored = {
@@ -104,8 +85,7 @@ def test_transposed_weights_and_other_names(monkeypatch, rng):
         "model.language_model.layers.1.self_attn.q_proj.weight": values[:32],
         "embed_out.weight": values,
     }
-    file = File(stored)
-    tensors = adjusted(Tensors(None, dict.fromkeys(stored, file)), config)
+    tensors = adjusted(memory_tensors(stored), config)
     name = "model.layers.0.self_attn.o_proj.weight"
     assert tensors.shape(name) == (96, 128)
     np.testing.assert_array_equal(tensors.read(name), values.T)

@@ -11,6 +11,7 @@ import gguf
 import gguf_files
 import numpy as np
 import pytest
+import reference
 from safetensors.numpy import load_file, save_file
 
 import tinychat
@@ -185,9 +186,9 @@ def test_halves_of_one_type_keep_their_codes(tmp_path):
             tensors = open_checkpoint(folder).tensors
             for layer in (0, 1):
                 name = f"model.layers.{layer}.mlp.experts.4.gate_up_proj.weight"
-                has_form = tensors.form(name) is not None
-                codes = tensors.read_codes(name, 60, 70).values() if has_form else None
-                yield tensors.kind(name), codes, tensors.read(name)[60:70]
+                has_form = tensors[name].form is not None
+                codes = reference.values_of_codes(tensors[name].read_codes(60, 70)) if has_form else None
+                yield tensors[name].kind, codes, tensors.read(name)[60:70]
 
     for kind, codes, values in codes_and_values({}):
         assert kind == "Q4_0"
@@ -301,9 +302,9 @@ def test_queries_keys_and_values_may_stand_in_one_tensor(kind, tmp_path):
         assert found.config == expected.config
         for tensor, shape in expected_shapes(expected.config):
             np.testing.assert_array_equal(found.tensors.read(tensor), expected.tensors.read(tensor), err_msg=tensor)
-            assert found.tensors.form(tensor) == expected.tensors.form(tensor)
-            if found.tensors.form(tensor) is not None:
-                codes, others = (each.tensors.read_codes(tensor, 1, shape[0] - 1) for each in (found, expected))
+            assert found.tensors[tensor].form == expected.tensors[tensor].form
+            if found.tensors[tensor].form is not None:
+                codes, others = (each.tensors[tensor].read_codes(1, shape[0] - 1) for each in (found, expected))
                 assert all(np.array_equal(a, b) for a, b in zip(codes, others, strict=True))
 
 

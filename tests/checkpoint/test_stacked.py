@@ -5,7 +5,7 @@ import json
 import families
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import check_tensors, convert
@@ -84,10 +84,17 @@ def test_blocks_that_do_not_fit_are_refused(tmp_path, rng):
             check_tensors(open_checkpoint(tmp_path / "checkpoint"))
 
 
+def test_a_number_in_place_of_all_experts_is_refused(tmp_path, rng):
+    write_packed(tmp_path / "checkpoint", rng)
+    weights = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    weights = {name: data for name, data in weights.items() if not name.startswith(DOWN.format(0))}
+    save_file(weights | {DOWN.format(0): np.array(1, np.float32)}, tmp_path / "checkpoint" / "model.safetensors")
+    with pytest.raises(CheckpointError, match="has 0 experts"):
+        check_tensors(open_checkpoint(tmp_path / "checkpoint"))
+
+
 def test_exponents_beyond_all_numbers_are_refused(tmp_path, rng):
     write_packed(tmp_path / "checkpoint", rng)
-    from safetensors.numpy import load_file
-
     weights = load_file(tmp_path / "checkpoint" / "model.safetensors")
     weights[DOWN.format(0) + "_scales"][2, 3, 1] = 255
     weights[DOWN.format(0) + "_blocks"][2, 3, 1] = 7

@@ -26,7 +26,7 @@ def test_every_line_gets_its_result_in_order(console, batch_files):
     title, summary = err.splitlines()
     assert title == "answering in.jsonl"
     assert re.fullmatch(
-        rf"answered 3 of 3 lines, 1 of them cut: {target}; this time 21 tokens in .* s, .* tok/s", summary
+        rf"answered 3 of 3 lines, 1 of them cut: {target}; this run: 21 tokens in .* s, .* tok/s", summary
     )
     assert [(r["id"], r["text"], r["finish_reason"], r["truncated"]) for r in results_of(target)] == [
         (1, " upon a time", "stop", False),
@@ -43,7 +43,7 @@ def test_stdin_and_stdout_are_written_as_a_dash(console, batch_files, tmp_path, 
     lines = "".join(f"{json.dumps(task)}\n" for task in TASKS).encode()
     code, out, err = console.run("batch", "-", "story", "-o", "-", "--seed", "5", stdin=lines)
     assert (code, err.splitlines()[0]) == (0, "answering stdin")
-    assert err.splitlines()[1].startswith("answered 3 of 3 lines, 1 of them cut: stdout; this time 21 tokens")
+    assert err.splitlines()[1].startswith("answered 3 of 3 lines, 1 of them cut: stdout; this run: 21 tokens")
     source, target = batch_files(TASKS)
     assert console.run("batch", source, "story", "-o", target, "--seed", "5")[0] == 0
     # The second run finds more in the cache of the same model.
@@ -55,7 +55,7 @@ def test_stdin_and_stdout_are_written_as_a_dash(console, batch_files, tmp_path, 
     assert untimed[0] == untimed[1]
     code, out, err = console.run("batch", "-", "-o", "-", stdin=b"{\n")
     assert (code, out.count("\n")) == (1, 1)
-    assert err.endswith('error: 1 of 1 lines have no answer: see "error" in the results\n')
+    assert err.endswith('error: 1 of 1 lines failed: see "error" in the results\n')
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
@@ -92,15 +92,15 @@ BAD_LINES = [
     ('{"prompt": "caf\udce9"}', "the line is not JSON in UTF-8"),
     ("[" * 100_000, "the line is not JSON in UTF-8"),
     ("3", "the line is not a JSON object"),
-    ({}, "either prompt or messages"),
-    ({"prompt": None}, "either prompt or messages"),
-    ({"prompt": "x", "messages": []}, "either prompt or messages"),
+    ({}, "either the key prompt or the key messages"),
+    ({"prompt": None}, "either the key prompt or the key messages"),
+    ({"prompt": "x", "messages": []}, "either the key prompt or the key messages"),
     ({"prompt": 3}, "prompt must be a text"),
     ({"messages": []}, "messages must be a list"),
     ({"messages": ["x"]}, "messages[0] must be an object"),
     ({"messages": [{"role": "user"}]}, "messages[0].content must be a text"),
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content must be a text"),
-    ({"prompt": "x", "temprature": 1}, "the key 'temprature' is not known"),
+    ({"prompt": "x", "temprature": 1}, "unknown key 'temprature'"),
     ({"prompt": "x", "temperature": "hot"}, "temperature must be a number"),
     ({"prompt": "x", "temperature": True}, "temperature must be a number"),
     ('{"prompt": "x", "temperature": NaN}', "temperature must be between"),
@@ -119,7 +119,7 @@ def test_a_bad_line_has_its_error_in_its_place(console, batch_files, line, messa
     source, target = batch_files([TASKS[0], line, TASKS[1]])
     code, out, err = console.run("batch", source, "-o", target)
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == f'error: 1 of 3 lines have no answer: see "error" in {target}'
+    assert err.splitlines()[-1] == f'error: 1 of 3 lines failed: see "error" in {target}'
     first, bad, last = results_of(target)
     assert (first["text"], last["text"]) == (" upon a time", " a day")
     assert bad.keys() == {"id", "asked", "error"}

@@ -49,7 +49,7 @@ REFUSED = [
     (line_of("x", messages=[IMAGE]), "messages must be text: this model reads nothing else"),
     (line_of("x", "/v1/completions", prompt=["Once"]), "prompt must be a text"),
     ({"custom_id": "x", "url": "/v1/completions", "body": "Once"}, "body must be an object"),
-    (line_of("x", messages=[MESSAGE]) | {"temperature": 0}, "the key 'temperature' is not known"),
+    (line_of("x", messages=[MESSAGE]) | {"temperature": 0}, "unknown key 'temperature'"),
 ]
 
 

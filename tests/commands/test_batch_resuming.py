@@ -22,7 +22,7 @@ from tinychat.models.folder import model_fingerprint
 
 
 def nothing_left(target):
-    return f"nothing is left to answer: {target} has {len(results_of(target))} results\n"
+    return f"nothing to do: {target} already has all {len(results_of(target))} results\n"
 
 
 def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_files):
@@ -38,7 +38,7 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_file
     code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
     assert (code, err.splitlines()[-1]) == (
         130,
-        "stopped after 1 of 3 lines: the same command goes on with the others",
+        "stopped after 1 of 3 lines: the same command continues with the rest",
     )
     assert [r["id"] for r in results_of(target)] == [1]
     console.model = fake_model(STORY, has_template=False)

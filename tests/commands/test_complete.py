@@ -148,8 +148,8 @@ def test_the_line_between_samples_stands_between_them_on_a_terminal(console, mon
 @pytest.mark.parametrize(
     ("flags", "context", "out", "err"),
     [
-        (["--max-tokens", "5"], 256, " upon\n", "the reply is cut at the token limit: --max-tokens sets another\n"),
-        ([], 8, " upo\n", "the reply is cut: the context is full, and --context asks for a larger one\n"),
+        (["--max-tokens", "5"], 256, " upon\n", "the reply is cut at the token limit: raise --max-tokens\n"),
+        ([], 8, " upo\n", "the reply is cut, the context is full: raise --context\n"),
         (["--json"], 8, None, ""),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_template_that_opens_a_think_section_has_it_drawn_as_one(console, on_t
 def test_nothing_to_answer(console, arguments):
     code, out, err = console.run(*arguments, stdin=b" \n\n")
     assert (code, out, console.loaded, err.count("\n")) == (2, "", [], 1)
-    assert err.startswith("error: nothing to answer: give a prompt with -p TEXT")
+    assert err.startswith("error: the prompt is empty: give one with -p TEXT")
 
 
 def test_samples_of_jsonl_are_numbered(console):
@@ -260,7 +260,7 @@ def test_a_reply_without_code_is_an_error(console, reply, out, message):
     ("arguments", "message"),
     [
         (["--json", "--jsonl"], "--json and --jsonl exclude each other"),
-        (["--logprobs", "2"], "--logprobs is for programs"),
+        (["--logprobs", "2"], "--logprobs needs JSON output"),
         (["--json", "--logprobs", "-1"], "--logprobs must be between 0 and 1000"),
         (["--jsonl", "-x"], "--code needs the whole reply"),
         (["-n", "0"], "Invalid value for '-n'"),

@@ -237,7 +237,7 @@ def test_config_shows_the_file_and_makes_one(console, write):
     assert console.run("config", "--path") == (0, f"{path}\n", "")
     assert console.run("config", "--init")[:2] == (0, f"{path}\n")
     assert path.read_text() == STARTER
-    assert console.run("config", "--init") == (1, "", f"error: {path} is there already: edit it\n")
+    assert console.run("config", "--init") == (1, "", f"error: {path} exists already: edit it\n")
     write(WHOLE)
     _, out, _ = console.run("config")
     assert out.splitlines()[:2] == [str(path), "model        'small'"]

@@ -16,7 +16,7 @@ from tinychat.generate.precedence import LOOP_DEFAULTS, Preferences
 from tinychat.terminal.rendering import Renderer
 
 LOOP = "The sea is calm and the boat is slow. " * 40
-CUT = "the reply is cut: it repeats itself, and --loop-stop off lets it\n"
+CUT = "the reply is cut, it repeats itself: --loop-stop off allows that\n"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_it_is_cut_for_programs(looping):
     report = json.loads(looping.run(*ASKED, "--json")[1])
     assert (report["finish_reason"], report["truncated"]) == ("loop", True)
     code, _, err = looping.run(*ASKED, "--verbose")
-    assert code == 0 and err.endswith(", ended: it repeats itself\n")
+    assert code == 0 and err.endswith(", cut: it repeats itself\n")
 
 
 def test_it_goes_on_where_that_is_wanted(looping):
@@ -98,7 +98,7 @@ def converse(interactive, *lines):
 
 def test_a_chat_tells_how_to_go_on():
     out, err, chat = converse(True, "hi", "/continue")
-    assert err.count("the reply repeats itself: /retry writes another, /continue goes on with it\n") == 2
+    assert err.count("the reply repeats itself: /retry writes another, /continue continues it\n") == 2
     written = chat.messages[-1].content
     assert out.replace("\n", "") == written and LOOP.startswith(written)
     assert chat.messages[-1].partial

@@ -116,11 +116,11 @@ def test_the_log_lists_the_newest_first_shows_one_and_finds_words(console):
     assert console.run("log", name) == (0, "> What is a whale?\n\nHello!\n", "")
     assert console.run("log", "--search", "WHALE") == (0, f"{oldest}\n", "")
     assert console.run("log", "-s", "hello") == (0, f"{oldest}\n{'':<{len(name)}}  Hello!\n", "")
-    assert console.run("log", "-s", "zebra") == (0, "", "no one-shot has 'zebra' in it\n")
+    assert console.run("log", "-s", "zebra") == (0, "", "no one-shot contains 'zebra'\n")
 
 
 def test_the_log_says_what_is_wrong(console, home):
-    assert console.run("log") == (0, "", 'nothing was asked yet: tinychat "Why is the sky blue?"\n')
+    assert console.run("log") == (0, "", 'no one-shots yet: ask one with tinychat "Why is the sky blue?"\n')
     console.run("Who are you?")
     (file,) = logged(home)
     code, out, err = console.run("log", f"{file.stem}0")
@@ -190,4 +190,4 @@ def test_a_home_that_others_can_write_to_costs_the_log_only(console, home):
     assert console.run("Who are you?") == (0, "Hello!\n", "")
     assert logged(home) == []
     code, _, err = console.run("log")
-    assert (code, err) == (1, f"error: there is no log of one-shots: other users can write to {home}\n")
+    assert (code, err) == (1, f"error: the log of one-shots cannot be opened: other users can write to {home}\n")

@@ -26,7 +26,7 @@ class Prompts(Console):
         stops = stop_ids(folder, tokenizer, template)
         sequence = FakeSequence(lambda ids: min(stops), context_size=8192, chunk_size=8192)
         sequence.vocab_size = tokenizer.vocab_size
-        super().__init__(Model(sequence, tokenizer, template, stops, None, folder), *arguments)
+        super().__init__(Model(sequence, tokenizer, template, stops, folder), *arguments)
 
     def control_ids(self, *arguments, stdin=b""):
         """Return the control tokens of the prompt that a command makes."""

@@ -81,7 +81,7 @@ def test_the_value_of_a_flag_of_questions_is_no_flag_of_a_chat(complete):
 def test_an_unknown_shell_is_told(console, monkeypatch):
     monkeypatch.setenv("_TINYCHAT_COMPLETE", "tcsh_complete")
     code, _, err = console.run()
-    assert (code, err.startswith("error: $_TINYCHAT_COMPLETE is 'tcsh_complete'")) == (2, True)
+    assert (code, err.startswith("error: invalid $_TINYCHAT_COMPLETE 'tcsh_complete'")) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")

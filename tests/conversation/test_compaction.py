@@ -194,7 +194,7 @@ def test_where_the_context_is_full_a_summary_replaces_the_oldest_turns():
     whole = contents(chat)
     assert chat.say("x" * 40) == "Yes."
     assert contents(chat) == [SUMMARY_REQUEST, "Summary.", *TURNS[2], *TURNS[3], "x" * 40, "Yes."]
-    assert chat.forgotten == 0
+    assert chat.dropped == 0
     (notice,) = notices
     assert notice.startswith(
         'the context is full: a summary by the model replaces the oldest 2 turns ("message0", "message1"); '
@@ -226,7 +226,7 @@ def test_without_a_summary_the_oldest_turns_are_dropped(summary):
     chat, notices = chat_after(4, summary, "Yes.", overflow="summarise", context_size=FULL)
     assert chat.say("x" * 40) == "Yes."
     assert contents(chat)[0] == "message0"
-    assert chat.forgotten > 0
+    assert chat.dropped > 0
     refused, dropped = notices
     assert refused.startswith("the model's summary ")
     assert refused.endswith(": the oldest turns are dropped instead")
@@ -240,7 +240,7 @@ def test_a_summary_on_the_way_to_a_reply_that_is_stopped_changes_nothing():
         asked = iter([False] * steps + [True] * 9)
         assert list(chat.stream("x" * 40, cancelled=lambda left=asked: next(left))) == []
         assert chat.messages is before
-        assert (chat.history, chat.forgotten, notices) == (history, 0, [])
+        assert (chat.history, chat.dropped, notices) == (history, 0, [])
 
 
 def test_in_the_middle_of_a_reply_turns_are_dropped_and_summarised_later():
@@ -248,7 +248,7 @@ def test_in_the_middle_of_a_reply_turns_are_dropped_and_summarised_later():
         3, "y" * 2 * TURN, "One.", "Two.", "All of it.", "Yes.", overflow="summarise", context_size=64 + 4 * TURN
     )
     chat.say("at length")
-    assert chat.forgotten > 0
+    assert chat.dropped > 0
     assert chat.summary.finish_reason == "stop"
     chat.say("x" * TURN)
     assert contents(chat) == [SUMMARY_REQUEST, "All of it.", "x" * TURN, "Yes."]

@@ -236,4 +236,4 @@ def test_a_long_reply_goes_on_and_the_oldest_turn_stays():
     list(chat.go_on())
     assert chat.messages[-1].content.startswith(begun)
     assert len(chat.messages[-1].content) > len(begun) + 20
-    assert chat.forgotten == 0
+    assert chat.dropped == 0

@@ -183,9 +183,9 @@ def test_what_a_context_forgets_are_whole_exchanges(turns, overflow):
         results = [Message("tool", "t" * letters, tool_call_id=f"{number}") for number in range(calls)]
         chat.messages[-1].tool_calls = tuple(ToolCall(f"{number}", "f") for number in range(calls))
         list(chat.extend(results))
-        seen = chat.messages[chat.forgotten :]
+        seen = chat.messages[chat.dropped :]
         assert seen[0].role == "user"
         check_conversation(seen)
         assert len(chat.prompt(seen[:-1]).ids) <= 160
     chat.undo(len(turns))
-    assert chat.forgotten == 0
+    assert chat.dropped == 0

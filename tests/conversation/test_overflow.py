@@ -34,7 +34,7 @@ def text_of(sequence):
 @pytest.mark.parametrize("overflow", ["drop", "shift"])
 def test_the_oldest_turns_go_and_it_is_said(overflow):
     chat, notices = after_turns(overflow, 3, system="Be kind.")
-    assert chat.forgotten == 2
+    assert chat.dropped == 2
     assert notices == [
         'the context is full: the model no longer sees the oldest turn ("message0"); 39 of 64 tokens in use, 25 left'
     ]
@@ -67,7 +67,7 @@ def test_stopping_forgets_nothing():
     assert chat.summary.finish_reason == "context"
     with pytest.raises(ContextError, match="context holds 64"):
         chat.say("message4")
-    assert (chat.forgotten, notices) == (0, [])
+    assert (chat.dropped, notices) == (0, [])
 
 
 @pytest.mark.parametrize("overflow", ["drop", "shift", "summarise"])
@@ -77,7 +77,7 @@ def test_a_reply_that_meets_the_end_of_the_context_goes_on(overflow):
     assert chat.say("at length") == reply
     assert chat.summary.finish_reason == "stop"
     assert chat.summary.new_tokens == len(reply.encode())
-    assert chat.forgotten == 2
+    assert chat.dropped == 2
     assert len(notices) == 1
     assert text_of(chat.model.sequence) == f"Be kind.at length{reply}"
 
@@ -86,14 +86,14 @@ def test_a_reply_that_has_the_context_to_itself_ends_there():
     chat, notices = full_chat("drop", "x" * 100)
     chat.say("hi")
     assert chat.summary.finish_reason == "context"
-    assert (chat.forgotten, notices) == (0, [])
+    assert (chat.dropped, notices) == (0, [])
 
 
 def test_a_message_that_never_fits_is_withdrawn_and_nothing_forgotten():
     chat, _ = after_turns("drop", 2, "Fine.")
     with pytest.raises(ContextError, match="context holds 64"):
         chat.say("x" * 70)
-    assert (chat.forgotten, len(chat.messages)) == (0, 4)
+    assert (chat.dropped, len(chat.messages)) == (0, 4)
 
 
 def test_a_message_that_never_fits_is_not_said_to_cost_turns():
@@ -132,13 +132,13 @@ def test_no_context_beyond_what_the_model_was_trained_on_is_advised(needed, advi
 def test_a_reply_that_is_stopped_before_it_begins_forgets_nothing():
     chat, _ = after_turns("drop", 2)
     assert list(chat.stream("message2", cancelled=lambda: True)) == []
-    assert (chat.forgotten, len(chat.messages)) == (0, 4)
+    assert (chat.dropped, len(chat.messages)) == (0, 4)
 
 
 def test_undoing_past_what_was_forgotten():
     chat, _ = after_turns("drop", 3, "Anew.", system="Be kind.")
     chat.undo(3)
-    assert (chat.forgotten, chat.messages) == (0, [])
+    assert (chat.dropped, chat.messages) == (0, [])
     assert chat.say("from the start") == "Anew."
 
 
@@ -175,7 +175,7 @@ def test_long_replies_are_shortened_before_a_turn_is_dropped():
     for message in ("my name is Ada", "a story please"):
         chat.say(message)
     assert chat.say("and what is my name now, tell") == "Fine."
-    assert (chat.forgotten, [message.shortened is not None for message in chat.messages[1::2]]) == (
+    assert (chat.dropped, [message.shortened is not None for message in chat.messages[1::2]]) == (
         0,
         [False, True, False],
     )
@@ -193,7 +193,7 @@ def test_shifting_shortens_no_reply():
     chat, _ = full_chat("shift", "Hello.", "x" * 60, "Fine.", context_size=128)
     for message in ("my name is Ada", "a story please", "and what is my name now, tell me that"):
         chat.say(message)
-    assert chat.forgotten > 0
+    assert chat.dropped > 0
     assert [message.shortened for message in chat.messages] == [None] * 6
 
 
@@ -201,9 +201,9 @@ def test_a_reply_that_fills_the_context_costs_no_turn():
     chat, notices = full_chat("drop", "Hello.", "abcdefghijklmnopqrstuvwxyz" * 5, context_size=128)
     chat.say("my name is Ada")
     chat.say("a story please")
-    assert (chat.summary.finish_reason, chat.forgotten, notices) == ("context", 0, [])
+    assert (chat.summary.finish_reason, chat.dropped, notices) == ("context", 0, [])
     begun = chat.messages[-1].content
     list(chat.go_on())
-    assert chat.forgotten == 0
+    assert chat.dropped == 0
     assert chat.messages[-1].content.startswith(begun) and len(chat.messages[-1].content) > len(begun)
     assert "my name is Ada" in text_of(chat.model.sequence)

@@ -57,7 +57,7 @@ def converse(folder):
 
     def run(overflow, turns, reply_tokens):
         sequence = open_sequence(folder, context_size=96, kv="f32")
-        model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), None, Path("letters"))
+        model = Model(sequence, LetterTokenizer(), LetterTemplate(), frozenset(), Path("letters"))
         system = LetterTokenizer().decode(range(100, 108))
         chat = Chat(model, system, overflow=overflow, max_tokens=reply_tokens, temperature=0.0)
         chat.notices = []
@@ -71,11 +71,11 @@ def converse(folder):
 
 def test_shifting_reuses_what_stays(converse):
     chat = converse("shift", turns=4, reply_tokens=16)
-    assert chat.forgotten > 0
+    assert chat.dropped > 0
     assert len(chat.notices) == 1
     # The last reply's token that was never run, its end, the new message and its marks.
     assert chat.summary.prompt_tokens - chat.summary.reused_tokens == 12
-    prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
+    prompt = chat.prompt(chat.messages[chat.dropped : -1]).ids
     assert chat.model.sequence.ids == [*prompt, *chat.reply_ids[:-1]]
 
 
@@ -96,8 +96,8 @@ def test_shifted_keys_stand_where_the_ids_say(converse, folder):
 
 def test_dropping_gives_what_a_fresh_start_gives(converse, folder):
     chat = converse("drop", turns=4, reply_tokens=16)
-    assert chat.forgotten > 0
-    prompt = chat.prompt(chat.messages[chat.forgotten : -1]).ids
+    assert chat.dropped > 0
+    prompt = chat.prompt(chat.messages[chat.dropped : -1]).ids
     fresh = open_sequence(folder, context_size=96, kv="f32")
     rows = logits_of_all(fresh, [*prompt, *chat.reply_ids[:-1]])
     assert rows[len(prompt) - 1 :].argmax(axis=1).tolist() == chat.reply_ids
@@ -108,5 +108,5 @@ def test_a_reply_goes_on_past_the_end_of_the_context(converse, overflow):
     chat = converse(overflow, turns=2, reply_tokens=40)
     assert len(chat.messages[-1].content) == 40
     assert chat.summary.finish_reason == "length"
-    assert chat.forgotten == (2 if overflow == "shift" else 0)
+    assert chat.dropped == (2 if overflow == "shift" else 0)
     assert (chat.messages[1].shortened is None) == (overflow == "shift")

@@ -122,7 +122,7 @@ def test_files_of_the_first_format_are_read_whole(path):
         ((session.history or History()).future, "future"),
     ):
         expected = [(change["kept"], spoken(change["tail"])) for change in old.get("history", {key: []})[key]]
-        assert [(c.kept, [(m.role, m.content, m.partial) for m in c.tail]) for c in changes] == expected
+        assert [(c.shared, [(m.role, m.content, m.partial) for m in c.tail]) for c in changes] == expected
     text = to_json(session)
     assert json.loads(text)["format"] == 2
     assert from_json(text.encode(), path.name) == session

@@ -105,14 +105,14 @@ def test_a_full_context_forgets_calls_with_their_results(overflow):
     loop = loop_with_tools(overflow=overflow, context_size=140)
     chat = loop.chat
     chat.say("x" * 48)
-    assert chat.forgotten == 7
+    assert chat.dropped == 7
     assert text_of(chat) == f"thanksBye{'x' * 48}again"
     assert 'the oldest 2 turns ("hi", "is it warm?")' in loop.notices[-1]
     assert bool(chat.model.sequence.drops) == (overflow == "shift")
     chat.undo()
-    assert (chat.messages, chat.forgotten) == (WHOLE, 7)
+    assert (chat.messages, chat.dropped) == (WHOLE, 7)
     chat.undo(2)
-    assert (chat.messages, chat.forgotten) == (WHOLE[:2], 2)
+    assert (chat.messages, chat.dropped) == (WHOLE[:2], 2)
 
 
 @pytest.mark.parametrize("overflow", ["drop", "shift"])
@@ -124,7 +124,7 @@ def test_room_in_the_middle_of_an_exchange_is_made_before_it(overflow):
     chat.say("is it warm?")
     call(chat)
     list(chat.extend(RESULTS))
-    assert chat.forgotten == 2
+    assert chat.dropped == 2
     assert text_of(chat) == f"is it warm?I look.weathertime12 degreesnoon{'w' * 40}"
 
 
@@ -136,7 +136,7 @@ def test_where_nothing_may_be_forgotten_the_results_are_taken_back():
     before = chat.messages
     with pytest.raises(ContextError, match="context holds 50"):
         list(chat.extend(RESULTS))
-    assert (chat.messages, chat.forgotten) == (before, 0)
+    assert (chat.messages, chat.dropped) == (before, 0)
     assert open_calls(before) == ["a1", "b2"]
 
 

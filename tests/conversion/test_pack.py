@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import reference
+from memory_tensors import MemoryTensor, memory_tensors
 
 from tinychat.conversion.pack import SLAB_ROWS, Packer, pack_codes, relative_error, slabs
 from tinychat.errors import ConversionError
@@ -12,16 +13,6 @@ from tinychat.models.tensors import Linear
 
 METHODS = ("int4", "int8", "f32")
 methods = pytest.mark.parametrize("method", METHODS)
-
-
-class MemoryTensors:
-    """Tensors out of a dict."""
-
-    def __init__(self, tensors):
-        self._tensors = tensors
-
-    def read(self, name, start=0, stop=None):
-        return self._tensors[name][start:stop]
 
 
 def linear_of(rows, columns, bias=False):
@@ -37,7 +28,7 @@ def draw(rng, linear, dtype="float32", layer=1):
             f"{name.format(layer)}.bias": rng.standard_normal(rows).astype(dtype)
             for name, rows in zip(linear.sources, linear.rows)
         }
-    return MemoryTensors(tensors), np.concatenate(weights).astype(np.float32)
+    return memory_tensors(tensors), np.concatenate(weights).astype(np.float32)
 
 
 def meaning(method, arrays):
@@ -75,7 +66,7 @@ def test_slabs_join_without_a_seam(method, rows, rng):
     arrays = Packer(Quantization(method, 32)).pack(tensors, linear, 1)
     assert_means(method, arrays, expected)
     tail = linear_of((sum(rows) % 16 or 16,), 32)
-    last = MemoryTensors({"layers.1.x0.weight": expected[-tail.rows[0] :]})
+    last = memory_tensors({"layers.1.x0.weight": expected[-tail.rows[0] :]})
     for name, array in Packer(Quantization(method, 32)).pack(last, tail, 1).items():
         if name != "table":
             assert array[-1].tobytes() == arrays[name][-1].tobytes()
@@ -134,7 +125,7 @@ def test_joined_rows_of_different_types_keep_their_values(rng):
     linear = linear_of((24, 8, 8), 32)
     tensors, rows = draw(rng, linear)
     name = f"{linear.sources[1].format(1)}.weight"
-    tensors._tensors[name] = tensors._tensors[name].astype(ml_dtypes.bfloat16)
+    tensors.by_name[name] = MemoryTensor(tensors.read(name).astype(ml_dtypes.bfloat16))
     rows[24:32] = rows[24:32].astype(ml_dtypes.bfloat16)
     (_, _, joined), *rest = slabs(tensors, linear, 1)
     assert rest == []

@@ -2,6 +2,7 @@
 
 import json
 from itertools import chain
+from pathlib import Path
 
 import engines
 import gguf
@@ -9,9 +10,10 @@ import gguf_files
 import numpy as np
 import pytest
 import reference
+from memory_tensors import coded_tensor
 
 import tinychat
-from tinychat.checkpoint.gguf_checkpoint import GgufTensors
+from tinychat.checkpoint.gguf_checkpoint import GgufWeight
 from tinychat.checkpoint.gguf_codes import FORMS
 from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
@@ -57,8 +59,7 @@ def write_file(path, rng, kinds, rows, columns):
                 writer.add_tensor(name, rng.standard_normal((count, columns)).astype(dtype))
     gguf_files.write(writer)
     file = GgufFile(path)
-    reader = GgufTensors(file, {name: name for name in file.tensors}, {})
-    return Tensors(path.parent, dict.fromkeys(file.tensors, reader))
+    return Tensors(path.parent, {name: GgufWeight(file, name) for name in file.tensors})
 
 
 def native_rows(tensors, linear):
@@ -143,33 +144,17 @@ def test_rounding_serves_short_groups_zeros_and_any_size(rng):
     rows = rng.standard_normal((5, 72)).astype(np.float32)
     rows[1], rows[2], rows[3, :32] = 0, rows[2] * 1e-30, rows[3, :32] * 1e-3
     codes = rounded(rows)
-    got = codes.values()
+    got = reference.values_of_codes(codes)
     assert got.shape == (5, 96)
     assert not got[:, 72:].any()
     peaks = np.abs(np.pad(rows, ((0, 0), (0, 24)))).reshape(5, 3, 32).max(axis=2)
     assert (np.abs(got[:, :72] - rows) <= np.repeat(peaks, 32, axis=1)[:, :72] / 127 * 0.55).all()
 
 
-class OneTensor:
-    """A reader that says of its codes what it likes."""
-
-    def __init__(self, codes, form):
-        self.codes, self._form = codes, form
-
-    def shape(self, name):
-        return self.codes.codes.shape
-
-    def form(self, name):
-        return self._form
-
-    def kind(self, name):
-        return "test"
-
-    def read_codes(self, name, start, stop):
-        return self.codes.rows(np.arange(start, stop))
-
-    def read(self, name, start=0, stop=None):
-        return self.codes.values()[start:stop]
+def tensors_of(linear, codes, form):
+    """Return a checkpoint whose weights of a linear are all some codes."""
+    names = [f"{source}.weight" for shard in range(linear.shards) for source in linear.names(shard)]
+    return Tensors(Path("memory"), dict.fromkeys(names, coded_tensor(codes, form)))
 
 
 GROUP = 64
@@ -199,18 +184,18 @@ def test_forms_of_other_checkpoints_are_stored_exactly(name, rng):
     else:
         rows = GroupCodes(codes, scales, zero=8)
         expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes.astype(int) - 8)
-    tensors = OneTensor(rows, form)
-    got, stored = native_rows(tensors, linear_of((N,), groups * GROUP))
+    linear = linear_of((N,), groups * GROUP)
+    got, stored = native_rows(tensors_of(linear, rows, form), linear)
     assert stored.forms == (form,)
     np.testing.assert_array_equal(got, np.stack([expected, expected]))
-    np.testing.assert_array_equal(rows.values(), expected.astype(np.float32))
+    np.testing.assert_array_equal(reference.values_of_codes(rows), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e-3, 70000.0])
 def test_scales_that_their_form_does_not_hold_are_refused(number):
     scales = np.full((16, 2), number, np.float32)
-    tensors = OneTensor(GroupCodes(np.zeros((16, 64), np.uint8), scales, zero=8), Form(4))
     linear = linear_of((16,), 64)
+    tensors = tensors_of(linear, GroupCodes(np.zeros((16, 64), np.uint8), scales, zero=8), Form(4))
     with pytest.raises(ConversionError, match=r"0\.q\.weight"):
         list(chain.from_iterable(layers_of(tensors, linear, passthrough_linear(tensors, linear))))
 
@@ -246,8 +231,8 @@ def test_codes_of_eight_bits_that_count_from_zero_are_stored(form, rng):
     rows = GroupCodes(codes, scales, -zeros * scales)
     if form.span:
         rows = GroupCodes(codes, np.ones_like(scales), -zeros, np.stack([scales, scales], axis=2))
-    tensors = OneTensor(rows, form)
-    got, _ = native_rows(tensors, linear_of((32,), 2 * GROUP))
+    linear = linear_of((32,), 2 * GROUP)
+    got, _ = native_rows(tensors_of(linear, rows, form), linear)
     expected = np.repeat(scales.astype(np.float64), GROUP, axis=1) * (codes - np.repeat(zeros, GROUP, axis=1))
     np.testing.assert_array_equal(got, np.stack([expected, expected]))
 

@@ -1,4 +1,4 @@
-"""The pages for users, README.md and docs/, with their blocks of code and the commands in them."""
+"""The pages, README.md, CONTRIBUTING.md and docs/, with their blocks of code and the commands in them."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ class Block:
 
 def pages():
     """Return the text of each page by its path."""
-    paths = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+    paths = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))]
     return {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in paths}
 
 

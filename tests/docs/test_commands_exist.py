@@ -1,4 +1,4 @@
-"""Subcommands, options and scripts that README.md and docs/ name exist, marked blocks included; the README is short."""
+"""Subcommands, options and scripts that the pages name exist, marked blocks included; the README is short."""
 
 import functools
 import os

@@ -11,7 +11,7 @@ from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.generate.drafts import LONGEST, PLACES, Drafts, DraftText, Occurrences, RowCosts
+from tinychat.generate.drafts import LONGEST, POSITIONS, Drafts, DraftText, Occurrences, RowCosts
 from tinychat.generate.model import Model
 from tinychat.generate.run import Room
 
@@ -48,29 +48,29 @@ class Proposals(Drafts):
 
 
 def start(sequence, drafts, prompt=TEXT, **options):
-    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), drafts)
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"), drafts)
     return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
 # What is proposed.
 
 
-@given(st.lists(st.integers(0, 3), max_size=PLACES))
+@given(st.lists(st.integers(0, 3), max_size=POSITIONS))
 def test_the_place_found_is_that_where_most_ids_agree(ids):
     text = Occurrences()
     text.extend(ids)
-    place, matched = text.find()
+    position, matched = text.find()
 
-    def agreeing(place):
-        return next((n for n in range(place) if ids[place - 1 - n] != ids[-1 - n]), place)
+    def agreeing(position):
+        return next((n for n in range(position) if ids[position - 1 - n] != ids[-1 - n]), position)
 
-    found = [(agreeing(place), place) for place in range(1, len(ids)) if agreeing(place) >= 2]
-    assert (matched, place) == max(found, default=(0, 0))
+    found = [(agreeing(position), position) for position in range(1, len(ids)) if agreeing(position) >= 2]
+    assert (matched, position) == max(found, default=(0, 0))
 
 
 def test_a_place_goes_on_with_the_text_however_often_its_ids_stand_elsewhere():
     text = Occurrences()
-    text.extend([1, 2, 3, 4, 5, 6, *[9, 5] * (2 * PLACES), 1, 2])
+    text.extend([1, 2, 3, 4, 5, 6, *[9, 5] * (2 * POSITIONS), 1, 2])
     assert text.find() == (2, 2)
     text.extend([3, 4, 5])
     assert text.find() == (5, 5)
@@ -79,8 +79,8 @@ def test_a_place_goes_on_with_the_text_however_often_its_ids_stand_elsewhere():
 def test_what_is_proposed_repeats_itself_as_the_text_does():
     text = Occurrences()
     text.extend([7, 1, 2, 1, 2])
-    place, _ = text.find()
-    assert text.after(place, 5) == [1, 2, 1, 2, 1]
+    position, _ = text.find()
+    assert text.after(position, 5) == [1, 2, 1, 2, 1]
 
 
 class Alone:
@@ -290,7 +290,7 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
         sequence.context_size += 100
         return Room([*run.reply.prompt.ids])
 
-    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"), Proposals(b" one two three"))
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"), Proposals(b" one two three"))
     run = model.stream(TEXT, temperature=0.0, make_room=make_room)
     assert run.to_end().text == STORY._table[TEXT]
 
@@ -305,7 +305,7 @@ def folder(tmp_path_factory):
 
 
 def model_of(engine, drafts=None):
-    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), None, Path("variant"), drafts)
+    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), Path("variant"), drafts)
 
 
 @given(st.data())

@@ -232,8 +232,6 @@ def test_progress_of_a_prompt_tells_what_is_cached_and_what_is_left(engine):
         assert {event.total for event in progress} == {390 - cached}
         done = [event.done for event in progress]
         assert done == ([0, 256, 390] if cached == 0 else [0, 1])
-        left = [event.seconds_left for event in progress]
-        assert left[0] is None and left[-1] == 0.0 and all(seconds >= 0.0 for seconds in left[1:])
 
 
 def test_a_run_stands_still_while_nobody_reads_it(engine):

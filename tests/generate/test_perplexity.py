@@ -31,7 +31,7 @@ class PlainTokenizer(ByteTokenizer):
 
 
 def make_model(sequence, tokenizer=None):
-    return Model(sequence, tokenizer or ByteTokenizer(), MarkerTemplate(), frozenset(), None, Path("fake"))
+    return Model(sequence, tokenizer or ByteTokenizer(), MarkerTemplate(), frozenset(), Path("fake"))
 
 
 def log_probability(logits):

@@ -13,7 +13,7 @@ STORY = Continuation({"Once": " upon a time"})
 
 def start(sequence, prompt="Once", **options):
     tokenizer = options.pop("tokenizer", ByteTokenizer())
-    model = Model(sequence, tokenizer, None, frozenset({EOS}), None, Path("fake"))
+    model = Model(sequence, tokenizer, None, frozenset({EOS}), Path("fake"))
     return model.stream(prompt, **({"temperature": 0.0} | options))
 
 
@@ -196,7 +196,7 @@ def test_an_interrupted_step_costs_other_replies_nothing(moment):
 
     def model_of(before_step):
         sequence = FakeSequence(Letters(), chunk_size=16, before_step=before_step)
-        return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), None, Path("fake"))
+        return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
 
     fields = {"temperature": 1.0, "seed": 3, "max_tokens": 9, "ignore_eos": True}
     wanted = model_of(lambda count: None).stream("Twice", **fields).to_end().token_ids

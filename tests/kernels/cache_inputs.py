@@ -28,8 +28,8 @@ def to_codes(x):
     return np.rint(x / np.where(scales > 0, scales, 1)[..., None]).astype(np.int8), scales
 
 
-def kept(x, kv):
-    """Return what a cache of that type keeps of vectors [..., d], as float64."""
+def stored(x, kv):
+    """Return vectors [..., d] as a cache of that type stores them, as float64."""
     x = x.astype(np.float32)
     if kv == "int8":
         codes, scales = to_codes(x)
@@ -71,7 +71,7 @@ def empty_cache(kv, G, context, d, layers=1):
 def fill_cache(kv, k, v):
     """Return a cache of one layer that holds k, v [S, G, d] at positions 0..S, and k, v as float64 of what it holds."""
     pages = fill_layers(kv, k[None], v[None])
-    return pages, kept(k, kv), kept(v, kv)
+    return pages, stored(k, kv), stored(v, kv)
 
 
 def fill_layers(kv, k, v):
@@ -130,7 +130,7 @@ def read_scales(pages, kind, layer):
 
 
 def as_numbers(kv, stored, scales):
-    """Return what numbers [G, position, channel] stand for."""
+    """Return dequantized numbers [G, position, channel]."""
     if kv == "bf16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if kv == "int8":

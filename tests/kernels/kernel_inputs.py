@@ -11,20 +11,14 @@ from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.sizes import TILE_FLOATS
 from tinychat.kernels.team_queue import Team, new_queue
-from tinychat.kernels.weights import (
-    Float32Weight,
-    FloatActivations,
-    Int4Weight,
-    Int8Weight,
-    QuantizedActivations,
-)
+from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, Int8Weight, QuantizedActivations
 
 LANES = 16
 METHODS = ("int4", "int8", "f32")
 EPS = np.finfo(np.float32).eps
 UNTOUCHED = np.float32(-1234.5)
 
-# How tests compile functions of their own: like a kernel, but not kept on disk, and with numpy's functions.
+# How tests compile functions of their own: like a kernel, but not cached on disk, and with numpy's functions.
 compiled = numba.njit(**FLAGS | {"_nrt": True})
 
 
@@ -82,7 +76,7 @@ def empty_activations(method, T, K, group_size=32):
 
 
 def decode(x, T, K, group_size=32):
-    """Return what activations hold: codes int [T, K], scales [T, groups], corrections [T, groups]."""
+    """Return the content of activations: codes int [T, K], scales [T, groups], corrections [T, groups]."""
     tokens = tokens_of(T)
     tiles, groups = round_up(T, tokens) // tokens, K // group_size
     codes = x.codes.reshape(tiles, K // 4, tokens, 4).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
@@ -94,7 +88,7 @@ def decode(x, T, K, group_size=32):
 
 
 def decode_floats(x, T, K):
-    """Return what float activations hold, [T, K]."""
+    """Return float activations as [T, K]."""
     tokens = tokens_of(T)
     return x.values.reshape(-1, K, tokens).transpose(0, 2, 1).reshape(-1, K)[:T]
 
@@ -108,7 +102,7 @@ def meaning(method, x, T, K, group_size=32):
 
 
 class Scratch(NamedTuple):
-    """What the stages around a linear take of the scratch."""
+    """The scratch of the stages around a linear."""
 
     x: Any
     rows: np.ndarray
@@ -122,7 +116,7 @@ def scratch_of(x, threads, K):
 
 
 def team_of(threads):
-    """Return what each thread of a team knows of it."""
+    """Return the `Team` of each thread."""
     queue, clocks = new_queue(threads, threads), np.zeros(1, np.int64)
     return [Team(thread, queue, clocks) for thread in range(threads)]
 

@@ -1,4 +1,4 @@
-"""Weights kept as codes with scales and offsets: the linear and the embedding on exactly the numbers they read."""
+"""Affine weights, of codes with scales and offsets: the linear and the embedding on exactly the numbers they read."""
 
 import numpy as np
 import pytest
@@ -66,14 +66,14 @@ def random_kind(rng, kind, shape, bias=False):
         return weight._replace(bias=b), w, min(group // 2, ACTIVATION_GROUP)
     # Blocks of both kinds, some neighbours, some not, out of order, among blocks of other layers.
     is_four = rng.random(blocks) < 0.6
-    places = np.where(is_four, rng.permutation(blocks + 2)[:blocks], -1 - rng.permutation(blocks + 2)[:blocks])
+    indices = np.where(is_four, rng.permutation(blocks + 2)[:blocks], -1 - rng.permutation(blocks + 2)[:blocks])
     if blocks > 4:
-        places[1:4] = 2, 3, 4
+        indices[1:4] = 2, 3, 4
     four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8)
     eight, w8 = random_affine(rng, 8, blocks + 2, K, group // 2, 2 * per_span, np.int8, offsets=False)
     w4, w8 = (w.reshape(-1, LANES, K) for w in (w4, w8))
-    rows = np.concatenate([w4[place] if place >= 0 else w8[-1 - place] for place in places])
-    return MixedWeight(places.astype(np.int32), four, eight, b), rows, min(group // 2, ACTIVATION_GROUP)
+    rows = np.concatenate([w4[index] if index >= 0 else w8[-1 - index] for index in indices])
+    return MixedWeight(indices.astype(np.int32), four, eight, b), rows, min(group // 2, ACTIVATION_GROUP)
 
 
 def prepare(kind, weight, values, group):
@@ -107,7 +107,7 @@ def apply(weight, x, T, N, threads=1, residual=None):
 @kinds
 @lengths
 @shapes
-def test_linear_equals_its_codes_meaning(kind, T, shape, rng):
+def test_linear_of_dequantized_weights(kind, T, shape, rng):
     N, K = shape[:2]
     weight, w, group = random_kind(rng, kind, shape, bias=True)
     residual = rng.standard_normal((T, N)).astype(np.float32)
@@ -169,7 +169,7 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
             value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
             if "mixed" in kind:
-                by_block = [Affine4Weight if place >= 0 else Affine8Weight for place in weight.indices]
+                by_block = [Affine4Weight if index >= 0 else Affine8Weight for index in weight.indices]
             expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
             # What stands for 1 in activations of two parts is 127 / 16256, rounded.
             np.testing.assert_allclose(
@@ -179,7 +179,7 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
 
 @kinds
 @shapes
-def test_rows_of_the_embedding_are_the_weights_meaning(kind, shape, rng):
+def test_embedding_rows_are_dequantized_weights(kind, shape, rng):
     weight, w, _ = random_kind(rng, kind, shape)
     N, K = shape[:2]
     ids = rng.integers(0, N, 17)

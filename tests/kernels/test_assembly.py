@@ -1,4 +1,4 @@
-"""What the linears of four-bit codes became: dot products on 512-bit registers, and only work in their loops.
+"""Machine code of the linears of four-bit codes: dot products on 512-bit registers, and only work in their loops.
 
 Compiled anew in a process of its own: code that comes from the kernel cache has no assembly to show.
 """
@@ -42,8 +42,8 @@ json.dump(found, sys.stdout)
 def fresh_environment(cache):
     """Return an environment for a process that compiles on its own; Numba's settings are the parent's choices."""
     tests = Path(__file__).parents[1]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    return kept | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return others | {"TINYCHAT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ LOG2_E = np.log2(np.e)
 
 
 class Rows(NamedTuple):
-    """What the kernel takes of a job."""
+    """The fields of a batch that the kernel reads."""
 
     counts: np.ndarray
     firsts: np.ndarray
@@ -102,10 +102,10 @@ def check(kv, q, cache, k, v, window=0, threads=1):
     assert_within(got, expected, tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW))
 
 
-# Any three of type, size, grouping and place meet: what is stored in pairs or lanes, how rows fill an item of work, and
+# Any three of type, size, grouping and span meet: what is stored in pairs or lanes, how rows fill an item of work, and
 # where a block ends.
 @pytest.mark.parametrize(
-    ("kv", "d", "heads", "place"),
+    ("kv", "d", "heads", "span"),
     covering(
         KVS,
         [6, 8, 24, 64, 80, 128],
@@ -115,8 +115,8 @@ def check(kv, q, cache, k, v, window=0, threads=1):
     ),
     ids=str,
 )
-def test_heads_of_all_shapes(kv, d, heads, place, rng):
-    (H, G), (start, T) = heads, place
+def test_heads_of_all_shapes(kv, d, heads, span, rng):
+    (H, G), (start, T) = heads, span
     q, *buffers = draw(rng, start + T, T, H, G, d, kv)
     check(kv, q, *buffers)
 
@@ -208,7 +208,7 @@ def test_threads_give_the_same_bits(kv, start, T, window, rng):
         assert run(kv, q, cache, start, window or NO_WINDOW, threads).tobytes() == one.tobytes()
 
 
-# How queries are cut meets each type, each window and each place of the first.
+# How queries are cut meets each type, each window and each span of the first.
 @pytest.mark.parametrize(("kv", "window", "start"), covering(KVS, [0, 1, 50, 530], [0, 480, 1000]))
 def test_chunks_of_queries_give_the_same_bits(kv, window, start, rng):
     T = 70
@@ -219,7 +219,7 @@ def test_chunks_of_queries_give_the_same_bits(kv, window, start, rng):
         assert np.concatenate(parts).tobytes() == whole.tobytes()
 
 
-def test_a_window_of_one_returns_the_own_value(rng):
+def test_a_window_of_one_returns_the_tokens_value(rng):
     q, cache, _, v = draw(rng, 40, 17, 4, 2, 24, "f32")
     got = run("f32", q, cache, 23, window=1)
     np.testing.assert_allclose(got, np.repeat(v[23:], 2, axis=1), rtol=EPS)
@@ -234,7 +234,7 @@ def test_equal_weights_of_pairs_average_exactly(rng):
 
 @kvs
 @pytest.mark.parametrize("T", [1, 17])
-def test_a_key_that_is_no_number_shows(kv, T, rng):
+def test_a_nan_key_gives_nan(kv, T, rng):
     q, cache, _, _ = draw(rng, 100, T, 4, 2, 24, kv)
     keys, _, scales = cache.buffers
     for block in cache.table:

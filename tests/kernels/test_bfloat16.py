@@ -97,7 +97,7 @@ def test_a_step_rounds_after_each_product_odd_first(multiply, rng):
         np.testing.assert_array_equal(multiplied(a, b, sums, multiply), expected)
 
 
-def test_a_product_with_what_is_no_number_is_none(multiply):
+def test_a_product_with_nan_is_nan(multiply):
     a, b = np.ones((LANES, 2), np.float32), np.ones((3, 2), np.float32)
     a[3, 0], b[1, 1] = np.nan, np.inf
     got = multiplied(a, b, np.zeros((3, LANES), np.float32), multiply)

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from tinychat.kernels.ceilings import (
-    MULTIPLY_ADDS,
-    READ_FLOATS,
-    TILES_OF_X,
-    multiply_share,
-    read_share,
-)
+from tinychat.kernels.ceilings import MULTIPLY_ADDS, READ_FLOATS, TILES_OF_X, multiply_share, read_share
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
 

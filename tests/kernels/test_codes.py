@@ -6,12 +6,10 @@ import pytest
 from kernels.kernel_inputs import compiled
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from tinychat.kernels import codes
-from tinychat.kernels.memory import element_pointer
+from tinychat.kernels.intrinsics import ANY, I64, INDEX, U8X64, Emitter, operation
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import U8X64
 from tinychat.kernels.tile import load_lines
 
 WAYS = {"generic": [codes.shuffle_generic], "avx2": [codes.shuffle_generic, codes.shuffle_256]}
@@ -25,15 +23,11 @@ ways = pytest.mark.parametrize("shuffle", [*WAYS[ISA], codes.shuffle], ids=lambd
 def look_up(shuffle):
     """Return a function that writes to `out` what `table` holds for the low four bits of each of 64 bytes."""
 
-    @intrinsic
-    def apply(typingctx, table, indices, out):
-        def codegen(context, builder, signature, arguments):
-            zero = context.get_constant(types.intp, 0)
-            at = [element_pointer(context, builder, *each, zero, U8X64) for each in zip(signature.args, arguments)]
-            builder.store(shuffle(builder, *(builder.load(pointer, align=1) for pointer in at[:2])), at[2], align=1)
-            return context.get_dummy_value()
-
-        return types.void(table, indices, out), codegen
+    @operation(types.void, ANY, ANY, ANY)
+    def apply(builder, table, indices, out):
+        out.store(
+            I64(0), shuffle(builder, *(array.load(I64(0), U8X64, align=1) for array in (table, indices))), align=1
+        )
 
     @compiled
     def run(table, indices, out):
@@ -61,15 +55,9 @@ def both_halves(table, line, out):
     write_line(out, 64, codes.look_up_high(entries, lines))
 
 
-@intrinsic
-def write_line(typingctx, out, index, lines):
-    def codegen(context, builder, signature, arguments):
-        container, first, vectors = arguments
-        pointer = element_pointer(context, builder, signature.args[0], container, first, U8X64)
-        builder.store(builder.extract_value(vectors, 0), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(out, types.intp, lines), codegen
+@operation(types.void, ANY, INDEX, ANY)
+def write_line(builder, out, index, lines):
+    out.store(index, lines[0], align=1)
 
 
 def test_nibbles_of_a_line_become_entries_above_128(rng):
@@ -93,6 +81,6 @@ def test_neon_looks_up_with_its_own_instruction():
     module.triple = "aarch64-unknown-linux-gnu"
     function = ir.Function(module, ir.FunctionType(U8X64, [U8X64, U8X64]), "look_up")
     builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(codes.shuffle_neon(builder, *function.args))
+    builder.ret(codes.shuffle_neon(Emitter(builder), *function.args))
     assembly = target.create_target_machine().emit_assembly(llvm.parse_assembly(str(module)))
     assert assembly.count("\ttbl\t") == 4, assembly

@@ -50,7 +50,7 @@ def not_compiled():
     assert SCALE not in COMPILE_QUEUE.waiting
 
 
-def test_all_are_announced_before_one_is_compiled(monkeypatch):
+def test_all_are_queued_before_one_is_compiled(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
     out = np.zeros(3)
@@ -76,7 +76,7 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
     assert order == [0, 1, 1]
 
 
-def test_what_takes_longest_is_compiled_first(monkeypatch):
+def test_the_longest_task_is_compiled_first(monkeypatch):
     begun, claimed = [], COMPILE_QUEUE.claimed
     monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})
     monkeypatch.setattr(
@@ -86,7 +86,7 @@ def test_what_takes_longest_is_compiled_first(monkeypatch):
     assert begun == [scale, fill]
 
 
-def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
+def test_deferred_by_type_is_queued_too(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
 
@@ -105,14 +105,14 @@ def test_one_that_is_chosen_by_type_is_announced_too(monkeypatch):
     assert announced[:2] == jobs
 
 
-def test_nobody_waits_for_ever(monkeypatch):
+def test_the_wait_for_a_lock_times_out(monkeypatch):
     monkeypatch.setattr("tinychat.kernels.compile_queue.LOCK_TIMEOUT", 0.05)
     with locked_within(lock_path(fill, FILL.types), 1, lambda: None) as held:
         assert held
         new_caller()(np.zeros(3))
 
 
-def test_what_a_killed_process_has_left_holds_nobody_up(monkeypatch):
+def test_locks_of_killed_processes_are_ignored(monkeypatch):
     monkeypatch.setattr(COMPILE_QUEUE, "pause", lambda: pytest.fail("it waits"))
     lock_path(fill, FILL.types).touch()
     new_caller()(np.zeros(3))

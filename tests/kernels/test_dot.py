@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled
 from numba import types
-from numba.extending import intrinsic
 
 from tinychat.kernels import dot
-from tinychat.kernels.memory import element_pointer
+from tinychat.kernels.intrinsics import ANY, I32X16, I64, U8X64, operation
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import I32X16, U8X64
 
 # Ways, and the code that each takes for 0.
 WAYS = {"generic": [(dot.dot4_generic, 0)]}
@@ -24,19 +22,10 @@ ways = pytest.mark.parametrize(
 def dot_product(emit):
     """Return a function that adds 16 dot products of 64 codes and 64 activations to `sums`."""
 
-    @intrinsic
-    def apply(typingctx, sums, codes, x):
-        def codegen(context, builder, signature, arguments):
-            zero = context.get_constant(types.intp, 0)
-            at = [
-                element_pointer(context, builder, kind, value, zero, vector)
-                for kind, value, vector in zip(signature.args, arguments, (I32X16, U8X64, I32X16))
-            ]
-            before, lines, activations = (builder.load(pointer, align=1) for pointer in at)
-            builder.store(emit(builder, before, lines, activations), at[0], align=1)
-            return context.get_dummy_value()
-
-        return types.void(sums, codes, x), codegen
+    @operation(types.void, ANY, ANY, ANY)
+    def apply(builder, sums, codes, x):
+        vectors = (array.load(I64(0), kind, align=1) for array, kind in ((sums, I32X16), (codes, U8X64), (x, I32X16)))
+        sums.store(I64(0), emit(builder, *vectors), align=1)
 
     @compiled
     def run(sums, codes, x):

@@ -13,7 +13,7 @@ SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))
 @pytest.mark.parametrize("T", [1, 2, 3, 17, 200])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("K", "group_size"), [(64, 32), (192, 64), (128, 128)])
-def test_rows_are_the_weights_meaning(method, T, threads, K, group_size, rng):
+def test_rows_are_dequantized_weights(method, T, threads, K, group_size, rng):
     weight, w = random_weight(rng, method, 48, K, group_size)
     ids = rng.integers(0, 48, T)
     hidden = np.full((T + 1, K + 16), UNTOUCHED)
@@ -24,7 +24,7 @@ def test_rows_are_the_weights_meaning(method, T, threads, K, group_size, rng):
     assert (hidden[:, K:] == UNTOUCHED).all()
 
 
-def test_rows_in_two_kinds_are_those_of_each(rng):
+def test_split_weight_equals_both_parts(rng):
     (frequent, w), (rest, v) = (random_weight(rng, method, N, 96) for method, N in [("int8", 32), ("int4", 48)])
     ids = rng.permutation(80)
     hidden = np.full((80, 96), UNTOUCHED)

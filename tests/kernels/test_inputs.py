@@ -1,4 +1,4 @@
-"""What goes into a linear: norm, SwiGLU and plain rows, as floats and as codes."""
+"""Inputs of linears: norm, SwiGLU and plain rows, as floats and as codes."""
 
 import numpy as np
 import pytest

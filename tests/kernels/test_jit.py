@@ -1,4 +1,4 @@
-"""Kernels run whatever becomes of the folder that they are kept in; what depends on types is chosen by them."""
+"""Kernels run whatever becomes of their cache folder; `by_type` chooses code by types."""
 
 import os
 import subprocess
@@ -49,26 +49,26 @@ def run(tmp_path, before=""):
     return result.stdout, result.stderr.splitlines()
 
 
-def kept(tmp_path):
+def cache_files(tmp_path):
     return [path.name for path in tmp_path.rglob("*") if path.suffix in (".nbc", ".nbi") or ".tmp" in path.name]
 
 
-def test_kernels_are_kept(tmp_path):
+def test_kernels_are_cached(tmp_path):
     assert run(tmp_path) == ("12 2.0\n", [])
-    assert len(kept(tmp_path)) == 2 + 4
+    assert len(cache_files(tmp_path)) == 2 + 4
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 @pytest.mark.parametrize("limit", [0, 1000])
-def test_a_full_disk_keeps_no_kernel_from_running(tmp_path, limit):
+def test_kernels_run_on_a_full_disk(tmp_path, limit):
     """The size of files is limited: all or only the small ones can be written."""
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     printed, said = run(tmp_path, full)
     assert printed == "12 2.0\n"
     assert len(said) == 1
-    assert "compiled kernels are not kept in" in said[0]
+    assert "cannot cache compiled kernels in" in said[0]
     assert "File too large" in said[0]
-    assert not [name for name in kept(tmp_path) if ".tmp" in name]
+    assert not [name for name in cache_files(tmp_path) if ".tmp" in name]
     assert run(tmp_path) == ("12 2.0\n", []), "all is well with room on the disk"
     assert run(tmp_path, full) == ("12 2.0\n", []), "reading needs no room"
 
@@ -78,7 +78,7 @@ def cut(tmp_path, suffix):
         path.write_bytes(path.read_bytes()[:9])
 
 
-def test_damaged_files_are_as_none_and_a_full_disk_does_not_matter(tmp_path):
+def test_damaged_files_count_as_missing(tmp_path):
     run(tmp_path)
     cut(tmp_path, ".nbc")
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
@@ -90,8 +90,8 @@ def test_damaged_files_are_as_none_and_a_full_disk_does_not_matter(tmp_path):
     assert run(tmp_path) == ("12 2.0\n", [])
 
 
-def test_files_that_have_changed_places_are_as_none(tmp_path):
-    """What two processes wrote at the same moment: code is never run for types that it was not compiled for."""
+def test_swapped_files_count_as_missing(tmp_path):
+    """As of two processes that wrote at the same moment: code is never run for types that it was not compiled for."""
     run(tmp_path)
     for first in tmp_path.rglob("*.1.nbc"):
         second = first.with_name(first.name.replace(".1.nbc", ".2.nbc"))
@@ -101,14 +101,14 @@ def test_files_that_have_changed_places_are_as_none(tmp_path):
     assert run(tmp_path) == ("12 2.0\n", [])
 
 
-def test_no_folder_at_all(tmp_path):
+def test_kernels_run_without_a_cache_folder(tmp_path):
     (tmp_path / "cache").write_text("a file")
     no_room = "import tempfile; tempfile.mkdtemp = lambda **names: open('/no/such/folder')"
     printed, said = run(tmp_path, no_room)
     assert printed == "12 2.0\n"
     assert len(said) == 1
-    assert said[0].endswith("nor in a temporary folder: nothing is kept")
-    assert kept(tmp_path) == []
+    assert said[0].endswith("nor in a temporary folder")
+    assert cache_files(tmp_path) == []
 
 
 @by_type
@@ -137,12 +137,12 @@ def measure(array):
     return bits_of(array), last_of(array, 1)
 
 
-def test_types_choose_what_is_compiled():
+def test_by_type_compiles_for_the_types():
     assert measure(np.array([4, 9], np.int16)) == (16, 10)
     assert measure(np.array([4, 9], np.float32)) == (32, 4)
 
 
-def test_what_types_choose_keeps_its_name_and_what_it_says():
+def test_by_type_preserves_name_and_docstring():
     assert (bits_of.__name__, bits_of.__doc__) == ("bits_of", "Return the width of an array's elements.")
 
 
@@ -165,7 +165,7 @@ def increase_thrice(x):
 
 
 @pytest.mark.parametrize("function", [increase, increase_twice, bits_of, last_of], ids=lambda f: f.__name__)
-def test_what_only_compiled_code_can_call_refuses_python(function):
+def test_device_functions_refuse_python(function):
     assert increase_thrice(1) == 4
     with pytest.raises(TypeError, match=rf"^{function.__name__}: only compiled code calls it$"):
         function(1)

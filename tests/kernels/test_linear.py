@@ -72,7 +72,7 @@ def tolerance(method, x, w, added, group_size):
 @methods
 @lengths
 @shapes
-def test_linear_equals_its_codes_meaning(method, T, N, K, group_size, rng):
+def test_linear_of_dequantized_weights(method, T, N, K, group_size, rng):
     weight, w = random_weight(rng, method, N, K, group_size)
     x = prepare(weight, method, rng.standard_normal((T, K)).astype(np.float32), group_size)
     exact = meaning(method, x, T, K, group_size)
@@ -157,7 +157,7 @@ def test_more_rows_than_one_cache_panel(method, T, rng):
 
 @lengths
 @pytest.mark.parametrize("threads", [1, 3])
-def test_rows_in_two_kinds_are_those_of_each(T, threads, rng):
+def test_split_weight_equals_both_parts(T, threads, rng):
     (frequent, _), (rest, _) = (random_weight(rng, method, N, 96) for method, N in [("int8", 32), ("int4", 48)])
     x = prepare(rest, "int4", rng.standard_normal((T, 96)).astype(np.float32))
     expected = np.concatenate([apply(frequent, x, T, 32), apply(rest, x, T, 48)], axis=1)

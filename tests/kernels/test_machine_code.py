@@ -1,4 +1,4 @@
-"""Machine code of entry points is kept whole or not at all, and runs without Numba."""
+"""Machine code of entry points is cached whole or not at all, and runs without Numba."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from tinychat.kernels.pointers import pointers_of, sample_of, type_name
 
 
 class Mixed(NamedTuple):
-    """A tuple of all that has a place."""
+    """A tuple of every kind of argument."""
 
     factor: np.float32
     is_on: bool
@@ -28,9 +28,9 @@ MIXED = Mixed(np.float32(0.5), True, np.arange(4.0))
 
 
 @entry_point
-def scale(thread, threads, queue_address, places_address, kind):
-    """Scale values in place, and note the sum."""
-    a, queue = from_pointers(kind, numbers_at(places_address)), numbers_at(queue_address)
+def scale(thread, threads, queue_address, pointers_address, kind):
+    """Scale values in place, and add up the sum."""
+    a, queue = from_pointers(kind, numbers_at(pointers_address)), numbers_at(queue_address)
     for i in range(a.values.shape[0]):
         a.values[i] *= a.factor
         queue[0] += int(a.values[i]) * thread + threads
@@ -38,7 +38,7 @@ def scale(thread, threads, queue_address, places_address, kind):
 
 
 @entry_point
-def shout(thread, threads, queue_address, places_address, kind):
+def shout(thread, threads, queue_address, pointers_address, kind):
     """Print, which takes Python."""
     print(thread)
     return True
@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
     """Keep machine code in a folder of the test's own, and find none that is loaded."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machine_code, "_loaded", {})
-    monkeypatch.setattr(setup, "_has_complained", False)
+    monkeypatch.setattr(setup, "_has_warned", False)
     return tmp_path
 
 
@@ -78,7 +78,7 @@ def run(function, is_on):
     return found, values.tolist(), queue.tolist()
 
 
-def test_what_is_loaded_works_on_the_arrays_that_it_is_told_of(folder, compiled):
+def test_loaded_code_works_on_the_given_arrays(folder, compiled):
     function = load_entry_point("scale", *compiled)
     assert run(function, True) == (True, [0, 0.5, 1, 1.5], [44])
     assert run(function, False) == (False, [0, 0.5, 1, 1.5], [44])
@@ -99,7 +99,7 @@ print({"numba"} & set(sys.modules))
 """
 
 
-def test_a_process_without_numba_runs_what_is_kept(path):
+def test_a_process_without_numba_runs_cached_code(path):
     command = [sys.executable, "-c", WITHOUT_NUMBA, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("True [0.0, 0.5, 1.0, 1.5] 44\nset()\n", "")
@@ -125,7 +125,7 @@ def test_code_of_another_name_counts_as_missing(path):
     assert read_code(other) is None
 
 
-def test_what_a_killed_process_has_left_is_removed(path, compiled):
+def test_unfinished_files_of_killed_processes_are_removed(path, compiled):
     left = path.with_name(f".{path.name}.1.tmp")
     left.write_bytes(b"half")
     write_code(path, *compiled)
@@ -133,7 +133,7 @@ def test_what_a_killed_process_has_left_is_removed(path, compiled):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
-def test_a_full_disk_is_told_once_and_leaves_nothing(folder, compiled, capsys):
+def test_a_full_disk_warns_once_and_leaves_no_file(folder, compiled, capsys):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))\n"
         "from pathlib import Path; from tinychat.kernels.machine_code import write_code\n"
@@ -143,7 +143,7 @@ def test_a_full_disk_is_told_once_and_leaves_nothing(folder, compiled, capsys):
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 0
-    assert done.stderr.count("compiled kernels are not kept in") == 1
+    assert done.stderr.count("cannot cache compiled kernels in") == 1
     assert "File too large" in done.stderr
     assert list(folder.iterdir()) == []
 
@@ -162,7 +162,7 @@ def test_other_sources_and_processors_have_other_code(changed, monkeypatch):
     assert code_name("scale", "types") != before
 
 
-def test_each_type_has_a_name_of_its_own():
+def test_type_names_are_unique():
     constant = np.zeros(2)
     constant.flags.writeable = False
     parts = [1, True, 1.0, np.float32(1), (), (1,), (1, 1), ((1, 1),), np.zeros(2), constant, np.zeros(2, np.float32)]
@@ -172,7 +172,7 @@ def test_each_type_has_a_name_of_its_own():
     assert len(set(names)) == len(set(kinds)) == len(parts)
 
 
-def test_a_sample_has_the_type_and_none_of_the_memory():
+def test_a_sample_has_the_type_without_the_memory():
     values = np.zeros((3, 4))
     values.flags.writeable = False
     arguments = (1, np.float32(2), Mixed(np.float32(1), False, values))
@@ -182,6 +182,6 @@ def test_a_sample_has_the_type_and_none_of_the_memory():
     assert sample[2].values.nbytes == 0
 
 
-def test_arrays_with_gaps_are_refused():
+def test_arrays_that_are_not_contiguous_are_refused():
     with pytest.raises(TypeError, match="not C-contiguous"):
         sample_of(MIXED._replace(values=np.arange(4.0)[::2]))

@@ -57,7 +57,7 @@ def test_every_float16_survives_the_round_trip(copy):
     assert np.isnan(back[~number].view(np.float16)).all()
 
 
-def test_what_is_too_large_for_float16_is_infinite(copy):
+def test_overflow_of_float16_is_infinite(copy):
     values = np.array([65519.996, 65520, 65536, 1e6, 1e9, 3e38, np.inf, np.nan], np.float32)
     rounded = np.empty(16, np.uint16)
     copy(np.concatenate([values, -values]), rounded)
@@ -95,8 +95,8 @@ def test_single_elements_convert_like_vectors(dtype, rng):
 
 def test_vectors_may_begin_anywhere_and_touch_sixteen_elements_only(rng):
     @compiled
-    def move(source, start, target, place):
-        store_f32(target, place, load_f32(source, start))
+    def move(source, start, target, index):
+        store_f32(target, index, load_f32(source, start))
 
     values, target = rng.standard_normal(40).astype(np.float32), np.zeros((4, 10), np.float32)
     move(values, 3, target, 7)
@@ -124,16 +124,16 @@ class Pair(NamedTuple):
 
 
 @compiled
-def add_one(like, places):
-    """Add 1 to the numbers of the arrays that `places` tells of; return the last one of each."""
-    whole, pair = from_pointers(like, places)
+def add_one(like, pointers):
+    """Add 1 to the numbers of the arrays of `pointers`; return the last one of each."""
+    whole, pair = from_pointers(like, pointers)
     for array in (pair.half, pair.last):
         array += np.float32(1)
     whole += 1
     return whole[-1, -1, -1], pair.half[-1], pair.last[-1]
 
 
-def test_arrays_are_found_where_they_are():
+def test_arrays_are_made_from_pointers():
     half, last = np.arange(5, dtype=np.float32), np.arange(9, dtype=np.float32)
     arrays = np.arange(24, dtype=np.int64).reshape(2, 3, 4), half, last
     like = np.zeros((0, 0, 0), np.int64), Pair(np.zeros(0, np.float32), np.zeros(0, np.float32))
@@ -144,7 +144,7 @@ def test_arrays_are_found_where_they_are():
 
 
 class Mixed(NamedTuple):
-    """A tuple of all that has a place."""
+    """A tuple of every kind of argument."""
 
     count: int
     factor: np.float32
@@ -154,15 +154,15 @@ class Mixed(NamedTuple):
 
 
 @compiled
-def scaled_sum(kind, places):
-    """Return what comes of every part of a tuple."""
-    a = from_pointers(kind, places)
+def scaled_sum(kind, pointers):
+    """Return a number that depends on every part of a tuple."""
+    a = from_pointers(kind, pointers)
     return (a.values.sum() * a.factor + a.count) if a.is_on else np.float64(len(a.nothing))
 
 
-def test_numbers_are_found_by_their_types_alone():
+def test_numbers_are_read_by_their_types():
     mixed = Mixed(-7, np.float32(0.1), True, (), np.arange(4.0))
-    like, places = sample_of(mixed), pointers_of(mixed)
-    assert scaled_sum(like, places) == 6 * np.float64(np.float32(0.1)) - 7
+    like, pointers = sample_of(mixed), pointers_of(mixed)
+    assert scaled_sum(like, pointers) == 6 * np.float64(np.float32(0.1)) - 7
     assert scaled_sum(like, pointers_of(mixed._replace(is_on=False))) == 0
     assert len(scaled_sum.signatures) == 1

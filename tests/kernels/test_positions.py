@@ -25,7 +25,7 @@ def test_vectors_of_positions_are_added(start, T, rng):
 
 @pytest.mark.parametrize("T", [1, 17])
 @pytest.mark.parametrize(("size", "K"), [(40, 48), (173, 192)])
-def test_embeddings_are_normed_where_they_stand(size, K, T, rng):
+def test_embeddings_are_normed_in_place(size, K, T, rng):
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 + 1, K)
     gain, bias = (padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0] for _ in range(2))
     expected = np.zeros((T, K))
@@ -40,7 +40,7 @@ def test_embeddings_are_normed_where_they_stand(size, K, T, rng):
 # More rows of queries than an item has, of heads that share keys and of those that do not.
 @pytest.mark.parametrize(("H", "G"), [(6, 6), (6, 2), (5, 1)])
 @pytest.mark.parametrize(("start", "T"), [(9, 1), (600, 1), (60, 17)])
-def test_scores_fall_with_the_distance(H, G, start, T, rng):
+def test_alibi(H, G, start, T, rng):
     slopes = tuple(2.0 ** -np.arange(1, H + 1))
     q, cache, k, v = draw(rng, start + T, T, H, G, 20, "f32")
     got = run("f32", q, cache, start, scoring=Alibi((np.array(slopes) * LOG2_E).astype(np.float32)))

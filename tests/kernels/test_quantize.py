@@ -97,7 +97,7 @@ def test_int8_is_off_by_half_a_code_at_most(rng):
 
 @methods
 @pytest.mark.parametrize("group_size", [32, 64, 128])
-def test_what_a_code_can_say_is_kept_exactly(method, group_size, rng):
+def test_multiples_of_the_scale_are_exact(method, group_size, rng):
     highest = {"int4": 7, "int8": 127}[method]
     lowest = -8 if method == "int4" else -127
     codes = rng.integers(lowest, highest + 1, (32, 2 * group_size))
@@ -154,10 +154,10 @@ def test_threads_write_the_same_bits(method, rng):
 
 @methods
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
-def test_what_cannot_be_quantized_shows_in_the_error(method, bad, rng):
-    for place in ((0, 0), (17, 40), (49, 171)):
+def test_nonfinite_weights_show_in_the_error(method, bad, rng):
+    for index in ((0, 0), (17, 40), (49, 171)):
         rows = rng.standard_normal((50, 172)).astype(np.float32)
-        rows[place] = bad
+        rows[index] = bad
         assert not np.isfinite(quantize(rows, method)[3]).all()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import empty_cache, fill_layers, kept, kvs, read_cache, storage_error
+from kernels.cache_inputs import empty_cache, fill_layers, kvs, read_cache, storage_error, stored
 from kernels.kernel_inputs import EPS, assert_within
 
 from tinychat.kernels.buffers import Moves
@@ -40,7 +40,7 @@ def moved(cache, d, sources, context, back_kv, rotary_dims=None):
     return back
 
 
-def test_each_layer_turns_as_many_channels_as_it_rotates(rng):
+def test_each_layer_rotates_its_own_channels(rng):
     d, sources, rotary_dims = 24, np.r_[0:20, 33:S], (24, 0, 12)
     bare = rng.standard_normal((L, S, G, d)).astype(np.float32)
     angles = np.arange(S)[:, None] * frequencies(24)
@@ -67,7 +67,7 @@ def contents(cache):
 
 @kvs
 @head_dims
-def test_dropping_a_middle_turns_keys_to_where_they_stand(kv, d, rng):
+def test_keys_after_a_gap_are_rotated_to_their_new_positions(kv, d, rng):
     cache, bare = random_cache(rng, kv, d)
     sources = np.r_[0:20, 33:S]
     k, v = held(kv, moved(cache, d, sources, S, kv), d, len(sources))
@@ -112,7 +112,7 @@ def test_narrowing_rounds_once(kv, rng):
     cache, _ = random_cache(rng, "f32", 24)
     back = moved(cache, 24, np.arange(S), S, kv)
     for got, expected in zip(held(kv, back, 24), held("f32", cache, 24)):
-        np.testing.assert_array_equal(got, kept(expected, kv))
+        np.testing.assert_array_equal(got, stored(expected, kv))
 
 
 @kvs

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import empty_cache, kept, kvs, read_cache, read_values, storage_error
+from kernels.cache_inputs import empty_cache, kvs, read_cache, read_values, storage_error, stored
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.arguments import ModelDims
@@ -21,7 +21,7 @@ heads = pytest.mark.parametrize(("H", "G", "d"), HEADS)
 
 
 class Angles(NamedTuple):
-    """What the kernel takes of a job."""
+    """The fields of a batch that the kernel reads."""
 
     sequences: np.ndarray
     positions: np.ndarray
@@ -82,7 +82,7 @@ def test_rotates_and_appends(kv, H, G, d, start, T, rng):
     got_k, got_v = read_cache(kv, cache, start + T, d)
     expected_k = reference.rope(k, angles)
     assert_within(got_k[start:], expected_k, rotation_error(k, 4) + storage_error(expected_k, kv) * 1.01)
-    np.testing.assert_array_equal(got_v[start:], kept(v, kv))
+    np.testing.assert_array_equal(got_v[start:], stored(v, kv))
 
 
 @pytest.mark.parametrize(("d", "rotary_dim"), ROTARY_DIMS)
@@ -158,7 +158,7 @@ def test_threads_and_chunks_write_the_same_bits(kv, T, rng):
         assert a[-1].tobytes() == b[-1].tobytes()
 
 
-def test_the_code_of_a_number_that_is_none_is_none(rng):
+def test_nan_is_stored_as_nan(rng):
     qkv = rng.standard_normal((1, 4 * 8)).astype(np.float32)
     qkv[0, 8 * 2 + 3] = np.nan
     qkv[0, 8 * 3 + 5] = np.nan
@@ -175,7 +175,7 @@ def test_zeros_have_a_code(rng):
     assert not v[9:].any()
 
 
-def test_what_float16_cannot_hold_becomes_its_largest(rng):
+def test_float16_overflow_is_clamped(rng):
     qkv = np.array(
         [[0] * 16 + [7e4, 1, -7e4, 1, 3, 3, 3, 3] + [1e30, -1e30, np.inf, -np.inf, 65504, 1, 2, 3]], np.float32
     )

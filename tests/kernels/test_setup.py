@@ -1,4 +1,4 @@
-"""Which instructions the kernels are compiled for, and where machine code is kept."""
+"""The instruction set of kernels, and the folder of their cache."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def test_a_lower_instruction_set_can_be_asked_for(isa, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_instruction_set_that_is_not_there_is_said_to_be_missing(capsys, monkeypatch):
+def test_a_missing_instruction_set_warns(capsys, monkeypatch):
     monkeypatch.setattr(setup, "host_instruction_sets", lambda: ["avx2", "generic"])
     assert setup.choose_isa("avx512vnni") == "avx2"
     said = capsys.readouterr()
@@ -39,7 +39,7 @@ def test_an_instruction_set_that_is_not_there_is_said_to_be_missing(capsys, monk
     assert said.err == "tinychat: TINYCHAT_ISA=avx512vnni is not available here (have: avx2, generic): using avx2\n"
 
 
-def test_the_cache_is_named_by_what_the_code_depends_on(monkeypatch, tmp_path):
+def test_the_cache_key_covers_sources_and_settings(monkeypatch, tmp_path):
     source = tmp_path / "kernel.py"
     source.write_text("x = 1\n")
     monkeypatch.setattr(setup, "source_files", lambda: [source])
@@ -58,7 +58,7 @@ def test_the_cache_is_named_by_what_the_code_depends_on(monkeypatch, tmp_path):
     assert setup.cache_key() in keys, "the number of threads makes no other code"
 
 
-def test_the_cache_is_where_it_was_asked_to_be(monkeypatch, tmp_path):
+def test_the_cache_folder_is_configurable(monkeypatch, tmp_path):
     monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path / "here"))
     folder = setup.writable_cache_folder()
     assert folder.parent == tmp_path / "here"
@@ -68,27 +68,27 @@ def test_the_cache_is_where_it_was_asked_to_be(monkeypatch, tmp_path):
     assert setup.writable_cache_folder().parent == tmp_path / "there" / "tinychat"
 
 
-def test_a_cache_that_cannot_be_written_is_replaced_and_said_so(monkeypatch, tmp_path, capsys):
+def test_a_read_only_cache_is_replaced_with_a_warning(monkeypatch, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = setup.writable_cache_folder()
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert capsys.readouterr().err.startswith(f"tinychat: cannot keep compiled kernels in {tmp_path / 'file'}")
+    assert capsys.readouterr().err.startswith(f"tinychat: cannot cache compiled kernels in {tmp_path / 'file'}")
 
 
 def test_cores_are_those_this_process_may_use():
     assert 1 <= setup.available_cores() <= (os.cpu_count() or 1)
 
 
-def test_kernels_of_old_versions_are_forgotten(tmp_path):
+def test_old_kernels_are_evicted(tmp_path):
     for age in range(setup.CACHED_VERSIONS + 3):
         folder = tmp_path / f"{setup.CACHE_PREFIX}{age}"
         folder.mkdir()
         os.utime(folder, (1000 - age, 1000 - age))
     (tmp_path / "something-else").mkdir()
     setup.evict_old_kernels(tmp_path)
-    kept = {folder.name for folder in tmp_path.iterdir()}
+    left = {folder.name for folder in tmp_path.iterdir()}
     newest = {f"{setup.CACHE_PREFIX}{age}" for age in range(setup.CACHED_VERSIONS)}
-    assert kept == newest | {"something-else"}
+    assert left == newest | {"something-else"}

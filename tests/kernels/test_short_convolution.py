@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import empty_cache, kept
+from kernels.cache_inputs import empty_cache, stored
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from kernels.test_rope_append import Angles
 
@@ -51,7 +51,7 @@ def expected_from(bcx, taps, kv):
     """Return the formula's result, with the past as a cache of that type keeps it."""
     b, _, x = np.split(bcx, 3, axis=1)
     v = (b * x).astype(np.float32)
-    past = kept(v.reshape(-1, D // d, d), kv).reshape(v.shape)
+    past = stored(v.reshape(-1, D // d, d), kv).reshape(v.shape)
     K = taps.shape[1]
     own = np.zeros_like(taps)
     own[:, -1] = taps[:, -1]
@@ -65,7 +65,7 @@ def expected_from(bcx, taps, kv):
 
 @pytest.mark.parametrize("kv", KVS)
 @pytest.mark.parametrize(("T", "start"), [(1, 0), (2, 62), (3, 8), (17, 9), (200, 0), (1, 130)])
-def test_is_the_formula_and_the_same_bits_alone_and_among_others(kv, T, start, rng):
+def test_formula_and_same_bits_in_any_batch(kv, T, start, rng):
     # One to three layers of the cache, and as many taps as there are heads of keys, and one more.
     G = 1 + T % 3
     bcx, taps = draw(rng, start + T, G + 1)

@@ -5,7 +5,7 @@ from kernels.kernel_inputs import EPS, compiled
 from tinychat.kernels import simd
 from tinychat.kernels.memory import load_f32, load_f32x64, store_f32
 
-LANES = simd.LANES
+LANES = 16
 
 
 @compiled
@@ -13,10 +13,10 @@ def binary(a, b, out):
     """Write each lane-wise operation of two vectors to a row of `out`."""
     x, y = load_f32(a, 0), load_f32(b, 0)
     rows = (
-        simd.add(x, y),
-        simd.subtract(x, y),
-        simd.multiply(x, y),
-        simd.divide(x, y),
+        x + y,
+        x - y,
+        x * y,
+        x / y,
         simd.maximum(x, y),
         simd.minimum(x, y),
         simd.fma(x, y, x),
@@ -32,9 +32,18 @@ def unary(a, out):
     rows = (
         simd.absolute(x),
         simd.nearest(x),
-        simd.shift_exponent(x, simd.add(simd.nearest(x), simd.like(x, simd.ROUNDER))),
+        simd.shift_exponent(x, simd.nearest(x) + simd.ROUNDER),
         simd.splat_f32(x_first(a)),
     )
+    for i in range(len(rows)):
+        store_f32(out, i * LANES, rows[i])
+
+
+@compiled
+def with_numbers(a, number, out):
+    """Write operations of a vector and a number on either side."""
+    x = load_f32(a, 0)
+    rows = (x + number, 2 - x, x * 0.1, number / x, simd.maximum(number, x), simd.fma(number, x, 0.5))
     for i in range(len(rows)):
         store_f32(out, i * LANES, rows[i])
 
@@ -49,7 +58,7 @@ def x_first(a):
 def across(a):
     """Return the operations that bring lanes together."""
     x = load_f32(a, 0)
-    whole = simd.add_i32(simd.to_i32(simd.nearest(x)), simd.splat_i32(3))
+    whole = ((simd.to_i32(simd.nearest(x)) << 2) + 14 - 1) >> 2
     return simd.sum_lanes(x), simd.max_lanes(x), simd.sum_lanes_i32(whole)
 
 
@@ -91,6 +100,15 @@ def test_lane_wise_operations_round_once(rng):
     np.testing.assert_allclose(out[6], fused, rtol=EPS / 2, atol=0)
 
 
+def test_a_number_beside_a_vector_is_in_all_lanes(rng):
+    a, number = vector(rng), np.float32(1.7)
+    out = np.zeros((6, LANES), np.float32)
+    with_numbers(a, number, out)
+    expected = [a + number, 2 - a, a * np.float32(0.1), number / a, np.maximum(number, a)]
+    np.testing.assert_array_equal(out[:5], expected)
+    np.testing.assert_allclose(out[5], a.astype(np.float64) * number + 0.5, rtol=EPS)
+
+
 def test_fma_does_not_round_the_product():
     a = np.full(LANES, 1 + EPS, np.float32)
     out = np.zeros((7, LANES), np.float32)
@@ -122,10 +140,10 @@ def test_lanes_are_summed_by_halves(rng):
     assert integers == (np.rint(a).astype(np.int64) + 3).sum()
 
 
-@pytest.mark.parametrize("place", range(LANES))
-def test_each_lane_counts(place):
+@pytest.mark.parametrize("lane", range(LANES))
+def test_each_lane_counts(lane):
     a = np.full(LANES, -5, np.float32)
-    a[place] = 4
+    a[lane] = 4
     assert across(a) == (-71, 4, -71 + 3 * LANES)
 
 
@@ -140,7 +158,7 @@ def test_lanes_outside_a_range_are_replaced(rng, start, stop):
     np.testing.assert_array_equal(out, [np.where(inside, a, 0), np.where(inside, a, np.float32(-7.5))])
 
 
-def test_masking_drops_what_is_not_a_number():
+def test_masking_drops_nan():
     a = np.full(LANES, np.nan, np.float32)
     out = np.zeros((2, LANES), np.float32)
     masked(a, 0, 0, np.float32(2), out)
@@ -164,7 +182,7 @@ def test_exp2_is_exact_for_whole_numbers_and_clamped_beyond():
     np.testing.assert_array_equal(out, np.exp2(np.clip(x, -126, 127).astype(np.float64)))
 
 
-def test_exp2_keeps_what_is_no_number():
+def test_exp2_of_nan_is_nan():
     x = np.array([np.nan, 1.0] * 8, np.float32)
     out = np.empty_like(x)
     exp2_of(x, out)

@@ -33,7 +33,7 @@ def test_shares_are_contiguous_even_and_complete(threads, items):
 
 @compiled
 def meet(thread, queue, written, seen):
-    """In each round write one's own place, meet, read everyone's, and meet again before the next round writes."""
+    """In each round write one's own element, meet, read everyone's, and meet again before the next round writes."""
     for i in range(seen.shape[1]):
         written[thread] = i + 1
         barrier(queue, thread)
@@ -42,7 +42,7 @@ def meet(thread, queue, written, seen):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_what_was_written_before_a_barrier_is_seen_after(threads):
+def test_writes_before_a_barrier_are_visible_after(threads):
     rounds = 300
     queue = new_queue(threads, threads)
     written, seen = np.zeros(threads, np.int64), np.zeros((threads, rounds), np.int64)
@@ -62,7 +62,7 @@ def look_after(waited):
     return before, since, now, begun
 
 
-def test_a_thread_that_waits_long_yields_and_begins_to_wait_anew():
+def test_a_long_spin_yields_and_restarts():
     before, _, now, begun = look_after(0)
     assert before <= now == begun
     before, since, now, begun = look_after(1)
@@ -75,7 +75,7 @@ def test_a_thread_that_waits_long_yields_and_begins_to_wait_anew():
 @stage
 @compiled
 def write_own(team, i, written):
-    """Write one's own place."""
+    """Write one's own element."""
     written[team.thread] = i + 1
 
 
@@ -95,7 +95,7 @@ def run_stages(team, written, seen):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_stage_ends_when_all_have_done_their_part(threads):
+def test_a_stage_ends_with_a_barrier(threads):
     rounds = 300
     written, seen = np.zeros(threads, np.int64), np.zeros((threads, rounds), np.int64)
     on_threads(run_stages, threads, written, seen)
@@ -103,7 +103,7 @@ def test_a_stage_ends_when_all_have_done_their_part(threads):
 
 
 @pytest.mark.parametrize(("first", "noted"), [(0, 0), (1, 6), (3, 4)])
-def test_stages_note_when_they_end_if_that_is_asked_and_while_there_is_room(first, noted):
+def test_stages_record_times_while_profiling(first, noted):
     clocks = np.zeros(7, np.int64)
     clocks[0] = first
     run_stages(Team(0, new_queue(1), clocks), np.zeros(1, np.int64), np.zeros((1, 50), np.int64))
@@ -113,5 +113,5 @@ def test_stages_note_when_they_end_if_that_is_asked_and_while_there_is_room(firs
     assert clocks[0] == first + noted
 
 
-def test_a_stage_keeps_its_name_and_what_it_says():
-    assert (write_own.py_func.__name__, write_own.py_func.__doc__) == ("write_own", "Write one's own place.")
+def test_a_stage_preserves_name_and_docstring():
+    assert (write_own.py_func.__name__, write_own.py_func.__doc__) == ("write_own", "Write one's own element.")

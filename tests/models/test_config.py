@@ -5,9 +5,10 @@ import pytest
 
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import FAMILIES, parse_config, read_config
+from tinychat.models.architectures import parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 
+FAMILIES = supported_families()
 REPO = Path(__file__).parents[2]
 STORIES = REPO.parent / "shared" / "data" / "stories260K"
 
@@ -221,6 +222,10 @@ def test_width_of_the_mlp_of_lfm2():
     assert parse("Lfm2ForCausalLM", intermediate_size=96, block_ffn_dim_multiplier=None).intermediate_size == 64
     changes = {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 50}
     assert parse("Lfm2ForCausalLM", intermediate_size=96, **changes).intermediate_size == 100
+
+
+def test_families_are_counted_and_listed():
+    assert len(FAMILIES) == len([*FAMILIES]) == len([*FAMILIES.values()]) > 0
 
 
 def test_architecture_from_model_type_alone():

@@ -29,7 +29,7 @@ def install(tmp_path, monkeypatch):
 def test_the_clipboard_goes_with_the_next_message(install):
     install("xclip", "printf 'copied text'")
     loop = FakeLoop("Yes.")
-    assert loop.run("/paste") == "Clipboard (11 tokens) goes with your next message"
+    assert loop.run("/paste") == "attached Clipboard (11 tokens)"
     loop.chat.say("Is it right?")
     assert loop.spoken[0] == "Clipboard:\n```\ncopied text\n```\n\nIs it right?"
 
@@ -50,26 +50,26 @@ class Terminal(io.StringIO):
 
 def test_without_a_program_the_terminal_is_asked(install):
     loop = FakeLoop("Hi \x1b[31m😀")
-    loop.terminal = Terminal()
+    loop.renderer.terminal = Terminal()
     loop.chat.say("hi")
-    assert loop.run("/copy") == "sent to the terminal, which may take it: 9 characters"
-    asked = loop.terminal.getvalue()
+    assert loop.run("/copy") == "sent to the terminal, which may copy it: 9 characters"
+    asked = loop.renderer.terminal.getvalue()
     assert asked.startswith("\x1b]52;c;") and asked.endswith("\x07")
     assert base64.b64decode(asked[7:-1]).decode() == "Hi \x1b[31m😀"
 
 
 def test_no_terminal_is_asked_for_what_it_would_drop(install):
     loop = FakeLoop()
-    loop.terminal = Terminal()
+    loop.renderer.terminal = Terminal()
     loop.chat.messages = [Message("user", "hi"), Message("assistant", "x" * 80_000)]
     with pytest.raises(SettingError, match="use /export"):
         loop.run("/copy")
-    assert loop.terminal.getvalue() == ""
+    assert loop.renderer.terminal.getvalue() == ""
 
 
 def test_a_clipboard_out_of_reach_is_said(install):
     loop = FakeLoop("Hello")
-    with pytest.raises(SettingError, match="no reply yet"):
+    with pytest.raises(SettingError, match="no reply to copy yet"):
         loop.run("/copy")
     loop.chat.say("hi")
     with pytest.raises(SettingError, match=r"none of wl-copy, .* is installed; use /export"):

@@ -87,7 +87,7 @@ def test_tab_completes_what_follows_a_command(start, tmp_path):
     terminal.type("/set thi" + TAB + " hi" + TAB + ENTER)
     terminal.expect("think: auto, hidden")
     terminal.type(f"/file {tmp_path}/no" + TAB + ENTER)
-    terminal.expect("goes with your next message")
+    terminal.expect(r"attached notes\.txt")
     terminal.leave()
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tinychat.generate.reply import Summary
-from tinychat.terminal.rendering import Renderer, status_bar, summary_line, terminal_size
+from tinychat.terminal.rendering import Renderer, terminal_size
+from tinychat.terminal.status_line import status_bar, summary_line
 
 SUMMARY = Summary(
     prompt_tokens=30,
@@ -128,8 +129,8 @@ def test_lines_of_a_narrow_terminal_end_between_words(monkeypatch):
 @pytest.mark.parametrize(
     ("reason", "line"),
     [
-        ("length", "the reply is cut at the token limit: --max-tokens sets another\n"),
-        ("context", "the reply is cut: the context is full, and --context asks for a larger one\n"),
+        ("length", "the reply is cut at the token limit: raise --max-tokens\n"),
+        ("context", "the reply is cut, the context is full: raise --context\n"),
         ("interrupted", ""),
         ("stop_string", ""),
     ],
@@ -217,7 +218,7 @@ def test_folded_thinking_is_one_line():
     drawn.end_reply()
     assert out.getvalue() == "Yes.\n"
     status = "\r\x1b[Kthinking, 2 characters\r\x1b[K"
-    assert err.getvalue() == f"{status}thought 2 characters; /set think show unfolds the next\n"
+    assert err.getvalue() == f"{status}thought 2 characters; /set think show shows the next\n"
 
 
 def test_a_stream_without_terminal_has_the_usual_size():

@@ -60,7 +60,7 @@ def bench(
     flags = [f"--{name}={value}" for name, value in (("threads", threads), ("kv", kv)) if value is not None]
     firsts = [complete_once(model.path, flags) for _ in range(plan.rounds)]
     loads = [load_once(model.path, threads=threads, kv=kv) for _ in range(plan.rounds)]
-    work = work_of(model.config, quantization, bytes_per_position(engine.config, engine.kv))
+    work = work_of(engine.config, quantization, bytes_per_position(engine.config, engine.kv))
     rates = measure(sequence, work, make_ceilings(engine.threads), plan, progress)
     return {
         "model": model.name,

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from textwrap import shorten
 
-from tinychat.chat.command import ChatLoop, as_assignments, as_count
+from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.draft import Draft
+from tinychat.chat.loop import ChatLoop
 from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import SUMMARY_REQUEST, exchanges
@@ -19,14 +20,14 @@ from tinychat.settings import SETTINGS, in_use
 from tinychat.terminal.line_input import Candidate
 
 _THINKING = {"show": True, "hide": False}
-_COMPILING = "compiling kernels for this, once for this model's shape"
+_COMPILING = "compiling kernels for this setting (once for models of this kind)"
 
 
 def clear(loop: ChatLoop, _argument: str) -> None:
-    """Forget the conversation."""
-    kept = loop.workspace.leave_file()
+    """Begin a new conversation."""
+    saved = loop.workspace.leave_file()
     loop.chat.clear()
-    loop.notice("the conversation is forgotten" + (f"; it stays saved as {kept}" if kept else ""))
+    loop.notice("a new conversation begins" + (f"; the previous one stays saved as {saved}" if saved else ""))
 
 
 def regenerate(loop: ChatLoop, _argument: str) -> None:
@@ -35,28 +36,28 @@ def regenerate(loop: ChatLoop, _argument: str) -> None:
 
 
 def go_on(loop: ChatLoop, _argument: str) -> None:
-    """Let the model go on with a reply that was stopped or cut."""
+    """Continue a reply that was stopped or cut."""
     loop.go_on()
 
 
 def undo(loop: ChatLoop, argument: str) -> None:
-    """Take back the last changes."""
+    """Undo the last changes."""
     before = len(loop.chat.messages)
-    message = loop.chat.undo(as_count(argument, "/undo [N]", "steps"))
+    message = loop.chat.undo(as_count(argument, "/undo [N]"))
     if len(loop.chat.messages) < before:
-        loop.notice(f"taken back: {_short(message)}")
+        loop.notice(f"undone: {_short(message)}")
     else:
-        loop.notice(f"back again: {'the turns of the summary' if message == SUMMARY_REQUEST else _last_words(loop)}")
+        loop.notice(f"restored: {'the turns of the summary' if message == SUMMARY_REQUEST else _last_text(loop)}")
 
 
 def redo(loop: ChatLoop, argument: str) -> None:
-    """Bring back what /undo took back."""
-    message = loop.chat.redo(as_count(argument, "/redo [N]", "steps"))
-    loop.notice(f"back again: {'the summary' if message == SUMMARY_REQUEST else _last_words(loop)}")
+    """Redo what /undo undid."""
+    message = loop.chat.redo(as_count(argument, "/redo [N]"))
+    loop.notice(f"restored: {'the summary' if message == SUMMARY_REQUEST else _last_text(loop)}")
 
 
 def compact(loop: ChatLoop, argument: str) -> None:
-    """Let the model's own summary take the place of all but the last turns."""
+    """Replace all but the last turns by a summary of the model."""
     chat = loop.chat
     used, count = chat.tokens_in_use(), len(exchanges(chat.messages))
     turns = as_count(argument, "/compact [N]")
@@ -64,19 +65,19 @@ def compact(loop: ChatLoop, argument: str) -> None:
     if summary:
         loop.notice(
             f"a summary replaces {count - turns} {'turn' if count - turns == 1 else 'turns'}: "
-            f"{chat.tokens_in_use()} tokens in the place of {used}; /undo leads back\n{summary}"
+            f"{chat.tokens_in_use()} tokens instead of {used}; /undo restores them\n{summary}"
         )
 
 
 def edit(loop: ChatLoop, argument: str) -> None:
-    """Put an earlier message into the prompt; once it is sent, it takes the place of all that follows."""
+    """Put an earlier message into the prompt; once sent, it replaces the turns since then."""
     turns = as_count(argument, "/edit [N]")
     loop.prefill(Draft(loop.chat.message_of(turns), turns))
     sent = "change the message and send it again" if turns == 1 else f"sent, it replaces the last {turns} turns"
-    loop.notice(f"{sent}; Ctrl-C leaves all as it is")
+    loop.notice(f"{sent}; Ctrl-C cancels")
 
 
-def _last_words(loop: ChatLoop) -> str:
+def _last_text(loop: ChatLoop) -> str:
     return _short(loop.chat.messages[-1].text if loop.chat.messages else "")
 
 
@@ -85,25 +86,25 @@ def _short(text: str) -> str:
 
 
 def retry(loop: ChatLoop, argument: str) -> None:
-    """Write the last reply again with other sampling settings, once; without an argument, with more randomness."""
-    usual = loop.chat.request
-    request = changed_sampling(usual, as_assignments(argument)) if argument else _freer(usual)
+    """Write the last reply again with other sampling settings, this time only; by default with a higher temperature."""
+    current = loop.chat.request
+    request = changed_sampling(current, as_assignments(argument)) if argument else _hotter(current)
     if loop.chat.messages and not argument:
-        loop.notice(f"writing it again with temperature={request.temperature:g}, this once")
+        loop.notice(f"writing the reply again with temperature={request.temperature:g}, this time only")
     with loop.chat.using(request):
         loop.regenerate()
 
 
-def _freer(request: Request) -> Request:
-    usual = request.temperature
-    return replace(request, temperature=1.0 if usual < 1.0 else min(round(usual + 0.3, 2), 100.0))
+def _hotter(request: Request) -> Request:
+    now = request.temperature
+    return replace(request, temperature=1.0 if now < 1.0 else min(round(now + 0.3, 2), 100.0))
 
 
 def complete_retry(loop: ChatLoop, argument: str) -> Iterable[Candidate]:
     """Complete the name of a sampling setting in the last word."""
     before, space, _ = argument.rpartition(" ")
     values = _settings(loop)
-    return [Candidate(f"{before}{space}{name}=", f"usually {values[name]}") for name in SAMPLING_FIELDS]
+    return [Candidate(f"{before}{space}{name}=", f"now {values[name]}") for name in SAMPLING_FIELDS]
 
 
 def system(loop: ChatLoop, argument: str) -> None:
@@ -120,31 +121,25 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     name, value = re.split(r"\s*=\s*|\s+|$", argument, maxsplit=1)
     name = known_name(name)
     if not value:
-        raise SettingError(f"{name} to what? Type /set KEY VALUE; /show shows the settings")
+        raise SettingError(f"{name} needs a value: type /set {name} VALUE; /show shows the settings")
     before = _settings(loop)
     if name == "think" and value in _THINKING:
-        loop.show_thinking = _THINKING[value]
+        loop.renderer.show_thinking = _THINKING[value]
     elif name == "stats":
-        loop.show_stats = SETTINGS[name].read(value)
+        loop.renderer.show_stats = SETTINGS[name].read(value)
         loop.chat.origins[name] = SET_HERE
     else:
-        change_setting(loop.chat, name, value, on_progress=loop.progress(_COMPILING))
+        change_setting(loop.chat, name, value, on_progress=loop.renderer.progress(_COMPILING))
         loop.chat.on_change()
     now = _settings(loop)[name]
-    loop.notice(f"{name}: {now}" + (f" (was {before[name]})" if before[name] != now else ", as before"))
-    if name == "think":
-        _say_what_thinking_is_not(loop)
-
-
-def _say_what_thinking_is_not(loop: ChatLoop) -> None:
-    """Say where a model cannot be asked to think or not."""
+    loop.notice(f"{name}: {now}" + (f" (was {before[name]})" if before[name] != now else " (unchanged)"))
     chat = loop.chat
-    if chat.thinking.wanted is not None and chat.model.template.thinking_switch is None:
-        loop.notice(f"the chat template of {chat.model.name} has no switch for thinking; a limit holds where it thinks")
+    if name == "think" and chat.thinking.wanted is not None and chat.model.template.thinking_switch is None:
+        loop.notice(f"the chat template of {chat.model.name} cannot switch thinking on or off; only a limit applies")
 
 
 def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
-    """Complete the name of a setting, then the words that some take."""
+    """Complete the name of a setting, then its value if it has named ones."""
     named, space, _ = argument.partition(" ")
     if space and named in SETTABLE:
         return [f"{named} {word}" for word in (*SETTINGS[named].kind.words, *(_THINKING if named == "think" else ()))]
@@ -153,26 +148,26 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
-    """Show the model, the system prompt, all settings and what goes with the next message."""
+    """Show the model, the system prompt, all settings and the attachments."""
     chat = loop.chat
     lines = {"model": chat.model.name}
     values = _settings(loop)
     values = {"system": values.pop("system"), **values}
     lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
-    lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "nothing"
+    lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "none"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
 
 
 def _settings(loop: ChatLoop) -> dict[str, str]:
-    """Return all settings by name, as they are shown."""
+    """Return the texts of all settings by name."""
     chat = loop.chat
     sequence = chat.model.sequence
     found = settings_of(chat) | {"kv": sequence.kv, "threads": sequence.engine.threads}
-    found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.show_stats is not False}
+    found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.renderer.show_stats is not False}
     values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE}
-    values["think"] += "" if loop.show_thinking else ", hidden"
+    values["think"] += "" if loop.renderer.show_thinking else ", hidden"
     return values
 
 
@@ -182,8 +177,8 @@ def _with_origin(chat: Chat, name: str, value: str) -> str:
 
 
 def multiline(loop: ChatLoop, _argument: str) -> None:
-    """Let Enter begin a new line, or send again."""
-    if loop.toggle_multiline():
-        loop.notice("Enter begins a new line, Alt-Enter sends; /multiline changes back")
-    else:
-        loop.notice("Enter sends")
+    """Let Enter begin a new line instead of sending, or send again."""
+    loop.multiline = not loop.multiline
+    loop.notice(
+        "Enter begins a new line, Alt-Enter sends; /multiline switches back" if loop.multiline else "Enter sends"
+    )

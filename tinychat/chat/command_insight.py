@@ -1,4 +1,4 @@
-"""Commands that show what the model sees and how it chose."""
+"""Commands that show the context, tokens and probabilities."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
-from tinychat.chat.command import ChatLoop, as_count
+from tinychat.chat.command import as_count
+from tinychat.chat.loop import ChatLoop
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
-from tinychat.terminal.rendering import summary_line
+from tinychat.terminal.status_line import summary_line
 
 _SHOWN_TOKENS = 200
 _CANDIDATES = 5
@@ -32,16 +33,16 @@ def stats(loop: ChatLoop, _argument: str) -> None:
 def _drafts(summary: Summary) -> str:
     if not summary.drafted_tokens:
         return ""
-    return f", drafts: {summary.accepted_tokens} of {summary.drafted_tokens} tokens right"
+    return f", drafts: {summary.accepted_tokens} of {summary.drafted_tokens} tokens accepted"
 
 
 def context(loop: ChatLoop, _argument: str) -> None:
     """Show what fills the context."""
     chat = loop.chat
-    seen = chat.messages[chat.forgotten :]
+    seen = chat.messages[chat.dropped :]
     lines = [f"{how_full(chat.tokens_in_use(), chat.model.context_size)}; when full: {chat.overflow}"]
-    if chat.forgotten:
-        lines.append(f"forgotten: the oldest {chat.forgotten} messages")
+    if chat.dropped:
+        lines.append(f"dropped: the oldest {chat.dropped} messages")
     if chat.miss is not None:
         lines.append(str(chat.miss))
     texts = [("system", chat.system)] if chat.system else []
@@ -53,7 +54,7 @@ def context(loop: ChatLoop, _argument: str) -> None:
 
 
 def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield tokens, name and text of all that makes up the tokens in use: the texts, and what the template adds."""
+    """Yield token count, name and text of all parts of the context: the texts, and the template around them."""
     model, left = chat.model, chat.tokens_in_use()
     beginning = _beginning(chat, texts[0][1])
     counted = [(len(model.tokenizer.encode_rendered(beginning)), "template", beginning)]
@@ -61,17 +62,17 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, s
     left -= sum(count for count, _, _ in counted)
     yield from counted
     if left > 0:
-        yield left, "template", "what the chat template puts around messages"
+        yield left, "template", "the chat template between messages"
     elif left < 0:
-        yield left, "template", "left out by the chat template, such as thinking"
+        yield left, "template", "dropped by the chat template, such as thinking"
 
 
 def _beginning(chat: Chat, first: str) -> str:
-    """Return what the template writes before the `first` text, often a system prompt of its own."""
-    standing = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [message.as_seen() for message in chat.messages[chat.forgotten :]]
+    """Return the template's text before the `first` text, often a system prompt of its own."""
+    system = [{"role": "system", "content": chat.system}] if chat.system else []
+    seen = [message.as_seen() for message in chat.messages[chat.dropped :]]
     try:
-        before, found, _ = chat.model.render([*standing, *seen]).partition(first.strip())
+        before, found, _ = chat.model.render([*system, *seen]).partition(first.strip())
     except TextError:
         return ""
     return before if found else ""
@@ -88,7 +89,7 @@ def tokens(loop: ChatLoop, argument: str) -> None:
 
 def why(loop: ChatLoop, argument: str) -> None:
     """Show the candidates for the last tokens of the reply."""
-    for token in explain_reply(loop.chat, as_count(argument, "/why [N]", "tokens", default=5)):
+    for token in explain_reply(loop.chat, as_count(argument, "/why [N]", default=5)):
         best = "  ".join(_share(loop, candidate) for candidate in token.best)
         loop.notice(f"{_share(loop, token.chosen)}  of  {best}")
 
@@ -98,7 +99,7 @@ def _share(loop: ChatLoop, candidate: ScoredToken) -> str:
 
 
 def _spelled(model: Model, token_id: int) -> str:
-    """Return a token's text in quotation marks; bytes that are only a part of a character as hexadecimal numbers."""
+    """Return a token's text in quotation marks; bytes of an incomplete character in hexadecimal."""
     tokenizer = model.tokenizer
     if token_id in tokenizer.special_ids:
         return repr(tokenizer.piece(token_id))
@@ -110,25 +111,18 @@ def _spelled(model: Model, token_id: int) -> str:
 
 
 def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
-    """Run the last `count` tokens of the last reply again, and return the model's candidates for each.
+    """Yield the candidates for the last `count` tokens of the last reply, which run again.
 
-    The cache afterwards holds the conversation up to the last token but one.
-
-    Raises
-    ------
-    SettingError
-        If there is no reply.
-    ContextError
-        If prompt and reply together do not fit into the context.
+    The cache then holds the conversation up to the last token but one.
     """
     if not chat.messages or chat.messages[-1].role != "assistant":
-        raise SettingError("there is no reply yet that could be explained: send a message first")
+        raise SettingError("no reply to explain yet: send a message first")
     reply = chat.messages[-1]
     reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
-    prompt_ids = chat.prompt(chat.messages[chat.forgotten : -1]).ids
+    prompt_ids = chat.prompt(chat.messages[chat.dropped : -1]).ids
     count = min(count, len(reply_ids))
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]
     for token_id in reply_ids[len(reply_ids) - count :]:
-        # Of each prefill only the last token runs: the cache holds the rest.
+        # Only the last token of each prefill runs: the cache holds the rest.
         yield token_logprobs(chat.model.next_logits(ids), token_id, _CANDIDATES)
         ids.append(token_id)

@@ -1,4 +1,4 @@
-"""Commands that let another model, or another role, go on with the conversation."""
+"""Commands that switch the model or the role of the conversation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tinychat.chat.command import ChatLoop
 from tinychat.chat.command_files import complete_path
 from tinychat.chat.draft import Draft
+from tinychat.chat.loop import ChatLoop
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.terminal.line_input import Candidate
@@ -17,12 +17,12 @@ _NO_ROLE = "none"
 
 
 def model(loop: ChatLoop, argument: str) -> None:
-    """Let another model go on with the conversation; without a name, list those to choose from."""
+    """Switch to another model; without a name, list those on this machine."""
     if not argument:
         _offer_models(loop)
         return
     loop.workspace.change_model(_chosen(loop, argument))
-    loop.notice(f"{loop.chat.model.name} goes on from here; it reads the conversation with your next message")
+    loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
     if loop.chat.model.template.is_fallback:
         loop.notice(NO_TEMPLATE)
 
@@ -31,17 +31,17 @@ def _offer_models(loop: ChatLoop) -> None:
     names = loop.workspace.models.ready()
     now = loop.chat.model.name
     lines = [f"{number:>2}  {name}{'  (this one)' if name == now else ''}" for number, name in enumerate(names, 1)]
-    loop.notice("\n".join([*lines, "type its number or name; `tinychat models --available` lists more"]))
+    loop.notice("\n".join([*lines, "type a number or name; `tinychat models --available` lists more"]))
     loop.prefill(Draft("/model ", is_command=True))
 
 
 def _chosen(loop: ChatLoop, argument: str) -> str:
-    """Return the name that a number of the list stands for; anything else as it is."""
+    """Return the model with this number in the list; anything else is a name."""
     names = loop.workspace.models.ready() if argument.isdecimal() else []
     if not names or argument in names:
         return argument
     if not 1 <= int(argument) <= len(names):
-        raise SettingError(f"there is no model {argument}: choose from 1 to {len(names)}, or name one")
+        raise SettingError(f"no model has the number {argument}: type a number from 1 to {len(names)}, or a name")
     return names[int(argument) - 1]
 
 
@@ -49,7 +49,7 @@ def complete_model(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     """Complete the name of a model, stored or of the catalog, or the path of one."""
     paths = [path for path in complete_path(loop, argument) if path.endswith(("/", ".gguf"))]
     if "/" not in argument:
-        # Beside names, of all folders only those that are models.
+        # Beside names of models, only folders of models.
         paths = [path for path in paths if path.endswith(".gguf") or Path(path, "config.json").is_file()]
     return [*loop.workspace.models.names(), *(Candidate(path, _kind_of(path)) for path in paths)]
 
@@ -61,17 +61,17 @@ def _kind_of(path: str) -> str:
 
 
 def role(loop: ChatLoop, argument: str) -> None:
-    """Let the settings and the system prompt of a role be those of the conversation; without a name, list the roles."""
+    """Switch to the settings and the system prompt of a role; without a name, list the roles."""
     if argument:
         before = loop.chat.model
         loop.workspace.change_role(None if argument == _NO_ROLE else argument)
-        loop.notice("no role any more" if argument == _NO_ROLE else f"{argument} goes on from here; /show shows how")
+        loop.notice("left the role" if argument == _NO_ROLE else f"switched to the role {argument}; /show shows it")
         if loop.chat.model is not before:
-            loop.notice(f"with {loop.chat.model.name}, which reads the conversation with your next message")
+            loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
         return
     now = loop.workspace.role
     names = [f"{name}{'  (this one)' if name == now else ''}" for name in loop.workspace.models.roles()]
-    loop.notice("\n".join(names) or "there are no roles: `tinychat config` says where they are written")
+    loop.notice("\n".join(names) or "no roles: add them to the configuration file; `tinychat config` shows its path")
 
 
 def complete_role(loop: ChatLoop, _argument: str) -> Iterable[str]:

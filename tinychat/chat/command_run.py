@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tinychat.chat.command import ChatLoop
 from tinychat.chat.command_files import attach, complete_path
 from tinychat.chat.interrupt_flag import InterruptFlag
+from tinychat.chat.loop import ChatLoop
 from tinychat.chat.shell_output import Stopped, output_of
 from tinychat.conversation.attachments import Attachment
 
@@ -14,8 +14,8 @@ _SHOWN_LINES, _SHOWN_COLUMNS = 40, 400
 
 
 def run(loop: ChatLoop, argument: str) -> None:
-    """Run a line in the user's shell once they agree, show what it writes, and attach it to the next message."""
-    if not loop.confirm(f"run this command, and attach what it writes?\n  {argument}"):
+    """Run a command in the user's shell after a confirmation, show its output, and attach it."""
+    if not loop.confirm(f"run this command and attach its output?\n  {argument}"):
         loop.notice("not run")
         return
     try:
@@ -26,19 +26,19 @@ def run(loop: ChatLoop, argument: str) -> None:
         return
     ended = f" ({ending})" if ending else ""
     if not text.strip():
-        loop.notice(f"the command wrote nothing{ended}: nothing is attached")
+        loop.notice(f"no output{ended}: nothing is attached")
         return
     loop.notice("\n".join(_shown(text)))
     attach(loop, Attachment(f"$ {' '.join(argument.split())}{ended}", text))
 
 
 def _shown(text: str) -> Iterator[str]:
-    """Yield lines of a text as far as a person would read them."""
+    """Yield the first lines of a text, shortened."""
     lines = text.rstrip().split("\n")
     for line in lines[:_SHOWN_LINES]:
         yield line if len(line) <= _SHOWN_COLUMNS else f"{line[:_SHOWN_COLUMNS]}..."
     if len(lines) > _SHOWN_LINES:
-        yield f"... and {len(lines) - _SHOWN_LINES} lines more"
+        yield f"... and {len(lines) - _SHOWN_LINES} more lines"
 
 
 def complete_run(loop: ChatLoop, argument: str) -> Iterable[str]:

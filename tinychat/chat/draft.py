@@ -1,4 +1,4 @@
-"""A message, or a command, that is being written at the prompt."""
+"""A message, or a command, that is not sent yet."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Draft:
-    """A message or a command that the user has not sent yet.
-
-    Attributes
-    ----------
-    text : str
-        What stands in the prompt.
-    replaced : int
-        Exchanges at the end whose place it takes once it is sent.
-    is_command : bool
-        Whether it is the beginning of a command, and not a message.
-    """
+    """The text in the prompt: a message, which may replace exchanges at the end, or the beginning of a command."""
 
     text: str = ""
     replaced: int = 0

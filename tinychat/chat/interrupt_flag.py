@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
-# A user who presses this often wants to leave, whatever the program is doing.
-_PATIENCE = 3
+# The press that raises KeyboardInterrupt after all.
+_LAST_PRESS = 3
 
 
 class InterruptFlag:
     """While entered, Ctrl-C sets a flag instead of raising KeyboardInterrupt in the middle of a step.
 
-    The third press raises after all. Enter it in the main thread, the only one that receives signals.
+    The third press raises after all. Enter it in the main thread, the only one that handles signals.
     """
 
     def __init__(self) -> None:
@@ -34,5 +34,5 @@ class InterruptFlag:
 
     def _press(self, _signal_number: int, _frame: FrameType | None) -> None:
         self._presses += 1
-        if self._presses >= _PATIENCE:
+        if self._presses >= _LAST_PRESS:
             raise KeyboardInterrupt

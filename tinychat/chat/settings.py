@@ -1,4 +1,4 @@
-"""Settings of a conversation by name, as /set and /retry change and /show shows them."""
+"""The settings of a conversation by name, for /set, /retry and /show."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tinychat.generate.thinking import as_thinking
 from tinychat.settings import SET, SETTINGS, names
 
 SETTABLE = names(entry=SET)
-# Cache and threads belong to the model, texts are saved apart, and what the screen shows is the loop's.
+# Saved with the conversation: not those of the model and of the screen, nor stop and system, which have own fields.
 NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "stop", "system", "stats"))
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
-    """Return every setting of `chat` by name."""
+    """Return the settings of `chat` that are saved, by name."""
     others = {"context": chat.model.context_size, "think": str(chat.thinking), "overflow": chat.overflow}
     return {name: others[name] if name in others else getattr(chat.request, name) for name in NAMES}
 
@@ -34,15 +34,10 @@ def change_setting(
     origin: str | None = SET_HERE,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Set what `name` names to a value, or to what a person's text says, and note that it is from `origin`.
+    """Set a setting to a value, or to a typed text, and record its `origin`.
 
-    The text "none" brings back what held before, where it is no value. `on_progress` is called with (done, total) while
-    kernels are compiled for the change.
-
-    Raises
-    ------
-    SettingError
-        If there is no such setting, or the value is out of range.
+    The text "none" restores the default, if it is no value itself. `on_progress` is called with (done, total) while
+    kernels compile.
     """
     name = known_name(name)
     setting = SETTINGS[name]
@@ -72,23 +67,22 @@ def change_setting(
 
 
 def _resize(chat: Chat, size: int) -> None:
-    """Resize the cache, which keeps what it has read: a conversation that has outgrown it goes on at once."""
+    """Resize the cache, which keeps its tokens."""
     sequence = chat.model.sequence
     if not chat.messages and size < len(sequence.ids):
-        # What an earlier conversation left in the cache must not prevent a smaller one.
+        # Tokens of an earlier conversation must not prevent a smaller cache.
         sequence.rewind(0)
     if size != sequence.context_size:
         before, trained = sequence.context_size, chat.model.trained_length
         chat.model.resize(size)
         if size > before:
-            # What was forgotten for lack of room may have some now.
+            # Dropped turns may fit now.
             chat.see_all()
         if size > trained >= before:
             chat.on_notice(beyond_training(size, trained))
 
 
 def _change_threads(chat: Chat, count: int, on_progress: Callable[[int, int], None] | None) -> None:
-    """Compute with another number of threads; the conversation goes on."""
     if count != chat.model.sequence.engine.threads:
         chat.model.sequence = chat.model.sequence.on_changed_engine(threads=count, progress=on_progress)
     if (used := chat.model.sequence.engine.threads) < count:
@@ -96,31 +90,19 @@ def _change_threads(chat: Chat, count: int, on_progress: Callable[[int, int], No
 
 
 def changed_sampling(request: Request, values: Mapping[str, str]) -> Request:
-    """Return `request` with other sampling.
-
-    Raises
-    ------
-    SettingError
-        If a name is not a sampling setting, or its value is out of range.
-    """
+    """Return `request` with other sampling settings, given as typed texts."""
     known = {known_name(name, SAMPLING_FIELDS): value for name, value in values.items()}
     for name in known:
         if name not in SAMPLING_FIELDS:
-            raise SettingError(f"{name} is not a setting of the sampler: use /set {name}")
+            raise SettingError(f"{name} is not a sampling setting: use /set {name}")
     return replace(request, **{name: SETTINGS[name].read(value) for name, value in known.items()})
 
 
 def known_name(name: str, offered: Sequence[str] = SETTABLE) -> str:
-    """Return the name of a setting as we write it.
-
-    Raises
-    ------
-    SettingError
-        If there is none of this name: the message names the nearest of those offered, or all of them.
-    """
+    """Return the exact name of a setting; an error suggests one of `offered`."""
     known = name.lstrip("-").replace("-", "_").lower()
     if known in SETTABLE:
         return known
     nearest = get_close_matches(known, offered, n=1, cutoff=0.5)
-    advice = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(offered)}"
-    raise SettingError(f"there is no setting {name}: {advice}")
+    advice = f": did you mean {nearest[0]}?" if nearest else f"; expected one of {', '.join(offered)}"
+    raise SettingError(f"unknown setting {name!r}{advice}")

@@ -1,4 +1,4 @@
-"""The output of a command that a person typed: bounded in time and length, without a terminal."""
+"""The output of a shell command: bounded in time and length, without a terminal."""
 
 from __future__ import annotations
 
@@ -15,55 +15,36 @@ from typing import NamedTuple
 
 from tinychat.errors import SettingError
 
-MOST_SECONDS, MOST_BYTES = 30.0, 256 << 10
-_LOOK_SECONDS = 0.05
-# What a command has after SIGTERM to end by itself.
+MAX_SECONDS, MAX_BYTES = 30.0, 256 << 10
+_POLL_SECONDS = 0.05
+# Between SIGTERM and SIGKILL.
 _GRACE_SECONDS = 0.5
 
 
 class Output(NamedTuple):
-    """The output of a command, and in a few words how it ended; these are empty where it ended well."""
+    """The output of a command, and its ending in words, empty for success."""
 
     text: str
     ending: str
 
 
 class Stopped(Exception):
-    """The command was stopped by the person who started it."""
+    """The user stopped the command."""
 
 
 def output_of(
-    command: str,
-    stopped: Callable[[], bool],
-    most_seconds: float = MOST_SECONDS,
-    most_bytes: int = MOST_BYTES,
+    command: str, stopped: Callable[[], bool], max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES
 ) -> Output:
-    """Run a line in the user's shell, and return what it writes to stdout and stderr.
+    """Run a command as ``sh -c`` in the user's shell, and return its stdout and stderr.
 
-    It reads nothing, and has neither a terminal nor a part in ours: a session and process group of its own, which ends
-    as a whole where the command is stopped, takes too long or writes too much.
-
-    Parameters
-    ----------
-    command : str
-        As for ``sh -c``: pipes, patterns and redirections work.
-    stopped : callable
-        Asked many times a second; True ends the command.
-    most_seconds, most_bytes : float, int
-        After which it is ended; what it wrote by then is returned.
-
-    Raises
-    ------
-    Stopped
-        If `stopped` said so.
-    SettingError
-        If there is no shell, or the output is no text in UTF-8.
+    It has no stdin and no terminal, but its own session and process group, which is ended as a whole when `stopped`
+    returns True (then `Stopped` is raised) or at a limit (then the output so far is returned).
     """
     if sys.platform == "win32":
-        raise SettingError("commands cannot be run on Windows: attach their output as a file")
+        raise SettingError("/run does not work on Windows: attach the output as a file")
     process = _start(command)
     try:
-        data, ending = _read(process, stopped, most_seconds, most_bytes)
+        data, ending = _read(process, stopped, max_seconds, max_bytes)
     finally:
         _end(process)
     try:
@@ -73,7 +54,7 @@ def output_of(
         text = None
     if text is None or "\0" in text:
         raise SettingError("the output is not UTF-8 text: nothing is attached")
-    return Output(text.replace("\r\n", "\n"), ending or _how_it_ended(process.returncode))
+    return Output(text.replace("\r\n", "\n"), ending or _ending_of(process.returncode))
 
 
 def _start(command: str) -> subprocess.Popen[bytes]:
@@ -92,39 +73,39 @@ def _start(command: str) -> subprocess.Popen[bytes]:
 
 
 def _read(
-    process: subprocess.Popen[bytes], stopped: Callable[[], bool], most_seconds: float, most_bytes: int
+    process: subprocess.Popen[bytes], stopped: Callable[[], bool], max_seconds: float, max_bytes: int
 ) -> tuple[bytearray, str]:
-    """Read to the end of the output and of the command, or to a limit; say which."""
+    """Read to the end of the command or to a limit; return the output and the limit in words."""
     assert process.stdout is not None
-    until, data, is_open = monotonic() + most_seconds, bytearray(), True
+    until, data, is_open = monotonic() + max_seconds, bytearray(), True
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while is_open or process.poll() is None:
             if stopped():
                 raise Stopped
             if monotonic() >= until:
-                return data, f"ended after {most_seconds:g} s"
+                return data, f"ended after {max_seconds:g} s"
             if not is_open:
-                sleep(_LOOK_SECONDS)
-            elif selector.select(_LOOK_SECONDS):
+                sleep(_POLL_SECONDS)
+            elif selector.select(_POLL_SECONDS):
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 data += part
                 is_open = bool(part)
-                if len(data) > most_bytes:
-                    return data[:most_bytes], f"cut at {most_bytes >> 10} KiB"
+                if len(data) > max_bytes:
+                    return data[:max_bytes], f"cut at {max_bytes >> 10} KiB"
     return data, ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command with all that it has started, unless it has ended by itself."""
+    """End the command with all processes of its group, if it still runs."""
     assert process.stdout is not None
-    # Until the first process is waited for, no other can have its number, which is the group's.
+    # Until the process is waited for, no other can get its number, which is the group's.
     if process.returncode is None:
         _send(process, signal.SIGTERM)
         _wait_for_end(process.stdout.fileno())
         _send(process, signal.SIGKILL)
     process.stdout.close()
-    # What runs as another user may go on; nobody waits for it.
+    # A process of another user may continue; nobody waits for it.
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
 
@@ -135,7 +116,7 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _wait_for_end(output: int) -> None:
-    """Give those who can still write some time to end; they have ended when the output has."""
+    """Wait a moment for the end of the output: then all processes have ended."""
     until = monotonic() + _GRACE_SECONDS
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -144,7 +125,7 @@ def _wait_for_end(output: int) -> None:
                 return
 
 
-def _how_it_ended(code: int) -> str:
+def _ending_of(code: int) -> str:
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     return f"exit code {code}" if code else ""

@@ -1,4 +1,4 @@
-"""The files that a person names in one line: paths, patterns and folders."""
+"""The text files that an argument names: paths, patterns and folders."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tinychat.conversation.attachments import Attachment
 from tinychat.errors import SettingError
 from tinychat.files import HAS_NUL
 
-# Far beyond what a context holds, and read in an instant.
+# Far more than a context holds.
 MAX_BYTES = 16 << 20
-MOST_FILES = 50
+MAX_FILES = 50
 _PATTERN = "*?["
 
 
 class Found(NamedTuple):
-    """Files by the names that they go by, and how many of a folder's or pattern's files were left out as not text."""
+    """Files as attachments, and the number of a folder's or pattern's files that are no text."""
 
     attachments: list[Attachment]
-    left_out: int
+    skipped: int
 
 
 def typed_path(argument: str) -> Path:
-    """Return the path that a person has typed as it is, or as a shell or a file manager writes it: quoted, escaped."""
+    """Return the path that was typed, quoted or escaped as in a shell if there is no such file."""
     path = Path(os.path.expanduser(argument))
     if path.exists():
         return path
@@ -36,18 +36,13 @@ def typed_path(argument: str) -> Path:
 
 
 def typed_files(argument: str) -> Found:
-    """Read the files of a line: one path as it stands, or several words, each a path, a pattern or a folder.
+    """Read the files of an argument: an existing path, or words that are paths, patterns or folders.
 
-    Of a folder all files are meant, also those of folders in it, but none whose name begins with a dot.
-
-    Raises
-    ------
-    SettingError
-        If a file is missing, too large or no text, nothing matches a pattern, or there are more than `MOST_FILES`.
+    A folder means all files below it without hidden ones; files of folders and patterns that are no text are skipped.
     """
     words = [argument] if os.path.lexists(os.path.expanduser(argument)) else _words(argument)
     found: dict[Path, Attachment] = {}
-    left_out = 0
+    skipped = 0
     for word in words:
         for path, is_named in _paths_of(word):
             if path in found:
@@ -57,32 +52,26 @@ def typed_files(argument: str) -> Found:
             except SettingError:
                 if is_named:
                     raise
-                left_out += 1
+                skipped += 1
                 continue
             if not is_named and not text.strip():
-                left_out += 1
+                skipped += 1
                 continue
             found[path] = Attachment(path.name if is_named else str(path), text, str(path.resolve()))
-            if len(found) > MOST_FILES:
-                raise SettingError(f"{word} has more than {MOST_FILES} files of text: name a part of it")
+            if len(found) > MAX_FILES:
+                raise SettingError(f"{word} has more than {MAX_FILES} text files: name a part of it")
     if not found:
-        raise SettingError(f"{argument} holds no text: name files of text")
-    return Found([*found.values()], left_out)
+        raise SettingError(f"no text files in {argument}: check the path")
+    return Found([*found.values()], skipped)
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises
-    ------
-    SettingError
-        If it is not a file, too large, or no text in UTF-8.
-    """
+    """Return the text of a file; a SettingError if it is too large or no text."""
     try:
         if not path.is_file():
             raise SettingError(f"{path} is not a file: check the path")
         if path.stat().st_size > MAX_BYTES:
-            raise SettingError(f"{path} is larger than {MAX_BYTES >> 20} MiB: send a part of it")
+            raise SettingError(f"{path} is larger than {MAX_BYTES >> 20} MiB: attach a part of it")
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         raise SettingError(f"{path} is not UTF-8 text: convert it first") from None
@@ -101,9 +90,9 @@ def _words(argument: str) -> list[str]:
 
 
 def _paths_of(word: str) -> Iterator[tuple[Path, bool]]:
-    """Yield the files that a word stands for, and whether it names them one by one."""
+    """Yield the files of a word, and whether it names them one by one."""
     if "://" in word:
-        raise SettingError(f"{word} is an address: download it, and attach the file")
+        raise SettingError(f"{word} is a URL: download it, and attach the file")
     path = Path(os.path.expanduser(word))
     if path.is_dir():
         yield from ((file, False) for file in _files_in(path))
@@ -117,6 +106,6 @@ def _paths_of(word: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in sorted(files) if not name.startswith("."))
+        yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))

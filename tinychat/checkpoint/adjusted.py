@@ -1,13 +1,11 @@
-"""Tensors of a checkpoint as the forward pass wants them, where a family keeps them otherwise.
+"""Tensors of a checkpoint as the forward pass wants them, where a family stores them otherwise.
 
-Rows may stand in another order, and what the layer would multiply by or add is put into weights: so the same kernels
+Rows may be in another order, and what the layer would multiply by or add is put into weights: so the same kernels
 serve. Everything behind this, quantization, calibration and checks, sees only the result.
 """
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import CodedFile, TensorFile, Tensors, kind_of
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
@@ -24,90 +22,75 @@ from tinychat.models.passthrough import Form
 SHORTEST = 1e-12
 
 
-@dataclass
-class AdjustedTensor:
-    """A tensor as ``scale * (offset + tensor[order])``, maybe transposed, maybe by another name: a `TensorFile` of one.
+class AdjustedTensor(Tensor):
+    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths."""
 
-    Or its rows are divided by their lengths.
+    def __init__(
+        self,
+        tensor: Tensor,
+        *,
+        order: NDArray[np.intp] | None = None,
+        offset: float = 0.0,
+        scale: float = 1.0,
+        transposed: bool = False,
+        unit_rows: bool = False,
+        flattened: bool = False,
+    ) -> None:
+        self.path, self._tensor = tensor.path, tensor
+        self._order, self._offset, self._scale = order, offset, scale
+        self._transposed, self._unit_rows, self._flattened = transposed, unit_rows, flattened
 
-    Attributes
-    ----------
-    path : Path
-        For errors.
-    file : TensorFile
-        Where it is.
-    order : int array or None
-        Which row of the file's each row is.
-    offset, scale : float
-    transposed, unit_rows, flattened : bool
-    name : str or None
-        What the file calls it, if that is something else.
-    """
-
-    path: Path
-    file: TensorFile
-    order: NDArray[np.intp] | None = None
-    offset: float = 0.0
-    scale: float = 1.0
-    transposed: bool = False
-    unit_rows: bool = False
-    flattened: bool = False
-    name: str | None = None
-
-    def names(self) -> frozenset[str]:
-        """Return the names of the file's tensors."""
-        return self.file.names()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the tensor's shape."""
-        shape = self.file.shape(self.name or name)
-        if self.flattened:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape after the adjustment."""
+        shape = self._tensor.shape
+        if self._flattened:
             return (math.prod(shape),)
-        return shape[::-1] if self.transposed else shape
+        return shape[::-1] if self._transposed else shape
 
-    def read(self, name: str, start: int, stop: int) -> FloatArray:
+    def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
-        rows = self._rows(self.name or name, start, stop)
-        if self.unit_rows:
+        rows = self._rows(start, stop)
+        if self._unit_rows:
             wide = rows.astype(np.float32)
             lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
             return np.asarray(wide / np.maximum(lengths, SHORTEST), np.float32)
-        if (self.offset, self.scale) == (0.0, 1.0):
+        if (self._offset, self._scale) == (0.0, 1.0):
             return rows
-        adjusted: NDArray[np.float32] = np.float32(self.scale) * (np.float32(self.offset) + rows.astype(np.float32))
+        adjusted: NDArray[np.float32] = np.float32(self._scale) * (np.float32(self._offset) + rows.astype(np.float32))
         return adjusted
 
-    def kind(self, name: str) -> str:
-        """Return what the format calls the type of the tensor."""
-        return kind_of(self.file, self.name or name)
+    @property
+    def kind(self) -> str:
+        """Type of the stored tensor."""
+        return self._tensor.kind
 
-    def form(self, name: str) -> Form | None:
-        """Return how the codes of the tensor can be kept; None where its numbers are computed anew."""
-        is_changed = self.transposed or self.unit_rows or (self.offset, self.scale) != (0.0, 1.0)
-        return None if is_changed or not isinstance(self.file, CodedFile) else self.file.form(self.name or name)
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes; None where numbers are computed from them."""
+        is_computed = self._transposed or self._unit_rows or (self._offset, self._scale) != (0.0, 1.0)
+        return None if is_computed else self._tensor.form
 
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
-        if not isinstance(self.file, CodedFile):
-            raise TypeError(f"{name} has no codes")
-        if self.order is None:
-            return self.file.read_codes(self.name or name, start, stop)
-        return self.file.read_codes(self.name or name, 0, self.shape(name)[0]).rows(self.order[start:stop])
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        if self._order is None:
+            return self._tensor.read_codes(start, stop)
+        return self._tensor.read_codes(0, self.shape[0]).rows(self._order[start:stop])
 
-    def _rows(self, name: str, start: int, stop: int) -> FloatArray:
-        whole = self.file.shape(name)[0]
-        if self.flattened:
-            return self.file.read(name, 0, whole).reshape(-1)[start:stop]
-        if self.transposed:
-            return np.ascontiguousarray(self.file.read(name, 0, whole).T[start:stop])
+    def _rows(self, start: int, stop: int) -> FloatArray:
+        whole = self._tensor.shape[0]
+        if self._flattened:
+            return self._tensor.read(0, whole).reshape(-1)[start:stop]
+        if self._transposed:
+            return np.ascontiguousarray(self._tensor.read(0, whole).T[start:stop])
         # Tensors of another shape than the configuration's are refused later, by their shape.
-        if self.order is None or whole != len(self.order):
-            return self.file.read(name, start, stop)
-        return self.file.read(name, 0, whole)[self.order[start:stop]]
+        if self._order is None or whole != len(self._order):
+            return self._tensor.read(start, stop)
+        return self._tensor.read(0, whole)[self._order[start:stop]]
 
 
 def other_names(name: str) -> list[str]:
-    """Return what else checkpoints call a tensor: without the model's own name in front, or inside a larger model.
+    """Return the other names of a tensor: without the model's own name in front, or inside a larger model.
 
     One that is no layer's weight may have no ending (gpt-oss' sinks).
     """
@@ -121,35 +104,36 @@ def other_names(name: str) -> list[str]:
 
 
 def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) -> Tensors:
-    """Return a checkpoint's tensors, each adjusted as the family of `config` says.
+    """Return a checkpoint's tensors, each adjusted for the family of `config`.
 
-    done : what whoever wrote the checkpoint has done already: "order", "transposed", "offset".
+    `done` are the adjustments that the checkpoint's writer has made already: "order", "transposed", "offset".
     """
-    changed = dict(tensors.files)
+    changed = dict(tensors.by_name)
 
-    def find(name: str, **how: Any) -> None:
-        known = [other for other in (name, *other_names(name)) if other in tensors.files]
-        if known and (known[0] != name or how):
-            file = tensors.files[known[0]]
-            changed[name] = AdjustedTensor(file.path, file, name=known[0], **how)
+    def adjust(name: str, **adjustment: Any) -> None:
+        """Adjust a tensor, under whichever name it has; `adjustment` is empty where it stays as it is."""
+        found = next((other for other in (name, *other_names(name)) if other in tensors.by_name), None)
+        if found is not None:
+            tensor = tensors.by_name[found]
+            changed[name] = AdjustedTensor(tensor, **adjustment) if adjustment else tensor
 
     for linear in linears(config):
-        turned: dict[str, Any] = {
-            key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done
-        }
+        turned = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done}
         orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
         for shard in range(linear.shards):
             for source, order in zip(linear.names(shard), orders):
-                how = {} if order is None and linear.scale == 1 else {"order": order, "scale": linear.scale}
-                find(f"{source}.weight", **how, **turned)
-                find(f"{source}.bias", **how)
+                rows: dict[str, Any] = {}
+                if order is not None or linear.scale != 1:
+                    rows = {"order": order, "scale": linear.scale}
+                adjust(f"{source}.weight", **rows, **turned)
+                adjust(f"{source}.bias", **rows)
     for norm in norms(config):
+        scale = {"scale": norm.scale} if norm.scale != 1 else {}
+        offset = {"offset": norm.offset} if norm.offset and "offset" not in done else {}
+        flattened = {"flattened": True} if norm.flattened else {}
         for source in norm.sources:
-            scale = {} if norm.scale == 1 else {"scale": norm.scale}
-            offset = norm.offset if "offset" not in done else 0.0
-            flattened = {"flattened": True} if norm.flattened else {}
-            find(f"{source}.weight", **scale, **({"offset": offset} if offset else {}), **flattened)
-            find(f"{source}.bias", **scale)
+            adjust(f"{source}.weight", **scale, **offset, **flattened)
+            adjust(f"{source}.bias", **scale)
     for table in tables(config):
-        find(f"{table.source}.weight")
+        adjust(f"{table.source}.weight")
     return Tensors(tensors.folder, changed)

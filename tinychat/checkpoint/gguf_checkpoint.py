@@ -25,10 +25,10 @@ from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.joined import JoinedTensor
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import TensorFile, Tensors
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
-from tinychat.models.architectures import FAMILIES, linears, norms, parse_config, tables, unsupported
+from tinychat.models.architectures import family_of, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
@@ -51,15 +51,15 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "lm_head": {1: ("output",)},
 }
 TABLES = {"embed_positions": "position_embd"}
-# That are rotated in a head.
+# Of channels that are rotated in a head.
 _MAX_PAIRS = 1 << 16
-# What a linear's rows are of that are one tensor in a checkpoint and two in a file.
+# Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
 
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Path]:
-    """Give a checkpoint folder that stands for a GGUF file: its text files, and links to its tensors.
+    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
 
     Raises
     ------
@@ -97,13 +97,7 @@ def gguf_in(folder: Path) -> Path:
 
 
 def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
-    """Return configuration, tokenizer and chat template as the files that a checkpoint folder would have.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError, TextError
-        If a value is missing or cannot be, or the architecture or tokenizer is not implemented.
-    """
+    """Return configuration, tokenizer and template as the files of a checkpoint folder; errors as of `unpacked`."""
     metadata = files[0].metadata
     config = config_of(files)
     generation, tokenizer = tokenizer_files(metadata, str(files[0].path))
@@ -116,15 +110,7 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
 
 
 def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
-    """Return what ``config.json`` would say.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the architecture is not implemented.
-    CheckpointError
-        If there is no embedding.
-    """
+    """Return the content of ``config.json``."""
     metadata, source = files[0].metadata, files[0].path
     name = check_architecture(metadata, source)
     shapes = {tensor: found.shape for file in files for tensor, found in file.tensors.items()}
@@ -132,7 +118,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
     known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, frozenset(shapes), str(source))
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
-    family = FAMILIES[architecture]
+    family = family_of(architecture)
     config = values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
     config |= _rope(files, values, config, family.partial_rotary)
     config |= known.extra(values, config)
@@ -140,7 +126,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
-    """Return the architecture that the metadata of a file name.
+    """Return the architecture that a file's metadata name.
 
     Raises
     ------
@@ -159,9 +145,9 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
 def _rope(
     files: Sequence[GgufFile], values: GgufValues, config: Mapping[str, Any], partial_rotary: bool
 ) -> dict[str, Any]:
-    """Return the keys that tell of the rotary embedding.
+    """Return the configuration's keys of the rotary embedding.
 
-    What llama.cpp divides each pair's frequency by stands in tensors, for Llama 3.1 as for Phi-3: LongRoPE says so.
+    llama.cpp stores the divisors of frequencies as tensors, for Llama 3.1 as for Phi-3: LongRoPE has them as keys.
     """
     scaling = {
         key: values.get(f"rope.scaling.{key}")
@@ -173,22 +159,14 @@ def _rope(
     rotary_dim = values.number("rope.dimension_count", 0)
     if head_dim and rotary_dim and (partial_rotary or rotary_dim != head_dim):
         found["partial_rotary_factor"] = rotary_dim / head_dim
-    factors = {
-        kind: _vector(files, f"{name}.weight")
-        for kind, name in (
-            ("both", "rope_freqs"),
-            ("short_factor", "rope_factors_short"),
-            ("long_factor", "rope_factors_long"),
-        )
-    }
-    if factors["both"] is not None:
-        both = factors["both"]
+    if (both := _vector(files, "rope_freqs.weight")) is not None:
         section = {"short_factor": both, "long_factor": both, "attention_factor": 1.0}
         return found | {"rope_scaling": {"rope_type": "longrope", **section}}
-    if factors["short_factor"] is not None and factors["long_factor"] is not None:
-        section = {kind: factors[kind] for kind in ("short_factor", "long_factor")}
-        section |= {"attention_factor": scaling["attn_factor"]} if scaling["attn_factor"] else {}
-        scaled = {"rope_type": "longrope", **section, "original_max_position_embeddings": trained}
+    short, long = (_vector(files, f"rope_factors_{kind}.weight") for kind in ("short", "long"))
+    if short is not None and long is not None:
+        scaled: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+        scaled |= {"attention_factor": scaling["attn_factor"]} if scaling["attn_factor"] else {}
+        scaled |= {"original_max_position_embeddings": trained}
         return found | {"rope_scaling": scaled, "original_max_position_embeddings": trained}
     if scaling["type"] in (None, "none"):
         return found
@@ -213,100 +191,92 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     return None
 
 
-class GgufTensors:
-    """The tensors of a GGUF file under the names that the checkpoint has for them.
+class GgufWeight(Tensor):
+    """A tensor of a GGUF file as the checkpoint has it.
 
     Parameters
     ----------
     file : GgufFile
-    names : dict of str to str
-        GGUF's name of each.
-    heads : dict of str to int
-        In how many heads the rows of some are reordered.
-    cuts : dict of str to slice, optional
-        Which rows of GGUF's tensor some are.
-    experts : dict of str to int, optional
-        Whose matrix, or bias, of a tensor of all experts some are.
+    name : str
+        Its name there.
+    heads : int
+        In how many heads its rows are reordered; 0 for none.
+    cut : slice, optional
+        The rows of GGUF's tensor that it has.
+    expert : int, optional
+        The expert whose matrix, or bias, it is, of a tensor of all.
     """
 
     def __init__(
-        self,
-        file: GgufFile,
-        names: Mapping[str, str],
-        heads: Mapping[str, int],
-        cuts: Mapping[str, slice] | None = None,
-        experts: Mapping[str, int] | None = None,
+        self, file: GgufFile, name: str, heads: int = 0, cut: slice = slice(None), expert: int | None = None
     ) -> None:
-        self.path = file.path
-        self._file, self._heads, self._cuts, self._experts = file, heads, cuts or {}, experts or {}
-        self._names = {name: theirs for name, theirs in names.items() if theirs in file.tensors}
-        for theirs in self._names.values():
-            file.check_readable(theirs)
-
-    def names(self) -> frozenset[str]:
-        """Return the names of the tensors of this file."""
-        return frozenset(self._names)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape."""
-        shape = self._file.tensors[self._names[name]].shape
-        if name in self._experts:
-            if len(shape) != (2 if name.endswith(".bias") else 3) or self._experts[name] >= shape[0]:
-                raise CheckpointError(f"{self.path}: {self._names[name]} does not hold that many experts")
-            return shape[1:]
-        rows, *others = shape
-        cut = self._cuts.get(name, slice(None))
+        file.check_readable(name)
+        self.path, self._file, self._name = file.path, file, name
+        self._heads, self._cut, self._expert = heads, cut, expert
+        self._stored_shape = file.tensors[name].shape
         # A matrix of one row may be a vector there.
-        return (1, rows) if self._is_row(name) else (len(range(rows)[cut]), *others)
+        self._is_row = name.endswith("_inp_shexp.weight") and len(self._stored_shape) == 1
 
-    def read(self, name: str, start: int, stop: int) -> FloatArray:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the cut or of the expert's matrix.
+
+        Raises
+        ------
+        CheckpointError
+            If the tensor does not hold that many experts.
+        """
+        rows, *others = self._stored_shape
+        if self._expert is not None:
+            if len(others) != (1 if self._name.endswith(".bias") else 2) or self._expert >= rows:
+                raise CheckpointError(f"{self.path}: {self._name} does not hold that many experts")
+            return tuple(others)
+        return (1, rows) if self._is_row else (len(range(rows)[self._cut]), *others)
+
+    def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        theirs, first = self._names[name], self._first(name)
-        if self._is_row(name):
-            return self._file.read(theirs, 0, self.shape(name)[1])[None][start:stop]
-        if name in self._experts and len(self.shape(name)) == 1:
-            expert = self._experts[name]
-            return self._file.read(theirs, expert, expert + 1)[0, start:stop]
-        if name not in self._heads:
-            return self._file.read(theirs, first + start, first + stop)
-        return self._file.read(theirs, first, first + self.shape(name)[0])[self._order(name)[start:stop]]
+        if self._is_row:
+            return self._file.read(self._name, 0, self.shape[1])[None][start:stop]
+        if self._expert is not None and len(self.shape) == 1:
+            return self._file.read(self._name, self._expert, self._expert + 1)[0, start:stop]
+        first = self._first_row
+        if not self._heads:
+            return self._file.read(self._name, first + start, first + stop)
+        return self._file.read(self._name, first, first + self.shape[0])[self._order[start:stop]]
 
-    def kind(self, name: str) -> str:
-        """Return the name of a tensor's type."""
-        return self._file.kind(self._names[name])
+    @property
+    def kind(self) -> str:
+        """Name of the type, as "Q4_K"."""
+        return self._file.kind(self._name)
 
-    def form(self, name: str) -> Form | None:
-        """Return how a tensor's codes can be kept."""
-        return self._file.form(self._names[name])
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes of that type."""
+        return self._file.form(self._name)
 
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
-        theirs, first = self._names[name], self._first(name)
-        if name not in self._heads:
-            return self._file.read_codes(theirs, first + start, first + stop)
-        return self._file.read_codes(theirs, first, first + self.shape(name)[0]).rows(self._order(name)[start:stop])
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        first = self._first_row
+        if not self._heads:
+            return self._file.read_codes(self._name, first + start, first + stop)
+        return self._file.read_codes(self._name, first, first + self.shape[0]).rows(self._order[start:stop])
 
-    def _first(self, name: str) -> int:
-        """Return at which row of GGUF's tensor one begins."""
-        if name in self._experts:
-            return self._experts[name] * self.shape(name)[0]
-        return self._cuts[name].start if name in self._cuts else 0
+    @property
+    def _first_row(self) -> int:
+        return (self._cut.start or 0) if self._expert is None else self._expert * self.shape[0]
 
-    def _is_row(self, name: str) -> bool:
-        theirs = self._names[name]
-        return theirs.endswith("_inp_shexp.weight") and len(self._file.tensors[theirs].shape) == 1
-
-    def _order(self, name: str) -> NDArray[np.intp]:
-        return halves_order(self.shape(name)[0], self._heads[name])
+    @property
+    def _order(self) -> NDArray[np.intp]:
+        return halves_order(self.shape[0], self._heads)
 
 
 def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
-    """Return which row each is: channel i of a head is followed by i + d/2 there, by i + 1 here."""
+    """Return the index there of each row: channel i of a head is followed by i + d/2 there, by i + 1 here."""
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
 def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
-    """Return what files of a family call each tensor that a checkpoint must have, its weights and biases."""
+    """Return the names that files of a family have for a checkpoint's tensors, weights and biases."""
     names: dict[str, str] = {}
 
     def parts_of(has_bias: bool) -> Sequence[str]:
@@ -331,38 +301,35 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
 
 def linears_of_file(config: ModelConfig) -> list[Linear]:
     """List a model's linears by the tensors that files have: gates, and what they let through, apart."""
-    return [
-        replace(
-            linear, sources=tuple(f"{linear.sources[0]}.{half}" for half in HALVES), rows=(linear.rows[0] // 2,) * 2
-        )
-        if is_in_halves(linear)
-        else linear
-        for linear in linears(config)
-    ]
+    return [in_halves(linear) if is_in_halves(linear) else linear for linear in linears(config)]
 
 
 def is_in_halves(linear: Linear) -> bool:
-    """Say whether a file has two tensors for one of the checkpoint."""
+    """Return whether a file has two tensors for one of the checkpoint."""
     return linear.name == "expert_gate_up_proj" and len(linear.sources) == 1
 
 
-def join_halves(files: dict[str, TensorFile], folder: Path, config: ModelConfig) -> None:
+def in_halves(linear: Linear) -> Linear:
+    """Return a linear with a source for each half of its rows."""
+    (source,), (rows,) = linear.sources, linear.rows
+    return replace(linear, sources=tuple(f"{source}.{half}" for half in HALVES), rows=(rows // 2, rows // 2))
+
+
+def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
     """Add the tensors that a checkpoint has for two of a file."""
-    tensors = Tensors(folder, dict(files))
-    for linear in linears(config):
-        if is_in_halves(linear):
-            for shard in range(linear.shards):
-                (name,) = linear.names(shard)
-                for part in ("weight", "bias") if linear.bias else ("weight",):
-                    halves = [f"{name}.{half}.{part}" for half in HALVES]
-                    if halves[0] in files:
-                        files[f"{name}.{part}"] = JoinedTensor(tensors, halves)
+    for linear in filter(is_in_halves, linears(config)):
+        for shard in range(linear.shards):
+            (name,) = linear.names(shard)
+            for part in ("weight", "bias"):
+                halves = [f"{name}.{half}.{part}" for half in HALVES]
+                if found.keys() >= {*halves}:
+                    found[f"{name}.{part}"] = JoinedTensor(f"{name}.{part}", [found[half] for half in halves])
 
 
 def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
-    """Return in which rows of one tensor queries, keys and values stand, where a file has them fused, by their names.
+    """Return the fused tensor, and the rows of it, of each of queries, keys and values by the checkpoint's names.
 
-    Files of Phi-2 do that which are older than the checkpoint's present form.
+    Files of Phi-2 have them so that are older than the checkpoint's present form.
     """
     found = {}
     for linear in linears(config):
@@ -376,7 +343,7 @@ def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
 
 
 def expert_numbers(config: ModelConfig) -> dict[str, int]:
-    """Return which expert's each of the weights and biases is that stand in a tensor of all experts."""
+    """Return the expert of each weight and bias that is in a tensor of all experts."""
     return {
         f"{name}.{part}": shard % linear.experts
         for linear in linears_of_file(config)
@@ -402,21 +369,22 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         If the file is damaged, or the rows of a tensor do not make whole heads.
     """
     files = open_gguf(file)
+    file_of = {name: part for part in files for name in part.tensors}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
-    names = tensor_names(config, family)
+    names, experts = tensor_names(config, family), expert_numbers(config)
     cuts: dict[str, slice] = {}
-    existing = {tensor for each in files for tensor in each.tensors}
-    if "blk.0.attn_qkv.weight" in existing and "blk.0.attn_q.weight" in names.values():
+    if "blk.0.attn_qkv.weight" in file_of and "blk.0.attn_q.weight" in names.values():
         for name, (fused, cut) in fused_cuts(config).items():
             names[name], cuts[name] = fused, cut
-    heads: dict[str, int] = {}
-    if family.neighbours:
-        heads = {name: count for name, theirs in names.items() if (count := rotated_heads(theirs, config))}
-    experts = expert_numbers(config)
-    parts = [GgufTensors(each, names, heads, cuts, experts) for each in files]
-    found: dict[str, TensorFile] = {name: part for part in parts for name in part.names()}
-    join_halves(found, folder, config)
-    for name, count in heads.items():
-        if name in found and found[name].shape(name)[0] % (2 * count):
-            raise CheckpointError(f"{file}: {name} has rows that do not make {count} heads: download the file again")
+    found: dict[str, Tensor] = {}
+    for name, theirs in names.items():
+        if theirs in file_of:
+            heads = rotated_heads(theirs, config) if family.neighbours else 0
+            cut, expert = cuts.get(name, slice(None)), experts.get(name)
+            found[name] = tensor = GgufWeight(file_of[theirs], theirs, heads, cut, expert)
+            if heads and tensor.shape[0] % (2 * heads):
+                raise CheckpointError(
+                    f"{file}: {name} has rows that do not make {heads} heads: download the file again"
+                )
+    join_halves(found, config)
     return adjusted(Tensors(folder, found), config, family.done)

@@ -27,22 +27,10 @@ DTYPES = FLOATS | {
 
 
 def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int) -> FloatArray:
-    """Map rows of a row-major tensor that lies at a byte offset of a file.
+    """Map rows of a row-major tensor of this `shape` that lies at a byte `offset` of a file.
 
-    Each call maps only what it returns, and the map goes with the array: a conversion that walks through
-    a checkpoint never holds more of it in memory than the rows in hand.
-
-    Parameters
-    ----------
-    path : Path
-    dtype : str
-        A key of `DTYPES`.
-    offset : int
-        Where the tensor begins, in bytes.
-    shape : tuple of int
-        Of the whole tensor; a scalar counts as one row.
-    start, stop : int
-        Rows, ``0 <= start <= stop <= shape[0]``.
+    Each call maps only what it returns, and the map goes with the array: a conversion that walks through a checkpoint
+    never holds more of it in memory than the rows in hand. A scalar counts as one row; `dtype` is a key of `DTYPES`.
 
     Returns
     -------

@@ -23,30 +23,47 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import TensorFile, Tensors
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.passthrough import GROUPS, Form
 
 # Packed experts alone: `checkpoint.stacked` reads them.
 STACKED_METHOD = "mxfp4"
-# The column that each four bits of AWQ's numbers are of.
+# The column of each four bits of AWQ's numbers.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 # Tensors of whole numbers that hold no codes.
 _PLAIN_INTEGERS = ("weight_shape", "g_idx", "weight_g_idx")
 Integers = NDArray[np.uint8]
 
 
+class _Names(NamedTuple):
+    """Names of a format's tensors after the weight's stem; empty where it has none."""
+
+    codes: str
+    scales: str
+    zeros: str = ""
+    groups: str = ""
+
+
+NAMES = {
+    "gptq": _Names("qweight", "scales", "qzeros", "g_idx"),
+    "awq": _Names("qweight", "scales", "qzeros"),
+    "compressed-tensors": _Names("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx"),
+    "mlx": _Names("weight", "scales"),
+}
+
+
 @dataclass(frozen=True)
 class Packing:
-    """How a checkpoint says that its weights are packed.
+    """How a checkpoint's weights are packed.
 
     Attributes
     ----------
@@ -55,7 +72,7 @@ class Packing:
     group : int
         Columns that share a scale; 0 for whole rows.
     zeros_less_one : bool
-        Whether stored zeros are one less than those that are meant.
+        Whether stored zeros are one less than the code of 0.
     """
 
     format: str
@@ -65,12 +82,12 @@ class Packing:
 
 
 def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
-    """Return how the weights of a checkpoint are packed, as its ``config.json`` says; None where they are not.
+    """Return the packing of a checkpoint's weights by its ``config.json``; None where they are not packed.
 
     Raises
     ------
     UnsupportedModelError
-        If the method, or a setting of it, is not implemented.
+        If the format, or a setting of it, is not implemented.
     """
     section = config.get("quantization_config") or config.get("quantization")
     if not isinstance(section, dict) or not section or section.get("quant_method") == STACKED_METHOD:
@@ -84,7 +101,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
     if method == "compressed-tensors":
         settings = _only_group(section, refuse)
     bits, group = settings.get("num_bits", settings.get("bits")), settings.get("group_size")
-    if method not in ("gptq", "awq", "compressed-tensors", "mlx"):
+    if method not in [*NAMES]:
         raise refuse(f"quantization by {one_line(str(method), 40)}")
     if type(bits) is not int or bits not in ((4,) if method == "awq" else (4, 8)):
         raise refuse(f"{method} with {one_line(repr(bits), 20)} bits")
@@ -105,7 +122,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
 
 
 def _only_group(section: Mapping[str, Any], refuse: Callable[[str], UnsupportedModelError]) -> Mapping[str, Any]:
-    """Return what compressed-tensors says of all packed weights."""
+    """Return the settings of compressed-tensors for all packed weights."""
     groups = section.get("config_groups")
     entries = [*groups.values()] if isinstance(groups, dict) else []
     weights = entries[0].get("weights") if len(entries) == 1 and isinstance(entries[0], dict) else None
@@ -116,39 +133,51 @@ def _only_group(section: Mapping[str, Any], refuse: Callable[[str], UnsupportedM
     return weights
 
 
-class PackedWeight:
-    """One weight of such a checkpoint; `read` gives what its codes stand for.
-
-    Parameters
-    ----------
-    tensors : Tensors
-        Those of the files.
-    stem : str
-        The weight's name without ``.weight``.
-    packing : Packing
-    """
+class PackedWeight(Tensor):
+    """One packed weight of a checkpoint; `stem` is its name without ``.weight``."""
 
     def __init__(self, tensors: Tensors, stem: str, packing: Packing) -> None:
-        self._tensors, self._stem, self._packing = tensors, stem, packing
-        self.path = tensors.folder
+        self.path, self._tensors, self._stem, self._packing = tensors.folder, tensors, stem, packing
+        self._names = NAMES[packing.format]
+        self._per_number = 32 // packing.bits
+        self._middle = 1 << (packing.bits - 1)
 
-    def names(self) -> frozenset[str]:
-        """Return the weight's name."""
-        return frozenset([f"{self._stem}.weight"])
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return its shape [N, K]."""
-        return self._shape
-
-    def kind(self, name: str) -> str:
-        """Return what the format is called."""
+    @property
+    def kind(self) -> str:
+        """Name of the format."""
         return {"gptq": "GPTQ", "awq": "AWQ"}.get(self._packing.format, self._packing.format)
 
-    def read(self, name: str, start: int, stop: int) -> FloatArray:
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns, by the packed codes."""
+        found = self._tensors.shape(f"{self._stem}.{self._names.codes}")
+        if len(found) != 2 or 0 in found:
+            raise self._damaged(self._names.codes, f"has shape {list(found)}, not two axes")
+        times = self._per_number
+        match self._packing.format:
+            case "gptq":
+                return found[1], found[0] * times
+            case "awq":
+                return found[1] * times, found[0]
+            case "mlx":
+                # Layers may have other sizes of codes than most; groups are as everywhere.
+                scales = self._tensors.shape(f"{self._stem}.scales")
+                columns = scales[-1] * self._packing.group if scales else 0
+                if columns != found[1] * times:
+                    what = f"has {found[1] * times} columns of {self._packing.bits} bits, and scales for {columns}"
+                    raise self._damaged("weight", what)
+                return found[0], columns
+        rows, columns = self._integers("weight_shape", (2,)).tolist()
+        if found != (rows, -(-columns // times)):
+            what = f"has shape {list(found)} for a weight of {rows} rows, {columns} columns"
+            raise self._damaged(self._names.codes, what)
+        return rows, columns
+
+    def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1`` in float32."""
         codes, scales, offsets = self._codes(start, stop), self._scales[start:stop], self._biases
         groups = self._groups
-        columns = np.arange(self._shape[1]) // self._columns if groups is None else groups
+        columns = np.arange(self.shape[1]) // self._columns if groups is None else groups
         values = codes.astype(np.float32)
         if offsets is not None:
             numbers: FloatArray = values * scales[:, columns] + offsets[start:stop][:, columns]
@@ -156,12 +185,14 @@ class PackedWeight:
         numbers = (values - self._zeros[start:stop][:, columns]) * scales[:, columns]
         return numbers
 
-    def form(self, name: str) -> Form | None:
-        """Return how the codes can be kept; None where their groups are not those of neighbouring columns."""
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes; None where their groups are not those of neighbouring columns."""
         group = math.gcd(self._columns, GROUPS[-1])
         if group not in GROUPS or self._groups is not None:
             return None
-        numbers = "F16" if self._scales_dtype == "float16" else "F32"
+        stored = self._tensors.read(f"{self._stem}.{self._names.scales}", 0, 0)
+        numbers = "F16" if stored.dtype == np.float16 else "F32"
         if self._biases is not None:
             # Codes of eight bits are stored around 128: that makes offsets which float16 does not hold.
             return Form(self._packing.bits, "F32" if self._packing.bits == 8 else numbers, group, offsets=True)
@@ -170,7 +201,7 @@ class PackedWeight:
         # Zeros are whole: with the scale as a factor, they are as exact as the codes.
         return Form(self._packing.bits, "I8" if self._packing.bits == 4 else "F16", group, group, offsets=True)
 
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes, in groups of the form's size."""
         times = self._columns // math.gcd(self._columns, GROUPS[-1])
         codes = self._codes(start, stop)
@@ -187,55 +218,14 @@ class PackedWeight:
         return GroupCodes(codes, np.ones_like(scales), -spread(self._zeros), factors)
 
     @property
-    def _per_number(self) -> int:
-        return 32 // self._packing.bits
-
-    @property
-    def _middle(self) -> int:
-        return 1 << (self._packing.bits - 1)
-
-    @cached_property
-    def _shape(self) -> tuple[int, int]:
-        """Rows and columns, by the packed codes."""
-        found = self._shape_of(self._packed)
-        if len(found) != 2 or 0 in found:
-            raise self._damaged(self._packed, f"has shape {list(found)}, not two axes")
-        times, method = self._per_number, self._packing.format
-        if method == "gptq":
-            return found[1], found[0] * times
-        if method == "awq":
-            return found[1] * times, found[0]
-        if method == "mlx":
-            # Layers may have other sizes of codes than most; groups are as everywhere.
-            scales = self._shape_of("scales")
-            columns = scales[-1] * self._packing.group if scales else 0
-            if columns != found[1] * times:
-                what = f"has {found[1] * times} columns of {self._packing.bits} bits, and scales for {columns}"
-                raise self._damaged("weight", what)
-            return found[0], columns
-        rows, columns = self._integers("weight_shape", (2,)).tolist()
-        if found != (rows, -(-columns // times)):
-            raise self._damaged(self._packed, f"has shape {list(found)} for a weight of {rows} rows, {columns} columns")
-        return rows, columns
-
-    @property
     def _columns(self) -> int:
         """How many columns share a scale."""
-        return self._packing.group or self._shape[1]
-
-    @property
-    def _packed(self) -> str:
-        return {"mlx": "weight", "compressed-tensors": "weight_packed"}.get(self._packing.format, "qweight")
+        return self._packing.group or self.shape[1]
 
     @property
     def _scales(self) -> NDArray[np.float32]:
         """Scales [N, G]."""
-        return self._floats("weight_scale" if self._packing.format == "compressed-tensors" else "scales")
-
-    @property
-    def _scales_dtype(self) -> str:
-        name = "weight_scale" if self._packing.format == "compressed-tensors" else "scales"
-        return str(self._tensors.read(f"{self._stem}.{name}", 0, 0).dtype)
+        return self._floats(self._names.scales)
 
     @property
     def _biases(self) -> NDArray[np.float32] | None:
@@ -243,16 +233,16 @@ class PackedWeight:
 
     @property
     def _zeros(self) -> NDArray[np.float32]:
-        """The code that stands for 0 in each group, [N, G]."""
+        """Code of 0 in each group, [N, G]."""
         N, G = self._scales.shape
-        method, bits = self._packing.format, self._packing.bits
-        if method == "compressed-tensors":
-            if f"{self._stem}.weight_zero_point" not in self._tensors.names():
+        bits, packed_rows = self._packing.bits, -(-N // self._per_number)
+        if self._packing.format == "compressed-tensors":
+            if f"{self._stem}.{self._names.zeros}" not in self._tensors.by_name:
                 return np.full((N, G), self._middle, np.float32)
-            packed = self._integers("weight_zero_point", (-(-N // self._per_number), G))
+            packed = self._integers(self._names.zeros, (packed_rows, G))
             return unpacked(packed.T, bits).T[:N].astype(np.float32)
-        packed = self._integers("qzeros", (G, -(-N // self._per_number)))
-        codes = unpacked(packed, bits, AWQ_ORDER if method == "awq" else None)
+        packed = self._integers(self._names.zeros, (G, packed_rows))
+        codes = unpacked(packed, bits, AWQ_ORDER if self._packing.format == "awq" else None)
         return codes.T[:N].astype(np.float32) + self._packing.zeros_less_one
 
     @property
@@ -261,49 +251,45 @@ class PackedWeight:
 
     @property
     def _groups(self) -> NDArray[np.intp] | None:
-        """Return the group of each column; None where they follow one another."""
-        name = {"gptq": "g_idx", "compressed-tensors": "weight_g_idx"}.get(self._packing.format, "")
-        if f"{self._stem}.{name}" not in self._tensors.names():
+        """Group of each column; None where they follow one another."""
+        name = self._names.groups
+        if not name or f"{self._stem}.{name}" not in self._tensors.by_name:
             return None
-        found = self._integers(name, (self._shape[1],)).astype(np.intp)
+        found = self._integers(name, (self.shape[1],)).astype(np.intp)
         if (found < 0).any() or (found >= self._scales.shape[1]).any():
             raise self._damaged(name, "names groups that have no scale")
         return None if np.array_equal(found, np.arange(len(found)) // self._columns) else found
 
     def _codes(self, start: int, stop: int) -> Integers:
         """Return codes of rows, uint8 [stop - start, K]."""
-        bits, method, K = self._packing.bits, self._packing.format, self._shape[1]
-        if method == "gptq":
-            return unpacked(self._integers("qweight")[:, start:stop].T, bits)
-        if method == "awq":
+        bits, packed = self._packing.bits, self._integers(self._names.codes)
+        if self._packing.format == "gptq":
+            return unpacked(packed[:, start:stop].T, bits)
+        if self._packing.format == "awq":
             first, last = start // 8, -(-stop // 8)
-            codes = unpacked(self._integers("qweight")[:, first:last], bits, AWQ_ORDER)
+            codes = unpacked(packed[:, first:last], bits, AWQ_ORDER)
             return np.ascontiguousarray(codes.T[start - 8 * first : stop - 8 * first])
-        return unpacked(self._integers(self._packed)[start:stop], bits)[:, :K]
+        return unpacked(packed[start:stop], bits)[:, : self.shape[1]]
 
     def _floats(self, name: str) -> NDArray[np.float32]:
         """Return numbers of groups, float32 [N, G]."""
-        N, K = self._shape
+        N, K = self.shape
         if K % self._columns:
             raise self._damaged(name, f"cannot be for groups of {self._columns} in {K} columns")
-        shape = (N, K // self._columns)
         found = self._tensors.read(f"{self._stem}.{name}")
         turned = found.T if self._packing.format in ("gptq", "awq") else found
-        if turned.shape != shape:
-            raise self._damaged(name, f"has shape {list(found.shape)} for {shape[0]} rows of {shape[1]} groups")
+        if turned.shape != (N, K // self._columns):
+            raise self._damaged(name, f"has shape {list(found.shape)} for {N} rows of {K // self._columns} groups")
         return np.ascontiguousarray(turned).astype(np.float32)
 
     def _integers(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
         """Return a tensor of whole numbers."""
-        found = self._tensors.read_integers(f"{self._stem}.{name}")
+        found = self._tensors[f"{self._stem}.{name}"].read_integers()
         if found.dtype.itemsize != 4 and name not in _PLAIN_INTEGERS:
             raise self._damaged(name, f"is {found.dtype}, not of 32 bits")
         if shape is not None and found.shape != shape:
             raise self._damaged(name, f"has shape {list(found.shape)}, not {list(shape)}")
         return found
-
-    def _shape_of(self, name: str) -> tuple[int, ...]:
-        return self._tensors.shape(f"{self._stem}.{name}")
 
     def _damaged(self, name: str, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
@@ -312,7 +298,7 @@ class PackedWeight:
 def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = None) -> Integers:
     """Return the codes in 32-bit numbers [R, C], lowest bits first: uint8 [R, C * 32 / bits].
 
-    With an `order`, code i of a number belongs at place ``order[i]``.
+    With an `order`, code i of a number is that of its column ``order[i]``.
     """
     words = np.ascontiguousarray(numbers).astype(np.uint32, copy=False)
     codes = np.empty((*words.shape, 32 // bits), np.uint8)
@@ -322,28 +308,25 @@ def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = N
 
 
 def unpack_weights(tensors: Tensors, config_file: Path) -> Tensors:
-    """Return a checkpoint's tensors with those weights that are packed under the names that unpacked ones have.
+    """Return a checkpoint's tensors with its packed weights under the names of unpacked ones.
 
     Raises
     ------
-    UnsupportedModelError
-        As `read_packing` does.
-    CheckpointError
-        If the configuration cannot be read.
+    UnsupportedModelError, CheckpointError
+        If ``config.json`` cannot be read, or names a packing that is not implemented.
     """
-    config: Mapping[str, Any] = read_json_object(config_file)
-    packing = read_packing(config, str(config_file))
+    config, source = read_json_object(config_file), str(config_file)
+    packing = read_packing(config, source)
     if packing is None:
         return tensors
-    packed = {"mlx": "scales", "compressed-tensors": "weight_packed"}.get(packing.format, "qweight")
-    files: dict[str, TensorFile] = dict(tensors.files)
+    found = dict(tensors.by_name)
+    # A weight of mlx may have the name of an unpacked one.
+    marker = "scales" if packing.format == "mlx" else NAMES[packing.format].codes
     for name in tensors.names():
         stem, _, last = name.rpartition(".")
-        if last == packed:
-            files[f"{stem}.weight"] = PackedWeight(
-                tensors, stem, _packing_of(stem, config, str(config_file)) or packing
-            )
-    return Tensors(tensors.folder, files)
+        if last == marker:
+            found[f"{stem}.weight"] = PackedWeight(tensors, stem, _own_packing(stem, config, source) or packing)
+    return Tensors(tensors.folder, found)
 
 
 def is_packed(folder: Path) -> bool:
@@ -351,9 +334,9 @@ def is_packed(folder: Path) -> bool:
     return read_packing(read_json_object(folder / "config.json"), str(folder / "config.json")) is not None
 
 
-def _packing_of(stem: str, config: Mapping[str, Any], source: str) -> Packing | None:
-    """Return how one weight is packed where mlx has its own settings for it."""
+def _own_packing(stem: str, config: Mapping[str, Any], source: str) -> Packing | None:
+    """Return the packing of one weight where mlx has its own settings for it."""
     section = config.get("quantization")
     if not isinstance(section, dict) or not isinstance(own := section.get(stem), dict):
         return None
-    return read_packing({"quantization": {"bits": section["bits"], **own}}, f"{source}: {one_line(stem)}")
+    return read_packing({"quantization": {"bits": section.get("bits"), **own}}, f"{source}: {one_line(stem)}")

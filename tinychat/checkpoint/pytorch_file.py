@@ -20,18 +20,12 @@ _REMEDY = "load it with torch and save it as safetensors"
 
 
 class PytorchFile:
-    """The tensors of one ``.bin`` file.
-
-    Parameters
-    ----------
-    path : Path
-        Its pickle and directory are read and checked now, its data only by `read`.
+    """The tensors of one ``.bin`` file, its pickle and directory read and checked now, its data only by `read`.
 
     Raises
     ------
     CheckpointError
-        If the file is missing, truncated, damaged, of the format before PyTorch 1.6, or
-        holds anything but tensors.
+        If the file is missing, truncated, damaged, of the format before PyTorch 1.6, or holds anything but tensors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +129,7 @@ def _stored_bytes(file: IO[bytes], info: zipfile.ZipInfo, file_size: int) -> tup
 
 
 def _check_extent(where: str, record: TensorRecord) -> None:
-    """A tensor must lie in its storage, and have no more values: strides of zero could claim any size."""
+    """Check that a tensor lies in its storage and has no more values: strides of zero could claim any size."""
     count = math.prod(record.shape)
     last = sum((size - 1) * stride for size, stride in zip(record.shape, record.stride)) if count else 0
     if count > record.storage.size or (count and record.offset + last >= record.storage.size):
@@ -143,9 +137,5 @@ def _check_extent(where: str, record: TensorRecord) -> None:
 
 
 def _is_row_major(record: TensorRecord) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(record.shape), reversed(record.stride)):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+    strides = [math.prod(record.shape[axis + 1 :]) for axis in range(len(record.shape))]
+    return all(size == 1 or found == stride for size, found, stride in zip(record.shape, record.stride, strides))

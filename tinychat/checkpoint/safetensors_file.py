@@ -34,12 +34,7 @@ class SafetensorsEntry(NamedTuple):
 
 
 class SafetensorsFile:
-    """The tensors of one ``.safetensors`` file.
-
-    Parameters
-    ----------
-    path : Path
-        Its header is read and checked now, its data only by `read`.
+    """The tensors of one ``.safetensors`` file, its header read and checked now, its data only by `read`.
 
     Raises
     ------
@@ -85,7 +80,7 @@ class SafetensorsFile:
 
 
 def _data_start(path: Path) -> int:
-    """Return where the header says that it ends; refuse what is no regular file or has a header too long."""
+    """Return where the header ends by its own length; refuse what is no regular file or has a header too long."""
     with open_regular(path) as file:
         length = int.from_bytes(file.read(8), "little")
         if MAX_HEADER_BYTES < length <= file.seek(0, 2) - 8:

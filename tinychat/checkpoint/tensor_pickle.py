@@ -75,14 +75,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
-    """Read the tensors that a pickled dictionary describes; values that are not tensors are left out.
-
-    Parameters
-    ----------
-    data : bytes
-        The pickle.
-    source : str
-        The file's name, for errors.
+    """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors.
 
     Raises
     ------

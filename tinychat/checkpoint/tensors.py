@@ -1,10 +1,11 @@
-"""All tensors of a checkpoint folder behind one interface, whatever its files are."""
+"""The tensors of a checkpoint folder, read lazily, whatever its files are."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -35,15 +36,7 @@ _arriving: ContextVar[tuple[Path, Wait] | None] = ContextVar("_arriving", defaul
 
 @contextmanager
 def arriving(folder: Path, wait: Wait) -> Iterator[None]:
-    """Let shards of a folder be missing within the block, as those of a download: each is waited for once it is needed.
-
-    Parameters
-    ----------
-    folder : Path
-        Its index is there.
-    wait : callable
-        See `Wait`.
-    """
+    """Let shards of a folder be missing within the block: each is waited for once it is needed. Its index is there."""
     token = _arriving.set((folder, wait))
     try:
         yield
@@ -51,208 +44,167 @@ def arriving(folder: Path, wait: Wait) -> Iterator[None]:
         _arriving.reset(token)
 
 
-class TensorFile(Protocol):
-    """What the readers of both formats offer; `read` and `shape` take names of `names` only."""
+class Tensor(ABC):
+    """A tensor of a checkpoint: its numbers, and its codes where its format has any.
+
+    Attributes
+    ----------
+    path : Path
+        The file, for errors.
+    arrival : int
+        Larger for tensors of shards that arrive later; 0 for those that are there.
+    """
 
     path: Path
+    arrival: int = 0
 
-    def names(self) -> frozenset[str]: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape, without a look at the data."""
 
-    def shape(self, name: str) -> tuple[int, ...]: ...  # noqa: D102
+    @abstractmethod
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``, float32, float16 or bfloat16 in C order; writing never reaches the file."""
 
-    def read(self, name: str, start: int, stop: int) -> FloatArray: ...  # noqa: D102
+    @property
+    def kind(self) -> str:
+        """The format's name of the type, as "Q4_K", "GPTQ" or "float16"."""
+        return str(self.read(0, 0).dtype)
+
+    @property
+    def form(self) -> Form | None:
+        """Form that holds the codes exactly; None where only numbers can be read."""
+        return None
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` of a tensor that has a form: codes of its bits, in its groups and spans."""
+        raise TypeError(f"a tensor of {self.path} has no codes")
+
+    def read_integers(self) -> NDArray[Any]:
+        """Return all of a tensor of whole numbers of 8, 32 or 64 bits."""
+        raise CheckpointError(f"{self.path}: packed weights are read from safetensors alone: convert the file to it")
 
 
-@runtime_checkable
-class CodedFile(TensorFile, Protocol):
-    """What a reader offers besides if some of its tensors are codes (`checkpoint.group_codes`)."""
+class _FileTensor(Tensor):
+    """A tensor of a file, under its name there."""
 
-    def kind(self, name: str) -> str:
-        """Return what the format calls the type of a tensor, as "Q4_K" or "GPTQ"."""
+    def __init__(self, file: SafetensorsFile | PytorchFile, name: str) -> None:
+        self.path, self._file, self._name = file.path, file, name
 
-    def form(self, name: str) -> Form | None:
-        """Return how a tensor can be kept exactly; None where it cannot: then its numbers are read."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._file.shape(self._name)
 
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` of a tensor that has a form: codes of its bits, groups and spans of its size.
+    def read(self, start: int, stop: int) -> FloatArray:
+        return self._file.read(self._name, start, stop)
 
-        `read` gives their values.
-        """
-
-
-def kind_of(file: TensorFile, name: str) -> str:
-    """Return what the checkpoint's format calls the type of a tensor."""
-    return file.kind(name) if isinstance(file, CodedFile) else str(file.read(name, 0, 0).dtype)
+    def read_integers(self) -> NDArray[Any]:
+        if isinstance(self._file, SafetensorsFile):
+            return self._file.read_integers(self._name)
+        return super().read_integers()
 
 
 class Tensors:
-    """The tensors of one or several files, read lazily.
+    """The tensors of a checkpoint folder by their names.
 
-    Parameters
-    ----------
-    folder : Path
-        For errors.
-    files : dict
-        The file of each tensor.
+    Raises
+    ------
+    CheckpointError
+        From every method that is given the name of a tensor that is not there.
     """
 
-    def __init__(self, folder: Path, files: dict[str, TensorFile]) -> None:
-        self.folder = folder
-        self.files = files
+    def __init__(self, folder: Path, by_name: dict[str, Tensor]) -> None:
+        self.folder, self.by_name = folder, by_name
 
     def names(self) -> frozenset[str]:
         """Return the names of all tensors."""
-        return frozenset(self.files)
+        return frozenset(self.by_name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise CheckpointError(f"{self.folder} has no tensor {one_line(name)!r}") from None
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape without touching its data.
-
-        Raises
-        ------
-        CheckpointError
-            If there is no such tensor.
-        """
-        return self._file(name).shape(name)
+        """Return a tensor's shape."""
+        return self[name].shape
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Read rows ``start..stop-1`` of a tensor, all of them by default.
-
-        Returns
-        -------
-        float32, float16 or bfloat16 array [stop - start, ...], C order
-            A view of mapped memory wherever the file allows; writing to it never reaches the file.
+        """Return rows ``start..stop-1`` of a tensor, all by default: float32, float16 or bfloat16, C order.
 
         Raises
         ------
         CheckpointError
             If there is no such tensor, it has another type, or the rows are not in it.
         """
-        file = self._file(name)
-        shape = file.shape(name)
-        rows = shape[0] if shape else 1
+        tensor = self[name]
+        rows = tensor.shape[0] if tensor.shape else 1
         stop = rows if stop is None else stop
         if not 0 <= start <= stop <= rows:
             raise CheckpointError(
-                f"{file.path}: tensor {one_line(name)!r} has {rows} rows; {start} to {stop} were asked for"
+                f"{tensor.path}: tensor {one_line(name)!r} has {rows} rows; {start} to {stop} were asked for"
             )
-        return file.read(name, start, stop)
+        return tensor.read(start, stop)
 
     def expect(self, name: str, shape: tuple[int, ...]) -> None:
-        """Check that a tensor is there, in a shape: of a shard that has yet to arrive, once it has.
-
-        Raises
-        ------
-        CheckpointError
-            If it is not.
-        """
-        if name not in self.files:
+        """Check that a tensor is there, in a shape: of a shard that has yet to arrive, once it has."""
+        if name not in self.by_name:
             raise CheckpointError(
                 f"{self.folder} has no tensor {name}: the checkpoint is incomplete, download it again"
             )
-        file = self.files[name]
-        if isinstance(file, ArrivingFile) and not file.has_arrived:
-            file.expected[name] = shape
+        tensor = self.by_name[name]
+        if isinstance(tensor, _ArrivingTensor):
+            tensor.shard.expect(name, shape)
         else:
-            _check_shape(self.folder, name, file.shape(name), shape)
-
-    def arrival(self, name: str) -> int:
-        """Return a number that is larger for tensors of shards that arrive later; 0 for those that are there."""
-        file = self._file(name)
-        return file.position if isinstance(file, ArrivingFile) else 0
-
-    def read_integers(self, name: str) -> NDArray[Any]:
-        """Read a tensor of whole numbers of 8, 32 or 64 bits.
-
-        Raises
-        ------
-        CheckpointError
-            If there is no such tensor, or it is of another type or in a file of another format.
-        """
-        file = self._file(name)
-        if isinstance(file, ArrivingFile):
-            file = file.arrived()
-        if not isinstance(file, SafetensorsFile):
-            raise CheckpointError(
-                f"{file.path}: packed weights are read from safetensors alone: convert the file to it"
-            )
-        return file.read_integers(name)
-
-    def form(self, name: str) -> Form | None:
-        """Return how the codes of a tensor can be kept exactly; None where it has none, or not such."""
-        file = self._file(name)
-        return file.form(name) if isinstance(file, CodedFile) else None
-
-    def kind(self, name: str) -> str:
-        """Return what the checkpoint's format calls the type of a tensor."""
-        return kind_of(self._file(name), name)
-
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
-        """Read rows ``start..stop-1`` of a tensor that has a form, as codes."""
-        file = self._file(name)
-        if not isinstance(file, CodedFile):
-            raise CheckpointError(f"{file.path}: tensor {one_line(name)!r} has no codes")
-        return file.read_codes(name, start, stop)
-
-    def _file(self, name: str) -> TensorFile:
-        try:
-            return self.files[name]
-        except KeyError:
-            raise CheckpointError(f"{self.folder} has no tensor {one_line(name)!r}") from None
+            _check_shape(self.folder, name, tensor.shape, shape)
 
 
-class ArrivingFile:
-    """A shard that is still on its way: what is asked of it waits.
-
-    Parameters
-    ----------
-    path : Path
-    position : int
-        Which one it is, from 1 on.
-    promised : frozenset of str
-        The tensors that it has, as the index says.
-    wait : callable
-        See `Wait`.
-
-    Attributes
-    ----------
-    expected : dict
-        Shapes to check once it is there.
-    """
+class _ArrivingShard:
+    """A shard that is still on its way: `position` counts from 1, `promised` are its tensors by the index."""
 
     def __init__(self, path: Path, position: int, promised: frozenset[str], wait: Wait) -> None:
-        self.path, self.position = path, position
-        self.expected: dict[str, tuple[int, ...]] = {}
-        self._promised, self._wait = promised, wait
-        self._file: TensorFile | None = None
+        self.path, self.position, self.promised = path, position, promised
+        self._wait = wait
+        self._expected: dict[str, tuple[int, ...]] = {}
+        self._tensors: dict[str, Tensor] | None = None
+
+    def expect(self, name: str, shape: tuple[int, ...]) -> None:
+        """Check a tensor's shape, once it is there."""
+        if self._tensors is None:
+            self._expected[name] = shape
+        else:
+            _check_shape(self.path.parent, name, self._tensors[name].shape, shape)
+
+    def tensor(self, name: str) -> Tensor:
+        """Return a tensor, waiting for the shard."""
+        if self._tensors is None:
+            self._wait(self.path)
+            found = _open_file(self.path)
+            _check_promises(self.path, self.promised, found)
+            for expected, shape in self._expected.items():
+                _check_shape(self.path.parent, expected, found[expected].shape, shape)
+            self._tensors = found
+        return self._tensors[name]
+
+
+class _ArrivingTensor(Tensor):
+    """A tensor of a shard that is still on its way."""
+
+    def __init__(self, shard: _ArrivingShard, name: str) -> None:
+        self.path, self.arrival = shard.path, shard.position
+        self.shard, self._name = shard, name
 
     @property
-    def has_arrived(self) -> bool:
-        """Whether nothing has to be waited for."""
-        return self._file is not None
+    def shape(self) -> tuple[int, ...]:
+        return self.shard.tensor(self._name).shape
 
-    def names(self) -> frozenset[str]:
-        """Return the names of the tensors that were promised."""
-        return self._promised
+    def read(self, start: int, stop: int) -> FloatArray:
+        return self.shard.tensor(self._name).read(start, stop)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape."""
-        return self.arrived().shape(name)
-
-    def read(self, name: str, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        return self.arrived().read(name, start, stop)
-
-    def arrived(self) -> TensorFile:
-        """Wait for the shard and return it."""
-        if self._file is None:
-            self._wait(self.path)
-            file = _open_file(self.path)
-            for name in self._promised:
-                _check_promise(self.path, name, file)
-            for name, shape in self.expected.items():
-                _check_shape(self.path.parent, name, file.shape(name), shape)
-            self._file = file
-        return self._file
+    def read_integers(self) -> NDArray[Any]:
+        return self.shard.tensor(self._name).read_integers()
 
 
 def _check_shape(folder: Path, name: str, found: tuple[int, ...], asked: tuple[int, ...]) -> None:
@@ -263,8 +215,8 @@ def _check_shape(folder: Path, name: str, found: tuple[int, ...], asked: tuple[i
         )
 
 
-def _check_promise(path: Path, name: str, file: TensorFile) -> None:
-    if name not in file.names():
+def _check_promises(path: Path, promised: frozenset[str], found: dict[str, Tensor]) -> None:
+    for name in sorted(promised - found.keys()):
         raise CheckpointError(f"{path.parent}: tensor {one_line(name)!r} is not in {path.name} as the index promises")
 
 
@@ -279,36 +231,31 @@ def open_tensors(folder: Path) -> Tensors:
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
-            files = _open_shards(path) if name.endswith(".index.json") else _open_single(path)
-            return Tensors(folder, files)
+            return Tensors(folder, _open_shards(path) if name.endswith(".index.json") else _open_file(path))
     raise CheckpointError(f"{folder} holds no weights; expected one of {', '.join(WEIGHT_FILES)}")
 
 
-def _open_single(path: Path) -> dict[str, TensorFile]:
-    file = _open_file(path)
-    return dict.fromkeys(file.names(), file)
-
-
-def _open_shards(index: Path) -> dict[str, TensorFile]:
+def _open_shards(index: Path) -> dict[str, Tensor]:
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map must be an object from tensors to files")
-    paths = {tensor: _shard_path(index, shard) for tensor, shard in weight_map.items()}
+    paths = {name: _shard_path(index, shard) for name, shard in weight_map.items()}
     folder, wait = _arriving.get() or (None, None)
-    shards: dict[Path, TensorFile] = {}
+    found: dict[str, Tensor] = {}
     for position, path in enumerate(sorted({*paths.values()}), 1):
+        promised = frozenset(name for name, place in paths.items() if place == path)
         if wait is not None and folder == index.parent and not path.exists():
-            promised = frozenset(tensor for tensor, place in paths.items() if place == path)
-            shards[path] = ArrivingFile(path, position, promised, wait)
+            shard = _ArrivingShard(path, position, promised, wait)
+            found |= {name: _ArrivingTensor(shard, name) for name in promised}
         else:
-            shards[path] = _open_file(path)
-    for tensor, path in paths.items():
-        _check_promise(path, tensor, shards[path])
-    return {tensor: shards[path] for tensor, path in paths.items()}
+            tensors = _open_file(path)
+            _check_promises(path, promised, tensors)
+            found |= {name: tensors[name] for name in promised}
+    return found
 
 
 def _shard_path(index: Path, shard: object) -> Path:
-    """Only a bare file name is accepted: an index must not reach out of its folder."""
+    """Return the path of a shard, named by its bare file name: an index must not reach out of its folder."""
     if not isinstance(shard, str) or not shard.endswith((".safetensors", ".bin")) or len(shard) > _LONGEST_NAME:
         raise CheckpointError(f"{index}: {one_line(repr(shard), 60)} is not the name of a shard")
     if any(c in '/\\:"<>|?*' or not c.isprintable() for c in shard):
@@ -316,14 +263,15 @@ def _shard_path(index: Path, shard: object) -> Path:
     return index.parent / shard
 
 
-def _open_file(path: Path) -> TensorFile:
+def _open_file(path: Path) -> dict[str, Tensor]:
     if not path.exists():
         raise CheckpointError(f"{path} is missing, though the index lists it; download it again")
     try:
-        with open_regular(path) as file:
-            beginning = file.read(len(_LFS_POINTER))
+        with open_regular(path) as stream:
+            beginning = stream.read(len(_LFS_POINTER))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     if beginning == _LFS_POINTER:
         raise CheckpointError(f"{path} is a Git LFS pointer, not the weights; run `git lfs pull`")
-    return PytorchFile(path) if path.suffix == ".bin" else SafetensorsFile(path)
+    file = PytorchFile(path) if path.suffix == ".bin" else SafetensorsFile(path)
+    return {name: _FileTensor(file, name) for name in file.names()}

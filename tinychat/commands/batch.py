@@ -26,7 +26,7 @@ from tinychat.commands.options import (
     take_preferences,
 )
 from tinychat.commands.progress import progress_bar
-from tinychat.commands.prompt_text import say_if_no_template
+from tinychat.commands.prompt_text import warn_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.generation_config import own_defaults
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Reply
 
-# What a line is to blame for.
+# Errors of one line, which do not end the batch.
 LINE_ERRORS = (ContextError, SettingError, TextError)
-# All tasks are kept in memory.
+# All tasks are in memory.
 _MAX_BATCH_BYTES = 512 << 20
-# Kept compiled at a time.
+# Compiled schemas in the cache.
 _SCHEMAS = 8
-# Stdin in the place of a file that is read, stdout in that of one that is written.
+# Stdin as the input, stdout as the output.
 _STREAM = Path("-")
 
 
@@ -59,20 +59,20 @@ _STREAM = Path("-")
     required=True,
     type=click.Path(path_type=Path),
     metavar="OUT.jsonl",
-    help="File of the results; lines that it has already are not computed again; - is stdout",
+    help="File of the results; those that it already holds are not computed again; - is stdout",
 )
-@setting_flags("system", system="Standing instruction, for lines with a prompt")
+@setting_flags("system", system="System prompt, for lines with a prompt")
 @click.option(
     "--chat/--raw",
     "as_chat",
     default=None,
-    help="Use the chat template for prompts, or continue them as they are; default: the template if there is one",
+    help="Use the chat template for prompts, or continue the raw text; default: the template if there is one",
 )
 @click.option(
     "--parallel",
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Lines to answer at once; default: as many as turn out to be fastest",
+    help="Number of lines to answer at once; default: tuned for the highest rate",
 )
 @fail_on_cut
 @constraint_flags
@@ -94,32 +94,30 @@ def batch(
 ) -> None:
     """Answer every line of IN.jsonl with MODEL.
 
-    A line is a JSON object with a prompt or the messages of a conversation. It may have an id, by
-    default the line's number, and settings that override the flags: SETTINGS. A response_format of OpenAI's,
-    json_object or json_schema, lets the reply be such JSON.
+    A line is a JSON object with a prompt or the messages of a conversation. It may have an id (default:
+    the line's number), settings that override the flags (SETTINGS), and OpenAI's response_format,
+    json_object or json_schema, which constrains the reply.
 
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
     {"id": "b", "messages": [{"role": "user", "content": "hi"}], "seed": 7}
     {"custom_id": "c", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...]}}
 
-    The last one is a line of OpenAI's batches, and gets a result in that form.
+    The last example is a line of an OpenAI batch file, and gets a result in that form.
 
-    IN.jsonl may be - for stdin, and OUT.jsonl - for stdout, where nothing is continued. Several lines
-    are answered at once; what they begin with alike is read once. OUT.jsonl gets a line for each, in
-    the same order: id, a digest of what was asked, text, token_ids,
-    finish_reason, counts and seed, or an error where a line cannot be answered; the exit code is then
-    1. With a seed, or with temperature 0, the tokens are those that
-    `tinychat complete` gives for the line alone. Started again after Ctrl-C, the command continues where
-    it stopped; results of other prompts, settings or weights are refused.
+    IN.jsonl may be - for stdin, and OUT.jsonl - for stdout. Several lines are answered at once; a common
+    prefix is computed once. OUT.jsonl gets one line for each, in the same order: id, a digest of the
+    request, text, token_ids, finish_reason, counts and seed, or an error; the exit code is then 1. With a
+    seed, or with temperature 0, the tokens are those of `tinychat complete` for the line alone. If the
+    command is started again after Ctrl-C, it continues where it stopped; it refuses a file with results
+    of other prompts, settings or weights.
     """  # noqa: D301
-    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.models.folder import model_fingerprint
 
     preferences = take_preferences(flags)
     check_raw(preferences, as_chat)
     if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
-        raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another one with -o")
+        raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another file with -o")
     rules = read_grammar(schema, grammar)
     lines = _read(source)
     loaded: Model | None = None
@@ -143,14 +141,14 @@ def batch(
             constraint = None if rules is None else loaded.constraint(rules)
             answers = _Answers(loaded, system, as_chat, thinking.wanted, constraint)
             if any(map(answers.is_conversation, tasks[results.done :])):
-                say_if_no_template(loaded)
+                warn_if_no_template(loaded)
             _run(answers, tasks, results, parallel, _name(source, "stdin"))
-            _say_what_was_done(results, len(tasks), _name(target, "stdout"))
+            _print_summary(results, len(tasks), _name(target, "stdout"))
         else:
-            print(f"nothing is left to answer: {_name(target, 'stdout')} has {len(tasks)} results", file=sys.stderr)
+            print(f"nothing to do: {_name(target, 'stdout')} already has all {len(tasks)} results", file=sys.stderr)
     if results.failed:
         where = "the results" if target == _STREAM else target
-        raise TinychatError(f'{results.failed} of {len(tasks)} lines have no answer: see "error" in {where}')
+        raise TinychatError(f'{results.failed} of {len(tasks)} lines failed: see "error" in {where}')
     if fail_on_cut and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
 
@@ -168,38 +166,36 @@ def _read(source: Path) -> bytes:
     return read_stream(source, _MAX_BATCH_BYTES)
 
 
-def _say_what_was_done(results: Results, count: int, target: str) -> None:
+def _print_summary(results: Results, count: int, target: str) -> None:
     cut = f", {results.cut} of them cut" if results.cut else ""
     rate = results.tokens / results.seconds if results.seconds > 0.0 else 0.0
     print(
         f"answered {count - results.failed} of {count} lines{cut}: {target}; "
-        f"this time {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s",
+        f"this run: {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s",
         file=sys.stderr,
     )
 
 
 def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, source: str) -> None:
-    """Answer the tasks that have no result yet; where Ctrl-C stops that, say how to go on."""
+    """Answer the tasks that have no result yet; after Ctrl-C, print how to continue."""
     try:
         _answer_all(answers, tasks, results, parallel, f"answering {Path(source).name}")
     except KeyboardInterrupt:
-        # Only a file keeps what the next run can go on from.
-        remedy = ": the same command goes on with the others" if isinstance(results, BatchResults) else ""
+        remedy = ": the same command continues with the rest" if isinstance(results, BatchResults) else ""
         print(f"stopped after {results.done} of {len(tasks)} lines{remedy}", file=sys.stderr)
         raise
 
 
 def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
-    """Answer tasks, several at once, and write the results in the order of the tasks."""
-    # Imported here: it keeps `tinychat --help` fast.
+    """Answer the tasks, several at once, and write the results in their order."""
     from tinychat.generate.reply import Delta
 
     first = results.done
     ready: dict[int, Reply | TinychatError] = {}
     with progress_bar(title) as progress:
         progress(results.done, len(tasks))
-        asked = map(answers.request, tasks[first:])
-        for number, got in answers.model.write_many(asked, parallel):
+        requests = map(answers.request, tasks[first:])
+        for number, got in answers.model.write_many(requests, parallel):
             if isinstance(got, Delta):
                 continue
             if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
@@ -211,7 +207,7 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
 
 
 class _Answers:
-    """Turns tasks into requests."""
+    """The prompts and requests of tasks, for one model."""
 
     def __init__(
         self,
@@ -224,17 +220,17 @@ class _Answers:
         self.model = model
         self.system, self.as_chat, self.thinking = system, as_chat, thinking
         self._constraint = constraint
-        # Tasks that follow each other often have one schema.
+        # Many tasks share a schema.
         self._compiled = lru_cache(_SCHEMAS)(self._compile)
 
     def is_conversation(self, task: Task) -> bool:
-        """Return whether the line is put to the model through the chat template."""
+        """Return whether the task uses the chat template."""
         if not isinstance(task.prompt, str):
             return True
         return task.url is None and self.model.takes_message(self.system, self.as_chat)
 
     def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
-        """Return what to ask the model, or the error where the line is to blame for it."""
+        """Return the prompt and request of a task, or the error of its line."""
         if task.error is not None:
             return SettingError(task.error)
         try:
@@ -244,7 +240,7 @@ class _Answers:
             return error
 
     def _compile(self, schema: str) -> Constraint:
-        # Imported here: it takes NumPy along.
+        # Imported here: it imports numpy.
         from tinychat.generate.grammar import Grammar
 
         return self.model.constraint(Grammar.from_schema(schema, "response_format"))

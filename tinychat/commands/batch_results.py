@@ -1,6 +1,6 @@
-"""The results of a batch: one line for each task, in the order of the tasks, never half of one.
+"""The results of a batch: one whole line for each task, in the order of the tasks.
 
-A result carries a digest of all that it follows from, the model included, wherever its folder lies.
+A result has a digest of its task, the settings and the model, by which a later run recognizes it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,25 @@ if TYPE_CHECKING:
     from tinychat.generate.reply import Reply
 
 _LINE_START = b'{"id": '
-# Beyond any result, and any of the small files of a model.
+# Longer than any result.
 _MAX_LINE_BYTES = 256 << 20
 
 
 class Results:
-    """Writes results as they come, of all tasks from the first on.
+    """Writer of results to a stream, which stays open.
 
     Parameters
     ----------
     out : binary stream
-        Where they go.
     common : sequence
-        What all tasks have in common beside their own fields: a result belongs to a task only if this is the same too.
+        Values that all tasks share: they are a part of each digest.
 
     Attributes
     ----------
-    done : int
-        Tasks that have their result.
-    failed, cut : int
-        Those among them whose result is an error, or a reply that was cut.
+    done, failed, cut : int
+        Tasks with a result; those with an error; those with a reply that is cut.
     tokens : int
-        Of the replies that this run has added.
+        New tokens of this run.
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
@@ -58,11 +55,11 @@ class Results:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the stream open: it is not ours."""
+        """Leave the stream open."""
 
     def add(self, task: Task, name: str, result: Reply | TinychatError) -> None:
-        """Write the result of the next task, in one piece: the reply of the model of that name, or an error."""
-        asked = self._asked(task)
+        """Write the result of the next task with one call: the reply of the model of this name, or an error."""
+        asked = self._digest(task)
         fields: dict[str, object]
         if task.url is not None:
             status, body = (
@@ -81,12 +78,12 @@ class Results:
         self._out.flush()
         self._count(fields)
 
-    def _asked(self, task: Task) -> str:
-        """Return a digest of everything that a task's result follows from."""
-        # What few tasks have is left out of the others: their results of before stay theirs.
+    def _digest(self, task: Task) -> str:
+        """Return the digest of everything that determines a task's result."""
+        # Absent fields are left out: results of earlier versions, which lacked them, stay valid.
         rest = [field for field in (task.url, task.schema) if field is not None]
-        what = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
-        return hashlib.sha256(what.encode()).hexdigest()[:16]
+        text = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _count(self, result: dict[str, object]) -> None:
         self.done += 1
@@ -97,27 +94,14 @@ class Results:
 
     @property
     def seconds(self) -> float:
-        """How long this run has taken so far."""
+        """Duration of this run so far."""
         return monotonic() - self._begun
 
 
 class BatchResults(Results):
-    """Appends results to a file; what an earlier run has written counts as done.
+    """Writer that appends results to a file; those of an earlier run of the same `tasks` count as done.
 
-    Parameters
-    ----------
-    path : Path
-        Made if it does not exist, and gone again where an error comes before the first result. A last line
-        that was cut in mid-writing is taken away.
-    tasks : sequence of Task
-        All tasks, those that are done included.
-    common : sequence
-        As for `Results`.
-
-    Raises
-    ------
-    SettingError
-        If the file holds something other than results of these tasks, or another process is writing to it.
+    A new file is removed if an error precedes the first result. An incomplete last line is removed.
     """
 
     def __init__(self, path: Path, tasks: Sequence[Task], common: Sequence[object] = ()) -> None:
@@ -126,10 +110,10 @@ class BatchResults(Results):
         self._file = open(path, "a+b")
         super().__init__(self._file, common)
         try:
-            # If the open file no longer has this name, another process has just removed it.
+            # If the open file no longer has this name, another process has removed it.
             if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
                 raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
-            self._take_over(tasks)
+            self._read_done(tasks)
         except BaseException:
             self._file.close()
             raise
@@ -137,39 +121,39 @@ class BatchResults(Results):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # While it is locked: no other process uses it. Windows cannot delete an open file: an empty one stays there.
+        # While it is locked, so that no other process uses it. Windows cannot delete an open file.
         if error is not None and self._is_new and self.done == 0:
             with suppress(PermissionError):
                 self._path.unlink(missing_ok=True)
         self._file.close()
 
-    def _take_over(self, tasks: Sequence[Task]) -> None:
+    def _read_done(self, tasks: Sequence[Task]) -> None:
         self._file.seek(0)
         end = 0
         while (line := self._file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
             if self.done == len(tasks):
-                raise self._foreign()
+                raise self._not_ours()
             self._count(self._result(tasks[self.done], line))
             end = self._file.tell()
         is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
         if not is_cut_off or len(line) == _MAX_LINE_BYTES:
-            raise self._foreign()
+            raise self._not_ours()
         self._file.truncate(end)
 
     def _result(self, task: Task, line: bytes) -> dict[str, object]:
         try:
             result = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._foreign() from None
+            raise self._not_ours() from None
         whole = isinstance(result, dict) and result.keys() & {"text", "error"}
         key = "id" if task.url is None else "custom_id"
-        if not whole or (result.get(key), result.get("asked")) != (task.id, self._asked(task)):
-            raise self._foreign()
+        if not whole or (result.get(key), result.get("asked")) != (task.id, self._digest(task)):
+            raise self._not_ours()
         return dict(result)
 
-    def _foreign(self) -> SettingError:
-        what = f"{self._path} line {self.done + 1} is not a result of this batch with these settings"
-        return SettingError(f"{what}: give another file with -o")
+    def _not_ours(self) -> SettingError:
+        where = f"{self._path} line {self.done + 1}"
+        return SettingError(f"{where} is not a result of this batch with these settings: give another file with -o")
 
 
 def _openai_cut(response: object) -> bool:
@@ -181,8 +165,7 @@ def _openai_cut(response: object) -> bool:
 
 
 def converted_folder(model: str | None) -> Path | None:
-    """Return the folder of the MODEL of a command; None if there is none yet, or no such model."""
-    # Imported here: it keeps `tinychat --help` fast.
+    """Return the folder of a converted MODEL, None if it is not converted or does not exist."""
     from tinychat.api import locate
     from tinychat.store.names import find
 

@@ -1,4 +1,4 @@
-"""The lines of a batch file: what each one asks for, or why it asks for nothing.
+"""The lines of a batch file as tasks, or as errors.
 
 A line in OpenAI's form (https://platform.openai.com/docs/guides/batch) gets a result in that form, so that files move
 between services unchanged:
@@ -31,17 +31,17 @@ class Task:
     Attributes
     ----------
     id : str or int
-        The line's own, or else its number, counted from 1.
+        The line's own, or its number from 1.
     prompt : str or list of dict
         A text, or messages with `role` and `content`.
     request : Request
-        The command line's, and what this line says otherwise.
+        That of the command line, with the settings of this line.
     url : str, optional
-        Of a line in OpenAI's form, what it asks for; its result has that form too.
+        The endpoint that a line in OpenAI's form names; its result has that form too.
     schema : str, optional
-        The JSON schema that the reply must follow, as JSON, instead of the command line's.
+        JSON schema of the reply, instead of the command line's.
     error : str, optional
-        Why the line cannot be answered; the other fields then mean nothing.
+        The problem of an invalid line, whose other fields are unset.
     """
 
     id: str | int
@@ -53,15 +53,7 @@ class Task:
 
 
 def read_tasks(data: bytes, request: Request) -> list[Task]:
-    """Return the tasks of a file's lines; empty lines are skipped.
-
-    Parameters
-    ----------
-    data : bytes
-        JSON objects in UTF-8, one to a line.
-    request : Request
-        What holds where a line says nothing.
-    """
+    """Parse the lines of a file, JSON objects in UTF-8; `request` has the default settings. Empty lines are skipped."""
     lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
     return [_task(number, line, request) for number, line in lines if line.strip()]
 
@@ -74,8 +66,8 @@ def _task(number: int, line: bytes, request: Request) -> Task:
         if "custom_id" in fields and "prompt" not in fields and "messages" not in fields:
             name, url = _id(fields["custom_id"], number), openai.CHAT
             url, body = _addressed_body(fields)
-            asked = openai.read_body(url, body)
-            return Task(name, asked.prompt, replace(request, **asked.settings), url, asked.schema)
+            parsed = openai.read_body(url, body)
+            return Task(name, parsed.prompt, replace(request, **parsed.settings), url, parsed.schema)
         name = _id(fields.get("id"), number)
         settings = {key: fields[key] for key in _SETTINGS if key in fields}
         schema = openai.schema_of(fields.get("response_format"))
@@ -85,13 +77,13 @@ def _task(number: int, line: bytes, request: Request) -> Task:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Return the line's keys and values, without those that are null."""
+    """Parse a line; keys with the value null are left out."""
     try:
         fields = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"the line is not JSON in UTF-8: {error}") from None
     if not isinstance(fields, dict):
-        raise SettingError('the line is not a JSON object: write {"prompt": "..."} or {"messages": [...]}')
+        raise SettingError('the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}')
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -117,13 +109,13 @@ def _addressed_body(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _check_keys(fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
     if unknown := sorted(fields.keys() - set(known)):
-        raise SettingError(f"the key {unknown[0]!r} is not known; known are {', '.join(known)}")
+        raise SettingError(f"unknown key {unknown[0]!r}; expected one of {', '.join(known)}")
 
 
 def _prompt(fields: Mapping[str, Any]) -> str | list[dict[str, object]]:
     _check_keys(fields, _KEYS)
     if ("prompt" in fields) == ("messages" in fields):
-        raise SettingError("the line must have either prompt or messages")
+        raise SettingError("the line must have either the key prompt or the key messages")
     if "messages" in fields:
         return [message.as_dict() for message in as_messages(fields["messages"])]
     if not isinstance(fields["prompt"], str):

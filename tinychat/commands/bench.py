@@ -1,4 +1,4 @@
-"""tinychat bench: how fast a model runs on this machine."""
+"""tinychat bench: the speed of a model on this machine."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from tinychat.settings import LoadSettings
 @model_argument()
 @click.option("--random", "shape", type=click.Choice(list(SHAPES)), help="Measure random weights of this shape")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measure this often; medians count"
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Number of measurements, for medians"
 )
-@click.option("--profile", "with_profile", is_flag=True, help="Also time each stage of a token's way through the model")
+@click.option("--profile", "with_profile", is_flag=True, help="Also time each stage of the forward pass")
 @load_flags
 @click.pass_obj
 def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, with_profile: bool, **flags: Any) -> None:
     """Measure how fast MODEL runs.
 
-    Prefill, decode at several depths, start-up and memory, beside what the machine can do at most. The last line of
-    stdout is one JSON object.
+    Measures prefill, decode at several depths, start-up and memory, next to the limits of the machine. Stdout gets one
+    JSON object, stderr a table.
     """
     if model is not None and shape is not None:
-        raise click.UsageError("--random needs no MODEL: leave one of them out")
-    # Imported here: it keeps `tinychat --help` fast.
+        raise click.UsageError("MODEL and --random exclude each other: leave out one")
     from tinychat.bench.measure import Plan
 
     plan, options = Plan(rounds=rounds), LoadSettings(**flags)
@@ -60,7 +59,7 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, wi
 def _random_folder(shape: str, stack: ExitStack) -> Path:
     from tinychat.bench.random_model import write_random_model
 
-    print(f"writing random weights in the shape of {shape}", file=sys.stderr)
+    print(f"writing random weights of the shape {shape}", file=sys.stderr)
     parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="tinychat-bench-"))
     folder = Path(parent, shape)
     folder.mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.first_start import offer_better_model
-from tinychat.commands.loading import MODEL_PROBLEMS, Loader
+from tinychat.commands.loading import Loader, load_or_demo
 from tinychat.commands.options import (
     continue_flag,
     draft_flag,
@@ -24,13 +24,14 @@ from tinychat.commands.options import (
     take_preferences,
 )
 from tinychat.generate.precedence import FLAGS, Preferences
-from tinychat.store.default_model import DEMO, advice, default_model
+from tinychat.store.default_model import advice, default_model
 from tinychat.user_folders import state_folder
 
 if TYPE_CHECKING:
+    from tinychat.chat.draft import Draft
     from tinychat.chat.workspace import Models, Workspace
     from tinychat.generate.model import Model
-    from tinychat.terminal.rendering import Renderer
+    from tinychat.generate.precedence import Resolved
 
 
 def _complete_saved(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -47,9 +48,9 @@ def _complete_saved(_context: click.Context, _parameter: click.Parameter, incomp
 @model_argument()
 @model_option
 @setting_flags("system", "plain")
-@click.option("--private", is_flag=True, help="Write nothing: no saved conversation, no history of what is typed")
+@click.option("--private", is_flag=True, help="Save nothing: neither the conversation nor the input history")
 @continue_flag("conversation")
-@click.option("--resume", metavar="NAME", shell_complete=_complete_saved, help="Go on with this saved conversation")
+@click.option("--resume", metavar="NAME", shell_complete=_complete_saved, help="Continue this saved conversation")
 @setting_flags("overflow", "stats")
 @request_flags
 @load_flags
@@ -69,14 +70,14 @@ def chat(
     """Chat with MODEL in the terminal.
 
     MODEL is a model folder, a GGUF file, a Hugging Face checkpoint folder or repo id (converted
-    once), or the name of a stored model; without one, $TINYCHAT_MODEL, SmolLM2-135M-Instruct if
-    it is there, or the small demo model answers. When stdin or stdout is not a
-    terminal, every line of stdin is a message, or a command of the chat.
+    on first use), or the name of a stored model. Without MODEL, the model of $TINYCHAT_MODEL or of
+    the configuration file answers, else smollm2-135m if it is installed, else the small demo model.
+    When stdin or stdout is not a terminal, every line of stdin is a message or a command of the chat.
     """
     if continues and resume is not None:
-        raise click.UsageError("--continue takes the last conversation, --resume a named one: give one of them")
+        raise click.UsageError("--continue and --resume exclude each other: leave out one")
     if model is not None and named_model is not None:
-        raise click.UsageError(f"MODEL is given twice, as {model!r} and by -m: leave one out")
+        raise click.UsageError(f"MODEL is given twice, as {model!r} and as -m {named_model!r}: leave out one")
     named = model or named_model
     preferences = take_preferences(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
@@ -85,7 +86,7 @@ def chat(
     load: Loader = context.obj
     is_new = not (continues or resume or private) and preferences.model(named) is None
     typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else None
-    # Before anything that takes time, the other imports too: what is typed meanwhile waits for the prompt.
+    # Before anything that takes time, the other imports too: text typed meanwhile appears in the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.draft import Draft
         from tinychat.chat.repl import Repl
@@ -99,25 +100,24 @@ def chat(
         name = store.latest(renderer.notice) if continues else resume
         if named is None and name is not None:
             named = store.read(name).model
-        spare = DEMO if named is None and lines.interactive else None
-        model, loaded = _load_or_spare(load, preferences, named, spare, renderer)
+        model, loaded = _load(load, preferences, named, renderer.notice if lines.interactive else None)
         found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
         conversation.adopt(found)
-        caches = None if private else SavedCaches(store.folder, found.chat.cache_disk)
-        models, role = _models(load, preferences), preferences.role
         workspace = Workspace(
-            conversation, store, model=model, models=models, private=private, caches=caches, role=role
+            conversation,
+            store,
+            model=model,
+            models=_models(load, preferences),
+            private=private,
+            caches=None if private else SavedCaches(store.folder, found.chat.cache_disk),
+            role=preferences.role,
         )
         repl = Repl(conversation, lines, renderer, workspace)
         conversation.on_notice = repl.notice
         if name is not None:
-            standing = _resume(workspace, name, preferences.flags)
-            repl.recall()
-            for line in standing:
-                repl.notice(line)
-            repl.prefill(workspace.take_pending())
+            repl.show_loaded(*_resume(workspace, name, preferences.flags))
         if typed:
             repl.prefill(Draft(typed, is_command=typed.startswith("/")))
         elif typed is None and lines.interactive and model is None and (hint := advice()):
@@ -127,35 +127,38 @@ def chat(
         try:
             repl.run()
         finally:
-            workspace.keep_cache()
+            workspace.save_cache()
 
 
-def _load_or_spare(
-    load: Loader, preferences: Preferences, named: str | None, spare: str | None, renderer: Renderer
+def _load(
+    load: Loader, preferences: Preferences, named: str | None, notice: Callable[[str], None] | None
 ) -> tuple[str | None, Model]:
-    """Load MODEL, or the spare one, if there is one, where that cannot be used; return the one that it is, too."""
+    """Return the name of the model to chat with, and the model; `notice` hears of a fallback to the demo model.
+
+    Without `notice`, a model of the configuration file that cannot be used is an error, as for other commands.
+    """
+
+    def load_with_settings(name: str | None) -> Model:
+        return load(name, preferences.resolve(named, name).loading)
+
     model = preferences.model(named)
-    try:
-        return model, load(model, preferences.resolve(named, model).loading)
-    except MODEL_PROBLEMS as error:
-        if spare is None:
-            raise
-        renderer.notice(f"{model or default_model()} cannot be used: {error}; the bundled demo model answers")
-    return spare, load(spare, preferences.resolve(spare).loading)
+    if named is None and notice is not None:
+        return load_or_demo(load_with_settings, model, notice)
+    return model, load_with_settings(model)
 
 
 def _models(load: Loader, preferences: Preferences) -> Models:
-    """Return the models, and the roles, that a conversation may go on with; a role that is entered counts from then."""
+    """Return the models and roles that the chat can switch to; settings of a role apply once it is entered."""
     from tinychat.chat.workspace import Models
     from tinychat.store.names import known_names, ready_models
 
-    now, file = preferences, preferences.configuration
+    current, file = preferences, preferences.configuration
 
     def enter_role(name: str | None) -> None:
-        nonlocal now
+        nonlocal current
         section = {} if name is None else file.role(name)
         flags = {setting: value for setting, value in preferences.flags.items() if setting not in section}
-        now = replace(preferences, role=name, flags=flags)
+        current = replace(preferences, role=name, flags=flags)
 
     def roles() -> dict[str, dict[str, Any]]:
         return {
@@ -163,26 +166,29 @@ def _models(load: Loader, preferences: Preferences) -> Models:
             for name, section in file.roles.items()
         }
 
+    def settings_for(name: str | None, loaded: Model) -> Resolved:
+        return current.resolve(name, current.model(name), loaded.name, advice=loaded.own_defaults)
+
     return Models(
-        open=lambda name: load(now.model(name), now.resolve(name, now.model(name)).loading),
+        open=lambda name: load(current.model(name), current.resolve(name, current.model(name)).loading),
         names=known_names,
-        advised=lambda name, loaded: now.resolve(name, now.model(name), loaded.name, advice=loaded.own_defaults),
-        default=lambda: now.model(None) or default_model(),
+        settings_for=settings_for,
+        default=lambda: current.model(None) or default_model(),
         ready=lambda: [model.name for model in ready_models()],
         roles=roles,
         enter_role=enter_role,
     )
 
 
-def _resume(workspace: Workspace, name: str, given: Mapping[str, Any]) -> list[str]:
-    """Load a conversation; flags of the command line override what was saved."""
+def _resume(workspace: Workspace, name: str, flags: Mapping[str, Any]) -> tuple[list[str], Draft]:
+    """Load a conversation and override its settings by flags; return the same as `Workspace.load`."""
     from tinychat.chat.settings import NAMES, change_setting
 
-    standing = workspace.load(name)
+    loaded = workspace.load(name)
     for setting in (*NAMES, "stop"):
-        if setting in given:
-            change_setting(workspace.chat, setting, given[setting], FLAGS)
-    if "system" in given:
-        workspace.chat.system = given["system"]
+        if setting in flags:
+            change_setting(workspace.chat, setting, flags[setting], FLAGS)
+    if "system" in flags:
+        workspace.chat.system = flags["system"]
         workspace.chat.origins["system"] = FLAGS
-    return standing
+    return loaded

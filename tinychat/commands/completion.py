@@ -1,4 +1,4 @@
-"""tinychat completion: what makes a shell complete its commands."""
+"""tinychat completion: code for shells, and the answers to their requests."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ import click
 
 from tinychat.commands.default_command import completed_command
 
-# Set by the code that a shell runs.
+# The code for shells sets it.
 VARIABLE = "_TINYCHAT_COMPLETE"
 
 
 def answer_shell(program: click.Group, instruction: str) -> None:
-    """Print what a shell asks for, such as "bash_complete": what may stand for a word of its command line.
-
-    Where no command is named, that is a command, or what the one takes that is meant.
-    """
-    # Imported here: only the completion of a shell needs it.
+    """Print the candidates for a word of a shell's command line; `instruction` is such as "bash_complete"."""
+    # Imported here: only shell completion needs it.
     from click.shell_completion import CompletionItem, add_completion_class, get_completion_class, shell_complete
 
-    usual = get_completion_class(instruction.partition("_")[0])
-    if usual is None:
-        raise click.UsageError(f"${VARIABLE} is {instruction!r}: `tinychat completion` prints what sets it")
+    base = get_completion_class(instruction.partition("_")[0])
+    if base is None:
+        raise click.UsageError(f"invalid ${VARIABLE} {instruction!r}: use the code of `tinychat completion`")
 
     @add_completion_class
-    class Words(usual):  # type: ignore[misc, valid-type]
+    class DefaultCommandCompletion(base):  # type: ignore[misc, valid-type]
         def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-            meant = [completed_command(args, program.commands)] if args else [[], ["chat"]]
-            found = [item for words in meant for item in super(Words, self).get_completions(words, incomplete)]
-            return [*{item.value: item for item in found}.values()]
+            """Return the candidates, also of the default command if none is named."""
+            lines = [completed_command(args, program.commands)] if args else [[], ["chat"]]
+            complete = super().get_completions
+            return [*{item.value: item for line in lines for item in complete(line, incomplete)}.values()]
 
     shell_complete(program, {}, "tinychat", VARIABLE, instruction)
 
@@ -36,7 +34,7 @@ def answer_shell(program: click.Group, instruction: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print code that makes a shell complete commands, options and the names of models.
+    """Print shell code that completes commands, flags and the names of models.
 
     \b
     eval "$(tinychat completion bash)"          in ~/.bashrc

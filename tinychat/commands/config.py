@@ -14,33 +14,33 @@ from tinychat.user_folders import make_folder
 
 
 @click.command()
-@click.option("--init", "begins", is_flag=True, help="Make a file to begin with, in which every line is a comment")
-@click.option("--path", "only_path", is_flag=True, help="Show only where the file is, or would be")
-def config(begins: bool, only_path: bool) -> None:
-    """Show the configuration file, and what it says.
+@click.option("--init", "writes_starter", is_flag=True, help="Write a starter file in which every line is a comment")
+@click.option("--path", "only_path", is_flag=True, help="Show only the path of the file")
+def config(writes_starter: bool, only_path: bool) -> None:
+    """Show the path and the settings of the configuration file.
 
-    It is TOML: a default model, settings, a system prompt; settings of single models in [models."NAME"]; roles for
-    `tinychat chat -r NAME` in [roles.NAME]; prompts for `tinychat -t NAME` in [templates.NAME]; other names for models
-    in [aliases]. What comes first: flags, the model's section, the template, the role, the general settings, the
-    model's own advice, tinychat's defaults.
+    The file is TOML: a default model, settings and a system prompt; settings for single models in [models."NAME"];
+    roles for `tinychat chat -r NAME` in [roles.NAME]; prompt templates for `tinychat -t NAME` in [templates.NAME];
+    other names of models in [aliases]. Order of precedence: flags, the model's section, the template, the role, the
+    general settings, the recommendations of the model, tinychat's defaults.
     """
     path = configuration_path()
     if path is None:
-        raise ConfigurationError("there is no place for a configuration file: set TINYCHAT_HOME to a folder")
+        raise ConfigurationError("no folder for the configuration file: set TINYCHAT_HOME to one")
     if only_path:
         print(path)
-    elif begins:
+    elif writes_starter:
         try:
             make_folder(path.parent)
             with path.open("x", encoding="utf-8") as file:
                 file.write(STARTER)
         except FileExistsError:
-            raise ConfigurationError(f"{path} is there already: edit it") from None
+            raise ConfigurationError(f"{path} exists already: edit it") from None
         print(path)
-        print("written; take the # away before what you want", file=sys.stderr)
+        print("written; remove the # before the settings that you want", file=sys.stderr)
     elif not path.exists():
         print(path)
-        print("there is no such file yet: `tinychat config --init` makes one to begin with", file=sys.stderr)
+        print("the file does not exist yet: `tinychat config --init` writes a starter file", file=sys.stderr)
     else:
         found = read_configuration()
         print(path)

@@ -1,4 +1,4 @@
-"""tinychat convert: a Hugging Face checkpoint becomes a model folder."""
+"""tinychat convert: convert a checkpoint to a model folder."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from tinychat.store.local import code_lines, quality_lines, summary_line
     "--quant",
     type=QuantType(),
     default=None,
-    help="Number format of the weights; native: the checkpoint's own codes, the default where it has any,"
-    " as GGUF files, and no other option says how to convert; int4 otherwise",
+    help="Number format of the weights; native: the quantized weights of the checkpoint as they are, the default for"
+    " checkpoints that have any, as GGUF files, without other options of the conversion; else int4",
 )
 @click.option(
     "--group-size",
     type=click.Choice([32, 64, 128]),
     default=32,
     show_default=True,
-    help="Weights that share one scale",
+    help="Number of weights that share one scale",
 )
 @click.option(
     "--method",
     type=click.Choice(["plain", "importance", "gptq"]),
     default="gptq",
     show_default=True,
-    help="How int4 codes are chosen: each weight by itself, by how much its inputs weigh, or with errors passed on;"
-    " all but plain look at texts, and even out the activations of int8",
+    help="Quantization algorithm of int4: round each weight, weigh errors by the inputs, or GPTQ, which compensates"
+    " errors; all but plain calibrate on text, and smooth the activations of int8",
 )
 @click.option(
     "--bits",
     default="auto",
     show_default=True,
     metavar="NUMBER",
-    help="Most bits of an int4 model's weight on average, from 4.25 on",
+    help="Maximum bits per weight of an int4 model on average, 4.25 or more",
 )
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Text to look at the model with; it writes its own when omitted",
+    help="Text for calibration; default: text that the model writes itself",
 )
-@click.option("--no-check", is_flag=True, help="Do not compare the result with the checkpoint")
+@click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context
 def convert(
     context: click.Context,
@@ -66,11 +66,10 @@ def convert(
     calibration: Path | None,
     no_check: bool,
 ) -> None:
-    """Make a model folder of a checkpoint.
+    """Convert the checkpoint SRC to the model folder DST.
 
-    SRC is a checkpoint folder, a GGUF file or a Hugging Face repo id; the model folder DST must not exist.
+    SRC is a checkpoint folder, a GGUF file or a Hugging Face repo id; DST must not exist.
     """
-    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.api import convert as convert_checkpoint
     from tinychat.conversion.pipeline import check_together
 

@@ -1,4 +1,4 @@
-"""What the bare words of a command line mean: a command, a MODEL, a prompt, or several of them."""
+"""The default command: which of chat and complete a command line without a command means, and its MODEL and prompt."""
 
 from __future__ import annotations
 
@@ -11,52 +11,44 @@ from tinychat.commands.misspellings import near_command, near_name
 from tinychat.configuration import read_configuration
 from tinychat.errors import StoreError, TinychatError
 
-# What people type who come from other programs.
-_HABITS = {"list": "models", "ls": "models"}
+# Names of commands in other programs.
+_ALIASES = {"list": "models", "ls": "models"}
 # A question without quotes has more words.
-_MOST_ARGUMENTS = 2
-_IMPLIED = ("chat", "complete")
+_MAX_ARGUMENTS = 2
 
 
 def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
-    """Return `arguments` behind the command that is meant where they name none.
-
-    A model alone is chatted with, and so is the usual one where there are only flags of a chat; whatever asks
-    something is completed.
-
-    Raises
-    ------
-    click.UsageError
-        If a flag is unknown, or a word looks like a misspelt command.
-    """
+    """Put the default command before `arguments` that name none: complete if they hold a prompt, else chat."""
     first, rest = (arguments[0], [*arguments[1:]]) if arguments else ("", [])
     if first in commands or not arguments or first in ("-h", "--help", "--version"):
         return [*arguments]
-    if first in _HABITS:
-        return [_HABITS[first], *rest]
+    if first in _ALIASES:
+        return [_ALIASES[first], *rest]
     if first == "help":
         return [*rest[:1], "--help"]
     if first == "run":
         return implied_command(rest, commands)
     _refuse_misspelt_command(first, rest, commands)
     chat, complete = commands["chat"], commands["complete"]
-    words, flags = _words_and_flags(arguments, (chat, complete))
+    words, flags = _parse(arguments, (chat, complete))
     if words and words[0] in commands:
-        # Flags that stand before a command: click says which.
+        # A flag before the command: click's error names it.
         return [*arguments]
-    asks = bool(flags - _flag_names(chat))
-    chats = bool(flags - _flag_names(complete))
-    if len(words) == 1 and not asks and not chats and words[0] != "-":
-        chats = is_model(words[0])
-    return ["chat" if chats or not (words or asks) else "complete", *arguments]
+    needs_complete = bool(flags - _flag_names(chat))
+    needs_chat = bool(flags - _flag_names(complete))
+    if len(words) == 1 and words[0] != "-" and not needs_complete and not needs_chat:
+        needs_chat = is_model(words[0])
+    return ["chat" if needs_chat or not (words or needs_complete) else "complete", *arguments]
 
 
 def completed_command(arguments: Sequence[str], commands: Mapping[str, click.Command]) -> list[str]:
-    """Return `arguments`, whose last flag may lack its value, behind the command that is meant."""
+    """Return the same as `implied_command`, for arguments being typed: the last flag may lack its value."""
     try:
         return implied_command(arguments, commands)
     except (click.UsageError, TinychatError):
-        chat, complete = ({flag for each in commands[name].params for flag in each.opts} for name in _IMPLIED)
+        chat, complete = (
+            {flag for each in commands[name].params for flag in each.opts} for name in ("chat", "complete")
+        )
         return ["complete" if (complete - chat) & {*arguments} else "chat", *arguments]
 
 
@@ -65,21 +57,21 @@ def _refuse_misspelt_command(first: str, rest: Sequence[str], commands: Mapping[
     if near is None or is_model(first):
         return
     if not rest or is_model(rest[0]) or _could_be_arguments(rest, commands[near]):
-        raise click.UsageError(f"there is no command {first!r}: did you mean `tinychat {near}`? With -p it is a prompt")
+        raise click.UsageError(f"unknown command {first!r}: did you mean `tinychat {near}`? For a prompt, use -p")
 
 
 def _could_be_arguments(words: Sequence[str], command: click.Command) -> bool:
-    """Return whether words begin with a flag of a command, or are no more than its arguments, and no text."""
+    """Return whether words begin with a flag of a command, or could be its arguments, without a quoted text."""
     if words[0].startswith("-"):
         return any(words[0].partition("=")[0] in each.opts for each in command.params)
-    places = [each.nargs for each in command.params if each.param_type_name == "argument"]
-    most = len(words) if -1 in places else sum(places)
-    return len(words) <= min(most, _MOST_ARGUMENTS) and not any(map(_is_text, words))
+    counts = [each.nargs for each in command.params if each.param_type_name == "argument"]
+    most = len(words) if -1 in counts else sum(counts)
+    return len(words) <= min(most, _MAX_ARGUMENTS) and not any(map(_is_text, words))
 
 
-def _words_and_flags(arguments: Sequence[str], commands: Sequence[click.Command]) -> tuple[list[str], set[str]]:
-    """Return the words that are not flags, nor their values, and the names of the flags of `commands`."""
-    # What the commands have in common once: click warns of flags that occur twice.
+def _parse(arguments: Sequence[str], commands: Sequence[click.Command]) -> tuple[list[str], set[str]]:
+    """Return the positional arguments and the names of the flags, of either of `commands`."""
+    # Common flags once: click warns of duplicates.
     options = {
         tuple(each.opts): each for command in commands for each in command.params if each.param_type_name == "option"
     }
@@ -93,31 +85,17 @@ def _flag_names(command: click.Command) -> set[str]:
 
 
 def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | None, str | None]:
-    """Return the MODEL and the prompt that words stand for, None for what they leave out.
+    """Return the MODEL and the prompt in positional arguments, None for either that is missing.
 
-    A single word is a model if it names one, and else a prompt. Of several, the first is a model if it names one, or
-    if what follows is a quoted text.
-
-    Parameters
-    ----------
-    words : sequence of str
-        As the shell has cut them.
-    has_prompt : bool
-        Whether the prompt is given otherwise, so that words can only be a model.
-
-    Raises
-    ------
-    click.UsageError
-        If there are more words than a model's name, and a prompt is given otherwise.
-    StoreError
-        If the first word is nearly the name of a model.
+    A single word is a model if it names one, else a prompt. Of several, the first is a model if it names one, or if a
+    quoted text follows. With `has_prompt`, the prompt comes from a flag or stdin, and a word can only be a model.
     """
     if not words:
         return None, None
     first, rest = words[0], words[1:]
     if has_prompt:
         if rest or _is_text(first):
-            raise click.UsageError("the prompt is given twice: as words, and by a flag or stdin; leave one out")
+            raise click.UsageError("the prompt is given twice, as arguments and by a flag or stdin: leave one out")
         return first, None
     if not rest:
         if _is_text(first):
@@ -132,8 +110,7 @@ def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | N
 
 
 def is_model(word: str) -> bool:
-    """Return whether `word` names a model, or a path where one should be."""
-    # Imported here: it keeps `tinychat --help` fast.
+    """Return whether `word` is the name of a model, or looks like a path."""
     from tinychat.store.names import find
 
     if _is_text(word):
@@ -155,4 +132,4 @@ def _refuse_misspelt_name(word: str, rest: Sequence[str]) -> None:
     from tinychat.store.names import known_names
 
     if near := near_name(word, [*read_configuration().aliases, *known_names()], stands_alone=len(rest) < 2):
-        raise StoreError(f"no model is called {word!r}: did you mean {near!r}? With -p it is a prompt")
+        raise StoreError(f"unknown model {word!r}: did you mean {near!r}? For a prompt, use -p")

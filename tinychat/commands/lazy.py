@@ -1,15 +1,16 @@
-"""The commands, each imported when it is first asked for."""
+"""The commands by name, each imported when it is first looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 
 import click
 
 from tinychat.held_signals import held_signals
 
-WHERE = {
+_MODULES = {
     "chat": "chat",
     "complete": "complete",
     "log": "log",
@@ -17,7 +18,7 @@ WHERE = {
     "serve": "serve",
     "convert": "convert",
     "pull": "store",
-    "models": "store.list_models",
+    "models": "store",
     "rm": "store",
     "bench": "bench",
     "perplexity": "perplexity",
@@ -26,37 +27,29 @@ WHERE = {
     "config": "config",
     "completion": "completion",
 }
-"""The file of `tinychat.commands` that has a command, and the function's name where that is another."""
+"""The module of `tinychat.commands` that defines each command."""
 
 
-class LazyCommands(MutableMapping[str, click.Command]):
-    """Commands by name; a mapping that knows all names, and imports what it is asked for."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, click.Command | None] = dict.fromkeys(WHERE)
+class LazyCommands(Mapping[str, click.Command]):
+    """Commands by name; only looking one up imports its module."""
 
     def __getitem__(self, name: str) -> click.Command:
-        found = self._found[name]
-        if found is None:
-            file, _, function = WHERE[name].partition(".")
-            # Few libraries expect Ctrl-C while they are imported.
-            with held_signals():
-                found = getattr(import_module(f"tinychat.commands.{file}"), function or name)
-            self._found[name] = found
-        assert found is not None
-        return found
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._found[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._found[name]
+        return _command(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in _MODULES
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(_MODULES)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(_MODULES)
+
+
+@cache
+def _command(name: str) -> click.Command:
+    module = _MODULES[name]
+    # Few libraries expect Ctrl-C while they are imported.
+    with held_signals():
+        found: click.Command = getattr(import_module(f"tinychat.commands.{module}"), name)
+    return found

@@ -1,4 +1,4 @@
-"""Loading the model that a command names, with progress bars for what takes long."""
+"""Loading the model that a command names, with progress bars for downloads, conversion and compilation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training, fewer_threads
-from tinychat.errors import (
-    CheckpointError,
-    ConversionError,
-    HubError,
-    ModelFolderError,
-    StoreError,
-    TextError,
-    UnsupportedModelError,
-)
+from tinychat.errors import ModelError, TextError
 from tinychat.held_signals import held_signals
 from tinychat.settings import LoadSettings
 from tinychat.terminal.safe_text import one_safe_line
@@ -27,56 +19,56 @@ from tinychat.terminal.safe_text import one_safe_line
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
-MODEL_PROBLEMS = (
-    CheckpointError,
-    ConversionError,
-    HubError,
-    ModelFolderError,
-    StoreError,
-    TextError,
-    UnsupportedModelError,
-)
-"""Errors of a model that is not there, or not as it should be, and of its conversion."""
 Loader = Callable[[str | None, LoadSettings], "Model"]
-"""Makes the model that the command line names, None being the usual one."""
+"""Loads the model of this name; None is the default model."""
 
 
 def load_model(model: str | None, options: LoadSettings) -> Model:
-    """Load `model`, converting it and compiling the kernels the first time.
-
-    Where none is named and the usual one cannot be used, the bundled one is loaded, and a line says why.
-
-    Raises
-    ------
-    TinychatError
-        If there is no such model, it is damaged, or a setting is out of range.
-    """
+    """Load `model`; its first use converts it and compiles the kernels."""
     model = resolve_alias(model)
-    # Imported here: it keeps `tinychat --help` fast.
-    from tinychat.store.default_model import DEMO, default_model
-
-    name = default_model() if model is None else model
-    try:
-        loaded = _opened(name, options)
-    except MODEL_PROBLEMS as error:
-        if model is not None or name == DEMO or os.environ.get("TINYCHAT_MODEL"):
-            raise
-        print(f"{name} cannot be used: {one_safe_line(str(error))}; the bundled demo model answers", file=sys.stderr)
-        loaded = _opened(DEMO, options)
+    if model is None and not os.environ.get("TINYCHAT_MODEL"):
+        _, loaded = load_or_demo(lambda name: _load(name, options), None, _print_line)
+    else:
+        loaded = _load(model, options)
     threads = loaded.sequence.engine.threads
     if options.threads is not None and options.threads > threads:
-        print(fewer_threads(options.threads, threads), file=sys.stderr)
+        _print_line(fewer_threads(options.threads, threads))
     if loaded.context_size > loaded.trained_length:
-        print(beyond_training(loaded.context_size, loaded.trained_length), file=sys.stderr)
+        _print_line(beyond_training(loaded.context_size, loaded.trained_length))
     return loaded
 
 
-def _opened(name: str, options: LoadSettings) -> Model:
+def load_or_demo(
+    load: Callable[[str | None], Model], name: str | None, notice: Callable[[str], object]
+) -> tuple[str | None, Model]:
+    """Load a model that nobody named on the command line; if that fails, load the demo model and tell `notice` why.
+
+    Returns the name of the model that was loaded, and the model.
+    """
+    from tinychat.store.default_model import DEMO, default_model
+
+    try:
+        return name, load(name)
+    except (ModelError, TextError) as error:
+        wanted = name or default_model()
+        if wanted == DEMO:
+            raise
+        notice(f"cannot use the model {wanted}: {error}; using the bundled demo model instead")
+    return DEMO, load(DEMO)
+
+
+def _load(name: str | None, options: LoadSettings) -> Model:
     with held_signals():
         from tinychat.api import locate
         from tinychat.generate.model import load_folder
+        from tinychat.store.default_model import default_model
 
+    name = name or default_model()
     with progress_bar(f"converting {name} (once)") as converting:
         folder = locate(name, converting)
     with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
         return load_folder(folder, **asdict(options), progress=compiling)
+
+
+def _print_line(text: str) -> None:
+    print(one_safe_line(text), file=sys.stderr)

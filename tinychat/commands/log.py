@@ -1,4 +1,4 @@
-"""tinychat log: the one-shots that were asked, and what was answered."""
+"""tinychat log: the saved one-shots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.commands.one_shot import log_of_one_shots
+from tinychat.commands.one_shot import open_log
 from tinychat.errors import SessionError
 from tinychat.terminal.safe_text import one_safe_line, safe_text
 
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
 
 
 def _complete_name(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in log_of_one_shots().names() if name.startswith(incomplete)]
+    return [name for name in open_log().names() if name.startswith(incomplete)]
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=_complete_name)
-@click.option("-s", "--search", metavar="TEXT", help="List only those with this text in them")
+@click.option("-s", "--search", metavar="TEXT", help="List only those that contain this text")
 @click.option("--clear", is_flag=True, help="Remove all of them")
 def log(name: str | None, search: str | None, clear: bool) -> None:
-    """List the one-shots that were asked last, or show the one called NAME.
+    """List the saved one-shots, the latest first, or show the one called NAME.
 
-    `tinychat -c PROMPT` goes on with the first of the list, `tinychat chat --resume NAME` with any. The last 200 are
-    kept, where only you can read them; `tinychat --no-log PROMPT`, or log = false in the configuration file, keeps
-    none.
+    `tinychat -c PROMPT` continues the latest, `tinychat chat --resume NAME` any of them. The last 200 are saved, where
+    only you can read them; `tinychat --no-log PROMPT`, or log = false in the configuration file, saves none.
     """
     if sum((name is not None, search is not None, clear)) > 1:
-        raise click.UsageError("NAME, --search and --clear exclude each other: give one of them")
-    store = log_of_one_shots()
+        raise click.UsageError("NAME, --search and --clear exclude each other: leave out all but one")
+    store = open_log()
     if clear:
         names = store.names()
         for each in names:
@@ -53,9 +52,9 @@ def _list(store: OneShots, search: str | None) -> None:
     for line in lines:
         print(line)
     if not names:
-        print('nothing was asked yet: tinychat "Why is the sky blue?"', file=sys.stderr)
+        print('no one-shots yet: ask one with tinychat "Why is the sky blue?"', file=sys.stderr)
     elif not lines:
-        print(f"no one-shot has {search!r} in it", file=sys.stderr)
+        print(f"no one-shot contains {search!r}", file=sys.stderr)
 
 
 def _lines_of(store: OneShots, name: str, search: str | None) -> Iterator[str]:
@@ -80,7 +79,7 @@ def _lines_of(store: OneShots, name: str, search: str | None) -> Iterator[str]:
 
 
 def _show(messages: Sequence[Message]) -> None:
-    """Print a conversation: questions behind "> ", replies as they were shown."""
+    """Print a conversation: prompts behind "> ", replies as rendered Markdown on a terminal."""
     from tinychat.terminal.rendering import Renderer
 
     renderer = Renderer(sys.stdout, sys.stderr, os.environ)

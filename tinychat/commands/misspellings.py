@@ -1,47 +1,39 @@
-"""First words that are nearly a command or the name of a model, told from those that begin a question."""
+"""Misspelt commands and model names, told from words that begin a question."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Words of a language that are an edit away from a command: they begin a question.
+# English words that are an edit away from a command: they begin a question.
 _ORDINARY = frozenset(
     "what that cat hat chart char charm chats full pill poll dull bull null how slow snow shot shop shown long lot dog"
     " fog lag leg logo low beach bunch match watch catch patch bath concert covert converse mode modes model modern"
     " confirm compete completed completely compile compute doctors each both back".split()
 )
-_LONG, _MOST_EDITS = 5, 2
-# Differences in the names of models are often two characters, as in qwen2 for qwen2.5; shorter beginnings say little.
-_LEAST_PREFIX = 4
+_LONG, _MAX_EDITS = 5, 2
+# Names of models often differ by two characters, as in qwen2 for qwen2.5; a shorter prefix is too ambiguous.
+_MIN_PREFIX = 4
 
 
 def near_command(word: str, commands: Iterable[str]) -> str | None:
-    """Return the command that a word is nearly, None if it is a word of a question.
-
-    Short words may be one edit away, longer ones two. Commands are in lower case: "Show" begins a sentence.
-    """
+    """Return the command that a word misspells (by one edit, a longer word by two), None if it begins a question."""
+    # Commands are in lower case: "Show" begins a sentence.
     if word in _ORDINARY or not word.islower() or not word.isalpha():
         return None
-    return _nearest(word, commands, _MOST_EDITS if len(word) >= _LONG else 1)
+    return _nearest(word, commands, _MAX_EDITS if len(word) >= _LONG else 1)
 
 
 def near_name(word: str, names: Iterable[str], stands_alone: bool) -> str | None:
-    """Return the name of a model that a word is nearly, None if it is a word of a question.
+    """Return the name of a model that a word misspells or begins, None if it begins a question.
 
-    Parameters
-    ----------
-    word : str
-    names : iterable of str
-        Of models.
-    stands_alone : bool
-        Whether at most one other word follows: only then, a word of letters alone is taken for a name.
+    Only if it `stands_alone`, with at most one word after it, can a word of letters alone misspell a name.
     """
     if word.isalpha():
-        is_meant = stands_alone and len(word) >= _LEAST_PREFIX and word not in _ORDINARY
-        return _nearest(word, (name for name in names if name.isalpha()), 1) if is_meant else None
-    made = [name for name in names if not name.isalpha()]
-    begun = (name for name in made if len(word) >= _LEAST_PREFIX and name.startswith(word.lower()))
-    return _nearest(word.lower(), made, _MOST_EDITS if len(word) >= _LONG else 1) or next(begun, None)
+        is_name = stands_alone and len(word) >= _MIN_PREFIX and word not in _ORDINARY
+        return _nearest(word, (name for name in names if name.isalpha()), 1) if is_name else None
+    mixed = [name for name in names if not name.isalpha()]
+    begins = (name for name in mixed if len(word) >= _MIN_PREFIX and name.startswith(word.lower()))
+    return _nearest(word.lower(), mixed, _MAX_EDITS if len(word) >= _LONG else 1) or next(begins, None)
 
 
 def _nearest(word: str, known: Iterable[str], most: int) -> str | None:
@@ -50,7 +42,7 @@ def _nearest(word: str, known: Iterable[str], most: int) -> str | None:
 
 
 def edits(first: str, second: str) -> int:
-    """Return how many characters must be added, left out, changed or exchanged with the next to turn one into other."""
+    """Return the edit distance of two words: insertions, deletions, substitutions and swaps of neighbours."""
     before: list[int] = []
     last: list[int] = [*range(len(second) + 1)]
     for i, a in enumerate(first, 1):

@@ -1,4 +1,4 @@
-"""A one-shot as a conversation: the earlier one that it goes on with, and its place in the log."""
+"""One-shots: the previous one that --continue continues, and the log that they are saved in."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A one-shot that another one goes on with; without a name, nothing.
+class Previous:
+    """The saved one-shot that --continue continues; empty for a new one.
 
     Attributes
     ----------
     name : str, optional
         In the log.
     revision : int
-        What changes when somebody else goes on with it.
+        Of its file; another process that continues it changes it.
     model : str, optional
-        The MODEL that answered, None for the usual one.
+        The MODEL that answered, None for the default one.
     flags : mapping
-        Settings by name that were asked for then, the system prompt among them.
-    messages : list of Message
-        All that was said.
+        Settings of its flags, role and template by name, the system prompt among them.
+    messages : tuple of Message
     """
 
     name: str | None = None
@@ -45,78 +44,52 @@ class Earlier:
     messages: tuple[Message, ...] = ()
 
     def under(self, preferences: Preferences) -> Preferences:
-        """Return preferences in which the flags of then count as far as none of now says otherwise."""
+        """Return `preferences` with the previous flags added; the current flags override them."""
         return replace(preferences, flags={**self.flags, **preferences.flags})
 
 
-def log_of_one_shots() -> OneShots:
-    """Return the log below the user's state folder.
-
-    Raises
-    ------
-    SessionError
-        If others could change what is there, or this user has no home.
-    """
+def open_log() -> OneShots:
+    """Return the log below the user's state folder."""
     # Imported here: no reply waits for it.
     from tinychat.conversation.one_shots import OneShots
 
     try:
         return OneShots(trusted_folder(state_folder(os.environ)))
     except OSError as error:
-        raise SessionError(f"there is no log of one-shots: {error.strerror or error}") from None
+        raise SessionError(f"the log of one-shots cannot be opened: {error.strerror or error}") from None
 
 
-def last_one_shot() -> Earlier:
-    """Return the one-shot that was answered last.
-
-    Raises
-    ------
-    SessionError
-        If there is none, or its file is damaged.
-    """
-    log = log_of_one_shots()
+def last_one_shot() -> Previous:
+    """Return the one-shot that was saved last."""
+    log = open_log()
     name = log.last()
     revision, saved = log.revision(name), log.read(name)
     flags = {**saved.settings, **({"stop": saved.stop} if saved.stop else {})}
     if saved.system is not None:
         flags["system"] = saved.system
-    return Earlier(name, revision, saved.model, flags, tuple(saved.messages))
+    return Previous(name, revision, saved.model, flags, tuple(saved.messages))
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question to a model, and what it goes on with.
+class OneShot:
+    """A prompt for a model (None: the default one), after the messages of a previous one-shot, and its settings."""
 
-    Attributes
-    ----------
-    earlier : Earlier
-        As it was answered.
-    text : str
-        The prompt.
-    model : str, optional
-        The MODEL that answers, None for the usual one.
-    system : str, optional
-        The system prompt.
-    found : Resolved
-        The settings in use.
-    """
-
-    earlier: Earlier
+    previous: Previous
     text: str
     model: str | None
     system: str | None
     found: Resolved
 
     def prompt(self, loaded: Model, as_chat: bool | None) -> Prompt:
-        """Return the prompt; `as_chat` is that of `text_prompt`, for a question that begins anew."""
+        """Return the rendered prompt; `as_chat` is as for `text_prompt`, and counts for a new one-shot only."""
         thinking = self.found.thinking.wanted
-        if not self.earlier.messages:
+        if not self.previous.messages:
             return loaded.text_prompt(self.text, self.system, as_chat, thinking)
-        said = [message.as_dict() for message in self.earlier.messages]
-        return loaded.chat_prompt([*said, {"role": "user", "content": self.text}], self.system, thinking)
+        messages = [message.as_dict() for message in self.previous.messages]
+        return loaded.chat_prompt([*messages, {"role": "user", "content": self.text}], self.system, thinking)
 
-    def keep(self, reply: Reply) -> None:
-        """Keep question and reply in the log; a reply of which nothing was written is not kept."""
+    def save(self, reply: Reply) -> None:
+        """Save prompt and reply in the log, unless the reply is empty."""
         from tinychat.chat.workspace import lasting_name
         from tinychat.conversation.messages import Message
         from tinychat.conversation.session_file import SavedSession
@@ -124,19 +97,19 @@ class Question:
         if not reply.text:
             return
         partial = reply.summary.finish_reason not in ("stop", "stop_string")
-        messages = [*self.earlier.messages, Message("user", self.text), Message("assistant", reply.text, partial)]
-        settings = self._asked_for()
+        messages = [*self.previous.messages, Message("user", self.text), Message("assistant", reply.text, partial)]
+        settings = self._saved_settings()
         stop = list(settings.pop("stop", ()))
         session = SavedSession(lasting_name(self.model), self.system, messages, settings, stop)
         try:
-            log_of_one_shots().keep(session, self.earlier.name, self.earlier.revision)
+            open_log().keep(session, self.previous.name, self.previous.revision)
         except SessionError as error:
-            # The reply is there, and a program that reads it has no use for a log.
+            # The reply is written; only a person has a use for this line.
             if sys.stderr.isatty():
-                print(f"not kept for `tinychat log`: {error}", file=sys.stderr)
+                print(f"not saved for `tinychat log`: {error}", file=sys.stderr)
 
-    def _asked_for(self) -> dict[str, Any]:
-        """Return the settings that came with the question; the usual ones may be others when it goes on."""
+    def _saved_settings(self) -> dict[str, Any]:
+        """Return the settings of flags, role and template; defaults may have changed when it is continued."""
         from tinychat.chat.settings import NAMES
         from tinychat.generate.precedence import is_asked_for
 

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they become."""
+"""Flags that several commands share, and the settings that they give."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from tinychat.settings import names as setting_names
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_MOST_ADVICE = 3
+_MAX_SUGGESTIONS = 3
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def complete_model(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem] | list[str]:
-    """Return the names of models that begin with what is typed, or let the shell complete a path."""
-    # Imported here: it keeps `tinychat --help` fast.
+    """Return the model names with this beginning, or let the shell complete a path."""
     from click.shell_completion import CompletionItem
 
     from tinychat.store.names import known_names
@@ -40,26 +39,28 @@ def complete_model(
 
 
 def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
-    """Give a command the argument MODEL, which a shell completes."""
+    """Add the argument MODEL to a command."""
     return click.argument("model", required=required, shell_complete=complete_model)
 
 
 def model_option(command: _Function) -> _Function:
-    """Give a command the flag -m, which names MODEL where words might be taken for something else."""
-    flag = click.option("-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="MODEL")
+    """Add the flag -m to a command, for a MODEL that could be taken for a prompt."""
+    flag = click.option(
+        "-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="The model, as MODEL"
+    )
     return flag(command)
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]
-    """A value of a setting, which the table of settings reads."""
+    """The type of a setting's flag: the table of settings parses its values."""
 
     def __init__(self, setting: Setting) -> None:
         self.name = setting.metavar
         self._setting = setting
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text stands for."""
-        # The flag of a setting of texts is repeated; each time it has one text, as it stands.
+        """Parse a value."""
+        # The flag of a list of texts is repeated; each value is one text, taken literally.
         several = isinstance(self._setting.kind, Texts)
         try:
             checked = self._setting.check(value) if several else self._setting.read(value)
@@ -70,8 +71,8 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, _context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the words that begin with what is typed."""
-        # Imported here: only the completion of a shell needs it.
+        """Return the values with this beginning."""
+        # Imported here: only shell completion needs it.
         from click.shell_completion import CompletionItem
 
         words = self._setting.kind.words
@@ -90,16 +91,16 @@ class QuantType(click.Choice):  # type: ignore[type-arg]
 
 
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
-    """Give a command the flags of these settings; `helps` are words of its own for some. None has a default."""
+    """Add the flags of these settings to a command, without defaults; `helps` replaces the help of some."""
     flags = [_flag(SETTINGS[name], helps.get(name, "")) for name in names]
     # A decorator applied last is listed first in the help.
     return lambda command: reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
 
 
-def _flag(setting: Setting, words: str) -> Callable[[Callable[..., Any]], Any]:
-    text = f"{words or setting.help}{_help_note(setting)}"
+def _flag(setting: Setting, help_text: str) -> Callable[[Callable[..., Any]], Any]:
+    text = f"{help_text or setting.help}{_help_note(setting)}"
     if setting.flag:
-        # With a default of None, what is not given is left to the configuration file.
+        # None, if the flag is not given: the configuration file decides.
         return click.option(setting.flag, setting.name, is_flag=True, default=None, help=text)
     return click.option(
         f"--{setting.name.replace('_', '-')}",
@@ -111,7 +112,7 @@ def _flag(setting: Setting, words: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _help_note(setting: Setting) -> str:
-    """Return the default and range of a flag for its help."""
+    """Return the default and range of a flag, for its help."""
     is_plain = setting.default is None or setting.default is False or setting.default == ()
     default = "" if is_plain else setting.write(setting.default)
     if setting.huggingface:
@@ -121,7 +122,7 @@ def _help_note(setting: Setting) -> str:
 
 
 fail_on_cut = click.option(
-    "--fail-on-cut", is_flag=True, help="Exit with 3 where --max-tokens or a full context has cut a reply"
+    "--fail-on-cut", is_flag=True, help="Exit with code 3 if a reply is cut by --max-tokens, a full context or a loop"
 )
 
 
@@ -138,13 +139,13 @@ template_flag = click.option(
     "--template",
     metavar="NAME",
     shell_complete=_complete_template,
-    help="Ask by this prompt template of the configuration file; words NAME=VALUE are its variables",
+    help="Use this prompt template of the configuration file; arguments NAME=VALUE set its variables",
 )
 
 
 def continue_flag(what: str) -> Callable[[_Function], _Function]:
-    """Give a command the flag that goes on with what was last: one flag, so that words alone say of which command."""
-    return click.option("-c", "--continue", "continues", is_flag=True, help=f"Go on with the last {what}")
+    """Add the flag -c to a command: continue the last conversation, or the last one-shot."""
+    return click.option("-c", "--continue", "continues", is_flag=True, help=f"Continue the last {what}")
 
 
 _role_flag = click.option(
@@ -152,7 +153,7 @@ _role_flag = click.option(
     "--role",
     metavar="NAME",
     shell_complete=_complete_role,
-    help="Settings and system prompt of this role of the configuration file: see `tinychat config`",
+    help="Use the settings and system prompt of this role of the configuration file",
 )
 _reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop", "loop_stop")
 load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if name != "draft"))
@@ -161,42 +162,36 @@ draft_flag = setting_flags("draft")
 
 
 def request_flags(command: _Function) -> _Function:
-    """Give `command` the flags that say how replies are written; none has a value where it is not given."""
+    """Add the flags of sampling and of replies to `command`."""
     return _role_flag(_reply_flags(command))
 
 
 def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
-    """Return the message of an error with the flag of one of `commands` in the place of the field's name."""
+    """Return the message of an error with the flag of one of `commands` instead of the field's name."""
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
     names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
 
 
-def unknown_flag(error: click.NoSuchOption, program: click.Command) -> str:
-    """Return the message of an error about a flag that a command lacks, with those that may be meant."""
+def unknown_flag_problem(error: click.NoSuchOption, program: click.Command) -> str:
+    """Return the message of an error about an unknown flag, with similar flags."""
     command = error.ctx.command if error.ctx is not None else program
     known = [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)]
     longer = [flag for flag in known if flag.startswith(error.option_name) and len(error.option_name) > len("--")]
     near = longer or get_close_matches(error.option_name, [*known, "--help", "--version"], n=1)
     near = [f"tinychat {flag}" if flag == "--version" else flag for flag in near]
-    advice = f": did you mean {' or '.join(near[:_MOST_ADVICE])}?" if near else ""
-    return f"No such option '{error.option_name}'{advice}"
+    advice = f": did you mean {' or '.join(near[:_MAX_SUGGESTIONS])}?" if near else ""
+    return f"unknown flag '{error.option_name}'{advice}"
 
 
 def check_raw(preferences: Preferences, as_chat: bool | None) -> None:
-    """Refuse a system prompt for a text that is to be continued as it is."""
+    """Refuse a system prompt beside --raw, which leaves out the chat template."""
     if as_chat is False and preferences.flags.get("system") is not None:
         raise click.UsageError("--system needs the chat template: leave out --raw")
 
 
 def take_preferences(flags: dict[str, Any]) -> Preferences:
-    """Take the settings out of `flags`, and read the configuration file.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file is not as it should be, or has no such role.
-    """
+    """Read the configuration file, and move the settings from `flags` into preferences."""
     source = click.get_current_context().get_parameter_source
     found = {name: flags.pop(name) for name in SETTINGS if name in flags}
     given = {name: value for name, value in found.items() if source(name) is ParameterSource.COMMANDLINE}

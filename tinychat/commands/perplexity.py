@@ -25,7 +25,7 @@ DEFAULT_CONTEXT = 512
 @click.command()
 @model_argument(required=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--against", metavar="OTHER", help="Compare with this model: KL divergence, top-1 agreement")
+@click.option("--against", metavar="OTHER", help="Also compare with this model: KL divergence, top-1 agreement")
 @click.option(
     "--stride",
     type=click.IntRange(min=1),
@@ -37,15 +37,14 @@ DEFAULT_CONTEXT = 512
 def perplexity(load: Loader, /, model: str, file: Path, against: str | None, stride: int | None, **flags: Any) -> None:
     """Measure how well MODEL predicts FILE.
 
-    The text is read in windows of --context tokens (512 unless given) that overlap. The last line of stdout is one
-    JSON object.
+    The text is read in overlapping windows of --context tokens (default: 512). Stdout gets one JSON object.
     """
     text = read_text(file)
     options = LoadSettings(**flags)
     options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
     measured = load(model, options)
-    # Imported here: a file that cannot be read is reported before numpy is loaded.
+    # Imported here: an unreadable file is reported before numpy is loaded.
     from tinychat.generate.perplexity import measure
 
     with progress_bar(f"reading {file.name}") as progress:

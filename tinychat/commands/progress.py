@@ -1,4 +1,4 @@
-"""A progress bar on stderr, drawn only when there is something to wait for."""
+"""A progress bar on stderr that appears once there is progress to show."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ Progress = Callable[[int, int], None]
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """Yield a callback that shows `title` and how far the work is.
+    """Yield a callback that shows `title` and a bar; the first call draws it, and imports what that needs.
 
-    Without a terminal on stderr the title is written once, as a line. Nothing is drawn, or
-    imported for drawing, before the first call.
+    If stderr is not a terminal, the title is written once, as a line.
     """
     title = one_safe_line(title)
     with ExitStack() as stack:
@@ -41,7 +40,7 @@ def _rich_bar(title: str, stack: ExitStack) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    # File names in a title may hold what is markup or a format elsewhere.
+    # File names in a title may look like markup.
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
     task = bar.add_task(title)

@@ -1,4 +1,4 @@
-"""The prompt of a one-shot completion: files, stdin and the flag, in this order."""
+"""The prompt of a one-shot: the texts of files, of stdin and of the prompt itself."""
 
 from __future__ import annotations
 
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 
 
 def prompt_text(prompt: str | None, files: Sequence[Path], from_stdin: bool) -> str:
-    """Return the texts of the files, of stdin and of the prompt as one, each beginning a line.
+    """Join the texts of the files, of stdin and of the prompt, each on a new line.
 
-    Stdin is read if `from_stdin` or the prompt "-" asks for it, and anyway where it is not a terminal. Empty if there
-    is nothing.
-
-    Raises
-    ------
-    SettingError, TextError
-        If a text is not valid UTF-8, or a file cannot be read.
+    Stdin is read if it is not a terminal, if `from_stdin`, or if the prompt is "-".
     """
     if prompt == "-":
         prompt, from_stdin = None, True
@@ -40,14 +34,9 @@ def prompt_text(prompt: str | None, files: Sequence[Path], from_stdin: bool) -> 
 
 
 def check_not_blank(prompt: str) -> None:
-    """Refuse a prompt without a word.
-
-    Raises
-    ------
-    click.UsageError
-    """
+    """Raise a UsageError if a prompt is empty or white space."""
     if not prompt.strip():
-        raise click.UsageError("nothing to answer: give a prompt with -p TEXT or --file PATH, or pipe a text in")
+        raise click.UsageError("the prompt is empty: give one with -p TEXT or --file PATH, or pipe it in")
 
 
 def _decoded(data: bytes) -> str:
@@ -61,14 +50,14 @@ def _decoded(data: bytes) -> str:
 
 
 def _check_argument(prompt: str) -> None:
-    # Bytes of an argument that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
+    # Bytes of an argument that are not UTF-8 arrive as lone surrogates, which tokenizers refuse.
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise SettingError("--prompt is not valid UTF-8: give the text in UTF-8") from error
+        raise SettingError("--prompt is not valid UTF-8: convert it first") from error
 
 
-def say_if_no_template(model: Model) -> None:
-    """Say on stderr that a conversation is put to a model that has no template for it."""
+def warn_if_no_template(model: Model) -> None:
+    """Warn on stderr that a model of a conversation has no chat template."""
     if model.template.is_fallback:
         print(NO_TEMPLATE, file=sys.stderr, flush=True)

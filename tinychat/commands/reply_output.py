@@ -1,4 +1,4 @@
-"""The replies of a one-shot completion on stdout: as text, as JSON, as a stream of JSON lines."""
+"""The replies of a one-shot on stdout: as text, as JSON, as JSON lines."""
 
 from __future__ import annotations
 
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
     from tinychat.terminal.rendering import Renderer
 
 SEPARATOR = "---"
-"""The line between two replies of text; on stderr, since no model wrote it."""
+"""The line between two replies of text, on stderr."""
 
 
 @dataclass(frozen=True)
 class OutputFlags:
-    """In which form how many replies are written.
+    """The form and number of the replies.
 
     Attributes
     ----------
     as_json, as_jsonl : bool
-        As JSON at the end, or as JSON lines while they come; else as text.
+        Write JSON at the end, or JSON lines while they stream, instead of text.
     samples : int
-        How many replies.
     code_only : bool
-        Whether only the first fenced code block of each is wanted.
+        Write only the first fenced code block of each.
     fail_on_cut : bool
-        Whether a reply that is cut is a failure.
+        Exit with `EXIT_CUT` if a reply is cut.
     stats : bool, optional
-        Whether what each took is said on stderr; None where that is a terminal.
+        Write token counts and rates to stderr; None: if that is a terminal.
     as_markdown : bool
-        Whether a terminal shows the text drawn as markdown, as the chat does.
+        Render Markdown on a terminal.
     """
 
     as_json: bool
@@ -55,38 +54,26 @@ class OutputFlags:
     stats: bool | None = None
     as_markdown: bool = False
 
-    @property
-    def is_for_programs(self) -> bool:
-        """Whether nobody watches the replies come."""
-        return self.as_json or self.as_jsonl
-
 
 def write_replies(
-    model: Model, prompt: Prompt, request: Request, output: OutputFlags, keep: Callable[[Reply], None] | None = None
+    model: Model, prompt: Prompt, request: Request, output: OutputFlags, save: Callable[[Reply], None] | None = None
 ) -> None:
-    """Write as many replies as are wanted; a given seed grows by one with each.
+    """Write the replies; each has the seed of the one before plus 1, if a seed is given.
 
-    `keep` gets a reply that is the only one, and text, also where it was stopped.
-
-    Raises
-    ------
-    click.exceptions.Exit
-        With `EXIT_CUT`, if a reply is cut and that is a failure.
-    TextError
-        If only the text of code is wanted and a reply holds no whole block of it.
+    `save` gets a single reply of text, also where it was stopped.
     """
-    # Imported here: it keeps `tinychat --help` fast.
     from tinychat.terminal.rendering import Renderer
 
     # Code is copied from the terminal, and must be what the model wrote.
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=output.code_only or not output.as_markdown)
     renderer.starts_thinking = prompt.opens_thinking
     renderer.show_stats = output.stats
-    on_prefill = None if output.is_for_programs or output.samples > 1 else renderer.prefill_progress
+    shows_prefill = output.samples == 1 and not (output.as_json or output.as_jsonl)
+    on_prefill = renderer.prefill_progress if shows_prefill else None
     requests = [_sample(request, number) for number in range(output.samples)]
     runs = [model.reply(prompt, each, on_prefill=on_prefill, ahead=None) for each in requests]
     if output.samples > 1:
-        # Written at once, and read one after the other.
+        # All are computed at once, and written one after the other.
         for run in runs:
             run.start()
     if output.as_json:
@@ -97,8 +84,8 @@ def write_replies(
         try:
             _write_text(renderer, runs, output.code_only)
         finally:
-            if keep is not None and len(runs) == 1:
-                keep(runs[0].reply)
+            if save is not None and len(runs) == 1:
+                save(runs[0].reply)
     if output.fail_on_cut and any(run.reply.summary.is_cut for run in runs):
         raise click.exceptions.Exit(EXIT_CUT)
 
@@ -108,13 +95,12 @@ def _sample(request: Request, number: int) -> Request:
 
 
 def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> None:
-    """Write the replies as they come."""
     for number, run in enumerate(runs):
         if number > 0:
             renderer.notice(SEPARATOR)
             renderer.starts_thinking = run.reply.prompt.opens_thinking
         try:
-            summary = _write_code(renderer, run) if code_only else _write_all(renderer, run)
+            summary = (_write_code if code_only else _write_all)(renderer, run)
         finally:
             renderer.end_reply()
         renderer.summary(summary)
@@ -131,18 +117,18 @@ def _write_code(renderer: Renderer, run: Stream) -> Summary:
     for delta in run:
         renderer.text(block.add(delta.text))
         if block.closed:
-            # The reply was not stopped: it has given all that was asked for.
+            # The rest of the reply is not needed: it counts as complete.
             return replace(run.reply.summary, finish_reason="stop")
     renderer.text(block.finish())
     if not block.opened:
-        # Nobody else has it, and it took its time to be written.
+        # Show the reply without code, so that it is not lost.
         renderer.notice(run.reply.text)
     block.check()
     return run.reply.summary
 
 
 def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
-    """Write one object, or the list of them when there is more than one reply."""
+    """Write one object, or a list of them if there are several replies."""
     reports = []
     for run in runs:
         reply = run.to_end()
@@ -154,7 +140,7 @@ def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
 
 
 def _write_jsonl(name: str, runs: Sequence[Stream]) -> None:
-    """Write one object for each delta as it comes, and one with the summary after each reply."""
+    """Write an object for each delta while it streams, and one with the summary after each reply."""
     for number, run in enumerate(runs):
         for delta in run:
             _write_line({"sample": number} | run.reply.delta_as_json(delta))

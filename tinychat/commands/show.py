@@ -1,4 +1,4 @@
-"""tinychat show: what a model is, without loading it."""
+"""tinychat show: facts about a model, without loading it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tinychat.configuration import resolve_alias
 @model_argument()
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object")
 def show(model: str | None, as_json: bool) -> None:
-    """Show what MODEL is: where it is, how it is quantized, its size, context and advice for sampling."""
-    # Imported here: it keeps `tinychat --help` fast.
+    """Show facts about MODEL: its path, quantization, size, context and recommended sampling."""
     from tinychat.store.default_model import default_model
     from tinychat.store.local import MANIFEST, code_lines, holds, quality_lines
     from tinychat.store.names import find
@@ -28,7 +27,7 @@ def show(model: str | None, as_json: bool) -> None:
         facts |= _facts_of_folder(reference.path)
         lines = [*code_lines(reference.path), *quality_lines(reference.path)]
     else:
-        lines = ["it is not converted yet: its first use, or `tinychat pull`, does that"]
+        lines = ["not converted yet: its first use, or `tinychat pull`, converts it"]
     if as_json:
         print(json.dumps(facts))
         return
@@ -73,5 +72,5 @@ def _as_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no advice"
+        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no recommendation"
     return str(value)

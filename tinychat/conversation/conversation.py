@@ -21,7 +21,6 @@ from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
 from tinychat.text.think_sections import ThinkSections
 
-_UNFINISHED = ("interrupted", "length", "context", "loop")
 _FOR_PROGRAMS = (
     "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
     "stream summary system thinking tokens_in_use undo"
@@ -31,13 +30,13 @@ _FOR_PROGRAMS = (
 class Chat(ChatState):
     """A conversation that remembers.
 
-    The whole conversation is rendered for every reply; what the model's cache already holds of it
-    is not computed again, so undoing and regenerating need no bookkeeping here.
+    The whole conversation is rendered for every reply; cached tokens of it
+    are not computed again, so undoing and regenerating need no bookkeeping here.
 
     Parameters
     ----------
     model : Model
-        Answers; other users of it only cost this conversation its cached beginning.
+        Answers; other users of it only cost this conversation its cached prefix.
     system : str, optional
         Standing instruction, before all messages.
     overflow : {"stop", "drop", "shift", "summarise"}
@@ -49,22 +48,18 @@ class Chat(ChatState):
 
     Attributes
     ----------
-    messages, history, forgotten, reply_ids, on_change
-        See `Transcript`.
-    request, origins, thinking
-        See `RequestState`.
+    messages : list of Message
+        See `Transcript` for these and their history, `RequestState` for `request`, `origins` and `thinking`.
     attachments : list of Attachment
         Texts that go with the next message.
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
     writing : bool
-        Whether a reply is being written just now.
+        Whether a reply is being written.
     miss : PrefixMiss or None
-        Why less was cached for the last reply than the conversation had, where nobody changed what was said before.
-    on_notice : callable
-        Called with a line for the user, when turns were forgotten.
-    on_summarising : callable
-        Called with the number of characters of a summary that is being written.
+        Why less was cached for the last reply than the conversation had, where nobody changed earlier messages.
+    on_notice, on_summarising : callable
+        Called with a line for the user when turns were dropped, and with the characters of a summary so far.
 
     Raises
     ------
@@ -75,16 +70,11 @@ class Chat(ChatState):
     # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
     messages: list[Message]
     history: History
-    forgotten: int
+    dropped: int
     reply_ids: list[int]
 
     def __init__(
-        self,
-        model: Model,
-        system: str | None = None,
-        *,
-        overflow: str = "stop",
-        **fields: Unpack[RequestFields],
+        self, model: Model, system: str | None = None, *, overflow: str = "stop", **fields: Unpack[RequestFields]
     ) -> None:
         super().__init__(model, system, overflow, as_request(**fields))
         self.attachments: list[Attachment] = []
@@ -120,7 +110,7 @@ class Chat(ChatState):
         return "".join(delta.text for delta in self.stream(text))
 
     def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Delta, None, None]:
-        """Send a message, attachments before it, and yield the reply as it is written.
+        """Send a message, attachments before it, and yield the reply.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
         iterating, stays as partial; if it has no text yet, the message is withdrawn with it.
@@ -131,7 +121,7 @@ class Chat(ChatState):
         text : str
             The message.
         replaced : int
-            Exchanges at the end whose place it takes; they return if it is withdrawn.
+            Exchanges at the end that it replaces; they return if it is withdrawn.
         **hooks
             `on_prefill` and `cancelled`, as for `tinychat.generate.stream.Stream`.
 
@@ -145,28 +135,27 @@ class Chat(ChatState):
         before = self.messages
         if replaced:
             self.message_of(replaced)
-        kept = exchanges(before)[-replaced] if replaced else len(before)
-        _check_answered(before[:kept])
+        shared = exchanges(before)[-replaced] if replaced else len(before)
+        _check_answered(before[:shared])
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
-            yield from self._answer(
-                [*before[:kept], Message("user", content)], self.history.changed(before, kept), hooks
-            )
+            asked = [*before[:shared], Message("user", content)]
+            yield from self._answer(asked, self.history.changed(before, shared), hooks)
         finally:
             if self.messages is not before:
                 self.attachments = []
 
     def extend(self, messages: Sequence[Message], **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
-        """Go on with the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
+        """Continue the last exchange: add messages, such as the results of tool calls, and yield the reply to them.
 
-        They are taken back with a reply that has no text; `undo` takes back the whole exchange.
+        They are withdrawn with a reply that has no text; `undo` takes back the whole exchange.
 
         Raises
         ------
         ContextError, TextError
             As for `say`.
         FieldError
-            If they do not go on with the last exchange.
+            If they do not continue the last exchange.
         """
         if not self.messages:
             raise SettingError("there is no exchange yet that could go on: send a message first")
@@ -180,7 +169,7 @@ class Chat(ChatState):
     async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
         """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
 
-        Everything else is as for `stream`, whose steps a thread makes.
+        A thread makes the steps of `stream`: summaries of a full context may come before the reply.
         """
         # Imported here: the command line starts faster without.
         import asyncio
@@ -196,13 +185,7 @@ class Chat(ChatState):
                 thread.submit(deltas.close)
 
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
-        """Answer the last message again; the old reply returns if the new one has no text.
-
-        Raises
-        ------
-        SettingError
-            If there is no message to answer.
-        """
+        """Answer the last message again; the old reply returns if the new one has no text."""
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         if self.messages[-1].role == "assistant":
@@ -212,13 +195,7 @@ class Chat(ChatState):
             yield from self.extend((), **hooks)
 
     def go_on(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
-        """Go on with the last reply, which was stopped or cut, where its tokens end; /undo leads back.
-
-        Raises
-        ------
-        SettingError
-            If there is none.
-        """
+        """Continue the last reply, which was stopped or cut, where its tokens end; `undo` leads back."""
         if not self.messages or not self.messages[-1].partial:
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
@@ -227,7 +204,7 @@ class Chat(ChatState):
         yield from self._answer(asked, history, hooks, reply.content, ids)
 
     def compact(self, turns: int = 1, **hooks: Unpack[ReplyHooks]) -> str:
-        """Let the model's own summary take the place of all but the last `turns` exchanges; `undo` brings them back.
+        """Let the model's own summary replace all but the last `turns` exchanges; `undo` brings them back.
 
         Returns
         -------
@@ -238,8 +215,6 @@ class Chat(ChatState):
         ------
         SettingError
             If there are no others, one of them is too long, or the summary is empty, endless or no shorter than they.
-        TextError
-            If the chat template refuses them.
         """
         begins = exchanges(self.messages)
         if turns < 1:
@@ -263,9 +238,9 @@ class Chat(ChatState):
         return sections.is_thinking
 
     def clear(self) -> None:
-        """Forget all messages, their history and what was to go with the next one; keep the system prompt.
+        """Delete all messages, their history and the attachments of the next one; the system prompt stays.
 
-        The model's cache stays as it is: the next prompt rewinds it to what both begin with.
+        The model's cache stays, too: the next prompt rewinds it to the common prefix.
         """
         self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
@@ -273,24 +248,24 @@ class Chat(ChatState):
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
     ) -> Iterator[Delta]:
-        """Write the reply to `messages` behind what has `begun`; `history` then leads back to what was before."""
+        """Write the reply to `messages` behind what has `begun`; `history` then leads back to the state before."""
         self._refuse_if_closed()
-        before, history_before, forgotten_before = self.messages, self.history, self.forgotten
+        before, history_before, dropped_before = self.messages, self.history, self.dropped
         seen_before = [message.shortened for message in messages]
-        self.forgotten = min(self.forgotten, exchanges(messages)[-1])
+        self.dropped = min(self.dropped, exchanges(messages)[-1])
         try:
             if self.overflow == "summarise":
                 found = with_summary(self, messages, history, begun_ids, Compaction(self, **hooks))
                 if found is None:
-                    self.forgotten = forgotten_before
+                    self.dropped = dropped_before
                     return
-                self.forgotten = self.forgotten if found[0] is messages else 0
+                self.dropped = self.dropped if found[0] is messages else 0
                 messages, history = found
             room = ReplyRoom(self, messages, begun_ids)
             prompt = self._fitting_prompt(messages, begun_ids, room)
             run = self.model.reply(prompt, self.next_request(), make_room=room.make, **hooks)
         except BaseException:
-            self.forgotten = forgotten_before
+            self.dropped = dropped_before
             raise
         reply = Message("assistant", begun, partial=True)
         self.messages, self.history = [*messages, reply], history
@@ -301,30 +276,30 @@ class Chat(ChatState):
                 reply.content += delta.text
                 self.on_change()
                 yield delta
-            reply.partial = run.summary.finish_reason in _UNFINISHED
+            reply.partial = run.summary.is_cut or run.summary.finish_reason == "interrupted"
         except SystemExit:
             ending = True
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
-            whole = [message.shortened for message in messages] == seen_before and self.forgotten == forgotten_before
+            whole = [message.shortened for message in messages] == seen_before and self.dropped == dropped_before
             goes_on = messages[: len(before)] == before and whole and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun and not ending:
-                self.messages, self.history, self.forgotten = before, history_before, forgotten_before
+                self.messages, self.history, self.dropped = before, history_before, dropped_before
             else:
                 self._written += 1
                 self.reply_ids = [*begun_ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
-                self._seen_ids = [*self.prompt(messages[self.forgotten :]).ids, *self.reply_ids]
-                # Where the context ended the reply, its last token was chosen but has no place.
+                self._seen_ids = [*self.prompt(messages[self.dropped :]).ids, *self.reply_ids]
+                # Where the context ended the reply, its last token was chosen but has no position.
                 self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
         """Return the prompt of a reply that has `begun`, shorter if it leaves the reply too little room."""
-        prompt = self.prompt(messages[self.forgotten :])
+        prompt = self.prompt(messages[self.dropped :])
         if begun:
             prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
         ids, removed = room.fit([*prompt.ids, *begun])

@@ -1,4 +1,4 @@
-"""The messages of a conversation: plain dicts of OpenAI's form in and out; exchanges; tool calls and results."""
+"""Messages of a conversation: plain dicts of OpenAI's form in and out; exchanges; tool calls and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SUMMARY_REQUEST = (
     "Please summarise everything we have said so far in a few sentences, with all names, numbers and decisions."
 )
-"""The message whose reply stands for turns before it: see `tinychat.conversation.compaction`."""
+"""The message whose reply replaces the turns before it: see `tinychat.conversation.compaction`."""
 _KEYS = {
     "assistant": ("role", "content", "tool_calls", "reasoning", "reasoning_content"),
     "tool": ("role", "content", "tool_call_id", "name"),
@@ -27,14 +27,8 @@ _LONGEST_NAME = 256
 class ToolCall:
     """A call of a tool that the model asks for.
 
-    Attributes
-    ----------
-    id : str
-        Names the call in the message that has its result.
-    name : str
-        The tool's name.
-    arguments : str
-        A JSON object, or whatever the model has written in its place.
+    `id` names the call in the message of its result; `arguments` is a JSON object, or whatever the model has written
+    instead.
     """
 
     id: str
@@ -59,7 +53,7 @@ class Message:
     partial : bool
         True while a reply is being written, and for good when it was stopped or cut.
     tool_calls : tuple of ToolCall
-        Calls that an assistant message asks for; their results follow in messages of role "tool".
+        Calls of an assistant message; their results follow in messages of role "tool".
     tool_call_id : str, optional
         The call whose result a tool message has.
     name : str, optional
@@ -93,24 +87,18 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All that a person would read: thoughts, content and calls."""
+        """Thoughts, content and calls, for a person to read."""
         calls = (f"{call.name}({call.arguments})" for call in self.tool_calls)
         return "\n\n".join(part for part in (self.reasoning, self.content, *calls) if part)
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether this is a reply of which nothing has been written yet."""
+        """Whether this is a reply without any text yet."""
         return self.role == "assistant" and self.partial and not self.text
 
 
 def as_messages(value: object) -> list[Message]:
-    """Return the messages of plain dicts.
-
-    Raises
-    ------
-    FieldError
-        If they are not messages, there are none or too many, or calls and results do not belong together.
-    """
+    """Return the messages of plain dicts; `FieldError` if they are none, or calls and results do not match."""
     if not isinstance(value, list) or not value:
         raise FieldError("messages", 'must be a list of {"role": "...", "content": "..."}, at least one')
     if len(value) > _MOST_MESSAGES:
@@ -121,15 +109,9 @@ def as_messages(value: object) -> list[Message]:
 
 
 def as_message(value: object, field: str) -> Message:
-    """Return the message of a plain dict; `field` names it in errors.
+    """Return the message of a plain dict; `field` names it in a `FieldError`.
 
-    An assistant message may leave its content out where it has calls. The arguments of a call are a text, or the
-    object itself.
-
-    Raises
-    ------
-    FieldError
-        If it is not a message.
+    A content may be missing where there are calls, whose arguments are a text, or the object itself.
     """
     if not isinstance(value, dict):
         raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')
@@ -210,14 +192,9 @@ def exchanges(messages: Sequence[Message]) -> list[int]:
 
 
 def check_conversation(messages: Sequence[Message], first: int = 0) -> None:
-    """Refuse what cannot be a conversation: it begins with a user message, and every call has its result.
+    """Refuse messages that do not begin with a user's, or have calls without results but at the end (`FieldError`).
 
-    The calls at the end may be without. Messages before `first` are known to be right.
-
-    Raises
-    ------
-    FieldError
-        Naming the message that is wrong.
+    Messages before `first` are known to be right.
     """
     if messages and messages[0].role != "user":
         raise FieldError("messages[0].role", "must be user: a system prompt stands apart from the messages")
@@ -235,7 +212,7 @@ def check_calls(messages: Sequence[Message], first: int = 0) -> None:
 
 
 def open_calls(messages: Sequence[Message], end: int | None = None) -> list[str]:
-    """Return the ids of the calls that have no result yet after the first `end` messages."""
+    """Return the ids of the calls without a result after the first `end` messages."""
     answered = set()
     for index in reversed(range(len(messages) if end is None else end)):
         message = messages[index]

@@ -1,4 +1,4 @@
-"""The log of one-shots: the last questions that were answered, each a conversation that can go on."""
+"""The log of one-shots: the last questions that were answered, each a conversation that can continue."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ MOST, MOST_BYTES = 200, 32 << 20
 
 
 class OneShots(SessionStore):
-    """One-shots by name, in files that only their owner can read.
-
-    The oldest are removed where there are more than `MOST`, or where they take more than `MOST_BYTES`.
-
-    Parameters
-    ----------
-    state : Path
-        The user's state folder.
-    """
+    """One-shots by name, in files that only their owner can read: the last `MOST`, in at most `MOST_BYTES`."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(state / FOLDER)
@@ -29,33 +21,16 @@ class OneShots(SessionStore):
     def keep(self, session: SavedSession, earlier: str | None = None, revision: int = 0) -> str:
         """Save a one-shot and return its name.
 
-        Parameters
-        ----------
-        session : SavedSession
-        earlier : str, optional
-            The one that it goes on with, and replaces, unless that has changed since.
-        revision : int
-            What `SessionStore.revision` said of that when it was read.
-
-        Raises
-        ------
-        SessionError
-            If it cannot be written.
+        It replaces the `earlier` one that it continues, unless that has changed since it was read at `revision`.
         """
-        goes_on = earlier is not None and self.revision(earlier) == revision
-        name = earlier if earlier is not None and goes_on else self.new_name()
+        is_same = earlier is not None and self.revision(earlier) == revision
+        name = earlier if earlier is not None and is_same else self.new_name()
         self.write(name, session)
         self._remove_oldest()
         return name
 
     def last(self) -> str:
-        """Return the name of the one-shot that was answered last.
-
-        Raises
-        ------
-        SessionError
-            If there is none.
-        """
+        """Return the name of the one-shot that was answered last; `SessionError` if there is none."""
         names = self.names()
         if not names:
             raise SessionError('there is no one-shot to go on with: ask one first, as in tinychat "Why ...?"')

@@ -27,17 +27,7 @@ _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "c
 
 
 class Body(NamedTuple):
-    """The parts of a request.
-
-    Attributes
-    ----------
-    prompt : str or list of dict
-        A text to continue, or messages.
-    settings : dict
-        Fields of `Request`.
-    schema : str, optional
-        The JSON schema that the reply must follow: see `schema_of`.
-    """
+    """The parts of a request: a text to continue or messages, fields of `Request`, and the JSON schema of the reply."""
 
     prompt: str | list[dict[str, object]]
     settings: dict[str, Any]
@@ -45,13 +35,7 @@ class Body(NamedTuple):
 
 
 def read_body(url: str, body: Mapping[str, Any]) -> Body:
-    """Return the parts of a body sent to `CHAT` or `COMPLETION`.
-
-    Raises
-    ------
-    SettingError
-        If it asks for something else, or what cannot be had.
-    """
+    """Return the parts of a body sent to `CHAT` or `COMPLETION`; `SettingError` if it asks for anything unsupported."""
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
     prompt = read_messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
     schema = schema_of(given.pop("response_format", None))
@@ -59,13 +43,7 @@ def read_body(url: str, body: Mapping[str, Any]) -> Body:
 
 
 def schema_of(response_format: object) -> str | None:
-    """Return the JSON schema that a `response_format` stands for, as JSON; None where the reply may be any text.
-
-    Raises
-    ------
-    FieldError
-        If it is none of the three that there are.
-    """
+    """Return the JSON schema of a `response_format`, as JSON; None where the reply may be any text."""
     match response_format:
         case None | {"type": "text"}:
             return None
@@ -117,7 +95,7 @@ def _text(value: object) -> str:
 
 
 def reply_body(name: str, url: str, asked: str, reply: Reply) -> dict[str, object]:
-    """Return the body of an answer. name : the model's; asked : an id of the request."""
+    """Return the body of an answer of the model `name` to the request `asked`."""
     summary = reply.summary
     said = {"message": {"role": "assistant", "content": reply.text}} if url == CHAT else {"text": reply.text}
     choice = {"index": 0, **said, "logprobs": None, "finish_reason": _FINISH_REASONS.get(summary.finish_reason)}

@@ -29,13 +29,7 @@ _ROUND_SIZE = 1024
 
 
 def as_policy(name: str) -> OverflowPolicy:
-    """Return the policy of this name.
-
-    Raises
-    ------
-    FieldError
-        If there is none.
-    """
+    """Return the policy of this name."""
     return cast(OverflowPolicy, SETTINGS["overflow"].check(name))
 
 
@@ -45,12 +39,12 @@ def begins_full(length: int, context_size: int) -> bool:
 
 
 def fills(reply_length: int, context_size: int) -> bool:
-    """Return whether it is the reply itself that leaves no room in a context."""
+    """Return whether the reply itself leaves no room in a context."""
     return reply_length > context_size - reply_length
 
 
 def end_of(reply: abc.Sequence[int], context_size: int) -> abc.Sequence[int]:
-    """Return the ids at the end of a reply that is so long that the model cannot go on behind all of it."""
+    """Return the last ids of a reply that is too long for the model to continue all of it."""
     return reply[-(context_size // _LONG) :] if fills(len(reply), context_size) else reply
 
 
@@ -74,25 +68,8 @@ def drop_oldest(
 ) -> tuple[int, list[int]]:
     """Leave out whole exchanges until a quarter of the context is free, or only the last one remains.
 
-    A quarter, since each time costs reading the rest again. Calls of tools and their results are of one exchange.
-
-    Parameters
-    ----------
-    render : callable
-        Returns the token ids of the conversation from this message on.
-    first : int
-        The oldest message that is not forgotten yet.
-    messages : sequence of Message
-        The whole conversation.
-    context_size : int
-        Positions of the context.
-
-    Returns
-    -------
-    first : int
-        The oldest message that stays.
-    ids : list of int
-        What `render` gives for it.
+    A quarter, since each time costs reading the rest again. `render` returns the token ids of the conversation from a
+    message on, `first` is the oldest message that is not dropped yet; returns the new one and its ids.
     """
     ids = render(first)
     for begin in exchanges(messages):
@@ -102,17 +79,7 @@ def drop_oldest(
 
 
 def way_out(needed: int, trained_length: int, remedy: str) -> str:
-    """Return the advice for a chat in which `needed` tokens do not fit.
-
-    Parameters
-    ----------
-    needed : int
-        Tokens that the context would have to hold.
-    trained_length : int
-        Positions that the model was trained on: no larger context is advised.
-    remedy : str
-        What helps beside a larger context.
-    """
+    """Return the advice for a chat whose `needed` tokens do not fit; `remedy` helps beside a larger context."""
     if needed > trained_length:
         return f"{remedy} (the model was trained on {trained_length} tokens at most)"
     size = min(-(-(needed + _LEAST_ROOM) // _ROUND_SIZE) * _ROUND_SIZE, trained_length)
@@ -127,7 +94,7 @@ def how_full(used: int, context_size: int) -> str:
 
 
 def shortening_notice(count: int, used: int, context_size: int) -> str:
-    """Return the notice that the model sees parts of long replies only, with the room that there is now."""
+    """Return the notice that the model sees parts of long replies only."""
     replies = "a long reply" if count == 1 else f"{count} long replies"
     return (
         f"the context is full: the model sees only the beginning and the end of {replies}; "
@@ -136,10 +103,10 @@ def shortening_notice(count: int, used: int, context_size: int) -> str:
 
 
 def dropped_notice(
-    forgotten: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
+    dropped: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
 ) -> str:
-    """Return the notice that turns went, or of what else `verb` says of them, with the room that there is now."""
-    questions = [message.content for message in forgotten if message.role == "user"]
+    """Return the notice that turns were dropped, or of another `verb`, with the room that there is now."""
+    questions = [message.content for message in dropped if message.role == "user"]
     named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])
     more = f" and {len(questions) - _NAMED_TURNS} more" if len(questions) > _NAMED_TURNS else ""
     turns = "turn" if len(questions) == 1 else f"{len(questions)} turns"

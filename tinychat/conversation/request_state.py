@@ -1,4 +1,4 @@
-"""How the replies of a conversation are written, and where each of these settings is from."""
+"""The settings of the replies of a conversation, and their origins."""
 
 from __future__ import annotations
 
@@ -18,16 +18,8 @@ SET_HERE, SYSTEM_HERE, SAVED = "/set", "/system", "this conversation"
 class RequestState:
     """The request for each next reply, whose seed grows from one to the next.
 
-    Attributes
-    ----------
-    request : Request
-        How replies are written.
-    origins : dict
-        Where the values of `request` and other settings are from, by name, in words; those of ours are left out.
-    thinking : Thinking
-        Whether the model is to think before it answers, and how long.
-    standing : Resolved
-        What holds where nothing was set in this conversation.
+    `origins` are those of the settings by name, in words, defaults left out; `standing` has the settings that hold
+    where nothing was set in this conversation.
     """
 
     def __init__(self, request: Request) -> None:
@@ -44,31 +36,31 @@ class RequestState:
     @contextmanager
     def using(self, request: Request) -> Iterator[None]:
         """Write replies by another request within a block; its seed, if it has one, is used as it is given."""
-        usual, since = self.request, self._seeded_since
+        default, since = self.request, self._seeded_since
         self.request = request
-        if request.seed != usual.seed:
+        if request.seed != default.seed:
             self.seed()
         try:
             yield
         finally:
-            self.request, self._seeded_since = usual, since
+            self.request, self._seeded_since = default, since
 
     def adopt(self, found: Resolved) -> None:
-        """Write replies as `found` says, but keep what was set in this conversation."""
+        """Adopt settings, except those set in this conversation."""
         self.standing = found
-        kept = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
-        values = {name: getattr(self.request, name) for name in kept if hasattr(self.request, name)}
+        own = {name: origin for name, origin in self.origins.items() if self.was_set(name)}
+        values = {name: getattr(self.request, name) for name in own if hasattr(self.request, name)}
         self.request = replace(found.request, **values)
-        if "think" not in kept:
+        if "think" not in own:
             self.thinking = found.thinking
-        self.origins = {**found.origins, **kept}
+        self.origins = {**found.origins, **own}
 
     def was_set(self, name: str) -> bool:
         """Return whether a setting was changed in this conversation."""
         return self.origins.get(name) in (SET_HERE, SYSTEM_HERE, SAVED)
 
     def next_request(self) -> Request:
-        """Return how the next reply is written."""
+        """Return the request of the next reply."""
         request = replace(self.request, think_budget=self.thinking.budget)
         if request.seed is None:
             return request

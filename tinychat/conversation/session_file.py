@@ -1,6 +1,6 @@
-"""The file of a saved conversation, in JSON: how it is written, and the formats that are read.
+"""The JSON file of a saved conversation: format 2, and format 1, which had texts of user and assistant only.
 
-What a list shows stands at the beginning, so that a list reads no more. Format 1 had texts of user and assistant only.
+The entry of a list is at its beginning, so that a list reads no more.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from textwrap import shorten
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tinychat.conversation.attachments import without_attachments
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, as_message, check_conversation
-from tinychat.errors import FieldError, SessionError, SettingError
+from tinychat.errors import SessionError, SettingError
 from tinychat.settings import SET, SETTINGS, names
 from tinychat.text.guard import well_formed
 
@@ -32,22 +32,10 @@ _Part = TypeVar("_Part")
 
 @dataclass
 class SavedSession:
-    """A conversation as it is kept.
+    """A conversation as it is saved.
 
-    Attributes
-    ----------
-    model : str or None
-        The MODEL that it was begun with, None for the default model.
-    system : str or None
-        The system prompt.
-    messages : list of Message
-        The last may be a message without a reply.
-    settings : mapping
-        Values by name, as `tinychat.chat.settings.settings_of` gives them.
-    stop : list of str
-        Texts that end a reply.
-    history : History or None
-        What /undo and /redo lead to; None in files of versions that did not keep it.
+    `model` is the MODEL that it was begun with, None for the default one; `settings` are values by name; `history` is
+    None in files of versions that did not save it. The last message may have no reply.
     """
 
     model: str | None = None
@@ -60,22 +48,14 @@ class SavedSession:
 
 @dataclass(frozen=True)
 class About:
-    """The entry of a conversation in a list; it stands at the beginning of the file.
-
-    Attributes
-    ----------
-    messages : int
-        How many there are.
-    title : str
-        See `title_of`.
-    """
+    """The entry of a conversation in a list: how many messages, and its title."""
 
     messages: int
     title: str
 
     @staticmethod
     def of(messages: Sequence[Message]) -> About:
-        """Return it for a conversation of these messages."""
+        """Return the entry of a conversation."""
         return About(len(messages), title_of(messages, TITLE_LENGTH))
 
 
@@ -111,14 +91,14 @@ def to_json(session: SavedSession) -> str:
         "messages": [_saved(message) for message in session.messages],
         "settings": session.settings,
         "stop": session.stop,
-        # Only what changed: what conversations begin with in common stands there once.
+        # Only the differences: messages that states share are written once.
         "history": history,
     }
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
 def _steps(changes: Sequence[Change]) -> list[dict[str, object]]:
-    return [{"kept": change.kept, "tail": [_saved(message) for message in change.tail]} for change in changes]
+    return [{"kept": change.shared, "tail": [_saved(message) for message in change.tail]} for change in changes]
 
 
 def _saved(message: Message) -> dict[str, object]:
@@ -126,16 +106,10 @@ def _saved(message: Message) -> dict[str, object]:
 
 
 def from_json(data: bytes, source: str) -> SavedSession:
-    """Read the bytes of a file; `source` names it in errors.
-
-    Raises
-    ------
-    SessionError
-        If they are not a conversation, or one of a newer format.
-    """
+    """Read the bytes of a file; `SessionError` names `source` if they are no conversation, or one of a newer format."""
     value = _object(data, source)
     messages = _part(value, "messages", source, _conversation)
-    settings = _part(value, "settings", source, _mapping)
+    settings = _part(value, "settings", source, partial(_of_type, dict))
     try:
         for name, setting in settings.items():
             if name not in _SETTINGS:
@@ -144,8 +118,8 @@ def from_json(data: bytes, source: str) -> SavedSession:
     except SettingError as error:
         raise SessionError(f"{source} is damaged: {error}") from None
     return SavedSession(
-        model=_part(value, "model", source, _text_or_none),
-        system=_part(value, "system", source, _text_or_none),
+        model=_part(value, "model", source, partial(_of_type, str | None)),
+        system=_part(value, "system", source, partial(_of_type, str | None)),
         messages=messages,
         settings=settings,
         stop=_part(value, "stop", source, _texts),
@@ -154,12 +128,12 @@ def from_json(data: bytes, source: str) -> SavedSession:
 
 
 def messages_from_json(data: bytes, source: str) -> list[Message]:
-    """Read the messages alone; errors are those of `from_json`."""
+    """Read the messages alone, as `from_json` does."""
     return _part(_object(data, source), "messages", source, _conversation)
 
 
 def about_from_json(beginning: bytes) -> About | None:
-    """Read the beginning of a file; return None if it is not as `to_json` writes it."""
+    """Read the beginning of a file; None if it is not as `to_json` writes it."""
     text = beginning.decode("utf-8", "ignore")
     begin = _BEGINNING.match(text)
     if begin is None:
@@ -175,7 +149,7 @@ def about_from_json(beginning: bytes) -> About | None:
 
 
 def _part(value: Mapping[str, object], key: str, source: str, read: Callable[[object], _Part]) -> _Part:
-    """Return what `read` makes of the value of a key, which an error names."""
+    """Return the value of a key as `read` converts it; an error names the key."""
     try:
         return read(value.get(key))
     except SettingError:
@@ -207,17 +181,13 @@ def _conversation(value: object) -> list[Message]:
 
 
 def _messages(value: object) -> list[Message]:
-    if not isinstance(value, list):
-        raise FieldError("messages", "must be a list")
-    return [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+    return [_message(item, f"messages[{index}]") for index, item in enumerate(_of_type(list, value))]
 
 
 def _message(value: object, field: str) -> Message:
     fields = dict(value) if isinstance(value, dict) else {}
-    partial = fields.pop("partial", False)
-    if not isinstance(partial, bool):
-        raise FieldError(f"{field}.partial", "must be true or false")
-    return replace(as_message(fields, field), partial=partial)
+    is_partial = _of_type(bool, fields.pop("partial", False))
+    return replace(as_message(fields, field), partial=is_partial)
 
 
 def _history(messages: list[Message], value: object) -> History | None:
@@ -228,30 +198,24 @@ def _history(messages: list[Message], value: object) -> History | None:
             history = History(tuple(map(_change, past)), tuple(map(_change, future)))
             history.check(messages)
             return history
-    raise FieldError("history", "must have past and future")
+    raise SettingError("history must have past and future")
 
 
 def _change(value: object) -> Change:
     match value:
-        case {"kept": int(kept), "tail": tail}:
-            return Change(kept, tuple(_messages(tail)))
-    raise FieldError("history", "must be of changes")
+        case {"kept": int(shared), "tail": tail}:
+            return Change(shared, tuple(_messages(tail)))
+    raise SettingError("history must be of changes")
 
 
-def _mapping(value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise SettingError("must be values by name")
+def _of_type(kind: Any, value: object) -> Any:
+    if not isinstance(value, kind):
+        raise SettingError("is of another type")
     return value
 
 
 def _texts(value: object) -> list[str]:
-    texts = [] if value is None else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+    texts: list[str] = _of_type(list, [] if value is None else value)
+    if not all(isinstance(text, str) and text for text in texts):
         raise SettingError("must be a list of texts")
     return texts
-
-
-def _text_or_none(value: object) -> str | None:
-    if not isinstance(value, str | None):
-        raise SettingError("must be a text")
-    return value

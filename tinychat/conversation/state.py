@@ -25,15 +25,7 @@ class ReplyHooks(TypedDict, total=False):
 
 
 class ChatState(Transcript, RequestState):
-    """A conversation before and between its replies; `tinychat.Chat` writes them.
-
-    Parameters
-    ----------
-    model, system, overflow
-        See `tinychat.Chat`.
-    request : Request
-        See `RequestState`.
-    """
+    """A conversation before and between its replies; `tinychat.Chat` writes them and describes the parameters."""
 
     def __init__(self, model: Model, system: str | None, overflow: str, request: Request) -> None:
         Transcript.__init__(self)
@@ -49,7 +41,7 @@ class ChatState(Transcript, RequestState):
         self._is_closed = False
 
     def adopt(self, found: Resolved) -> None:
-        """Take settings over, except those set in this conversation."""
+        """Adopt settings, except those set in this conversation."""
         super().adopt(found)
         if not self.was_set("overflow"):
             self.overflow = as_policy(found.chat.overflow)
@@ -80,14 +72,9 @@ class ChatState(Transcript, RequestState):
         return template.opens_thinking_with(**variables) if variables else template.opens_thinking
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return the prompt for the reply to `messages`, the system prompt before them.
+        """Return the prompt for the reply to `messages`, the system prompt before them; `TextError` if it fails.
 
         The last one is cached: questions about the conversation between two changes render it once.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses them.
         """
         thinking, seen = self.thinking.wanted, [message.as_seen() for message in messages]
         key = self.model, self.system, thinking, seen
@@ -105,7 +92,7 @@ class ChatState(Transcript, RequestState):
             messages, view, count = self._counted
             if messages is self.messages and view == self._view():
                 return count
-        seen = self.messages[self.forgotten :]
+        seen = self.messages[self.dropped :]
         if not seen and not self.system:
             return 0
         try:
@@ -120,4 +107,4 @@ class ChatState(Transcript, RequestState):
         self._counted = self.messages, self._view(), count
 
     def _view(self) -> tuple[object, ...]:
-        return self.forgotten, self.system, self.thinking, self.model
+        return self.dropped, self.system, self.thinking, self.model

@@ -34,14 +34,10 @@ _BEGINNING_BYTES, _SMALL_BYTES = 4096, 1 << 20
 
 
 class SessionStore:
-    """Saved conversations by name.
+    """Saved conversations by name, in a folder that is made when the first is written.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the files are; made when the first is written.
-    beside : SessionStore, optional
-        Where a conversation is read that is not here; saved, it is here too.
+    One that is only in the store `beside` is read there; saved, it is here too. Methods raise `SessionError` if there
+    is no conversation of a name, a name could not be that of a file, or the file is damaged or cannot be changed.
     """
 
     def __init__(self, folder: Path, beside: SessionStore | None = None) -> None:
@@ -54,20 +50,12 @@ class SessionStore:
             files = [path for path in self.folder.iterdir() if path.suffix == _ENDING and _NAME.fullmatch(path.stem)]
         except OSError:
             return []
-        return [path.stem for path in sorted(files, key=_modified, reverse=True)]
+        return [path.stem for path in sorted(files, key=_modified_and_size, reverse=True)]
 
     def latest(self, on_damaged: Callable[[str], None]) -> str:
         """Return the name of the conversation that was saved last.
 
-        Parameters
-        ----------
-        on_damaged : callable
-            Called with a line for each later one that cannot be read and is passed over.
-
-        Raises
-        ------
-        SessionError
-            If there is none.
+        `on_damaged` is called with a line for each later one that cannot be read and is skipped.
         """
         names = self.names()
         for name in names:
@@ -81,18 +69,12 @@ class SessionStore:
         raise SessionError(f"no conversation {state} in {self.folder}: start one with `tinychat chat`")
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a conversation of this name.
-
-        Raises
-        ------
-        SessionError
-            If the name could not be that of a file.
-        """
+        """Return whether there is a conversation of this name."""
         return self._path(name).exists()
 
     def revision(self, name: str) -> int:
-        """Return what changes whenever the conversation is saved; 0 if there is none."""
-        return _modified(self._path(name))
+        """Return a number that changes whenever the conversation is saved; 0 if there is none."""
+        return _modified_and_size(self._path(name))[0]
 
     def saved_at(self, name: str) -> float:
         """Return when a conversation was saved last, in seconds since the epoch."""
@@ -100,37 +82,20 @@ class SessionStore:
 
     def size(self, name: str) -> int:
         """Return the bytes of a conversation's file; 0 if there is none."""
-        return _size(self._path(name))
+        return _modified_and_size(self._path(name))[1]
 
     def read(self, name: str) -> SavedSession:
-        """Read a conversation.
-
-        Raises
-        ------
-        SessionError
-            If there is none of this name, or its file is damaged.
-        """
+        """Read a conversation."""
         return from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
 
     def messages(self, name: str) -> list[Message]:
-        """Read the messages of a conversation as `read` does, but not what they were before: that may be much more.
-
-        Raises
-        ------
-        SessionError
-            If there is none of this name, or its file is damaged.
-        """
+        """Read the messages of a conversation without its history, which may be much more."""
         return messages_from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
 
     def about(self, name: str) -> About | None:
         """Return the entry of a conversation for a list, from the beginning of its file, however long that is.
 
         None for a long one that another version saved: all of it would have to be read.
-
-        Raises
-        ------
-        SessionError
-            If there is none of this name, or its file is seen to be damaged.
         """
         found = about_from_json(self._data(name))
         if found is None and self.size(name) <= _SMALL_BYTES:
@@ -138,7 +103,7 @@ class SessionStore:
         return found
 
     def _data(self, name: str, limit: int | None = None) -> bytes:
-        """Return a conversation's file, which may have `limit` bytes; how it begins if there is no limit."""
+        """Return a conversation's file, of at most `limit` bytes; its beginning without a limit."""
         if self._beside is not None and not self._path(name).exists() and self._beside.exists(name):
             return self._beside._data(name, limit)
         with self._file(name, "read") as path:
@@ -148,13 +113,7 @@ class SessionStore:
                 return file.read(_BEGINNING_BYTES)
 
     def write(self, name: str, session: SavedSession) -> None:
-        """Save a conversation; whoever reads the file sees the old one or the new one, whole.
-
-        Raises
-        ------
-        SessionError
-            If the name could not be that of a file, or the file cannot be written.
-        """
+        """Save a conversation; readers of the file see the old one or the new one, whole."""
         path = self._path(name)
         try:
             make_folder(self.folder)
@@ -166,13 +125,7 @@ class SessionStore:
             raise SessionError(f"{path} cannot be written: {error.strerror or error}") from None
 
     def rename(self, name: str, new: str) -> None:
-        """Give a conversation a new name.
-
-        Raises
-        ------
-        SessionError
-            If there is none of the first name, one of the second, or the file cannot be renamed.
-        """
+        """Rename a conversation; refused if the new name is taken."""
         with self._file(name, "renamed") as path:
             path.stat()
             if self.exists(new):
@@ -180,30 +133,24 @@ class SessionStore:
             os.rename(path, self._path(new))
 
     def delete(self, name: str) -> None:
-        """Delete a conversation.
-
-        Raises
-        ------
-        SessionError
-            If there is none of this name, or it cannot be deleted.
-        """
+        """Delete a conversation."""
         with self._file(name, "deleted") as path:
             path.unlink()
 
     def remove(self, name: str) -> None:
-        """Remove a conversation, if it is there and may be removed."""
+        """Delete a conversation, if it is there and may be deleted."""
         with suppress(OSError):
             self._path(name).unlink()
 
     def new_name(self, wanted: str | None = None) -> str:
-        """Return a name that is free: `wanted`, else the time of day, with a number behind it if need be."""
+        """Return a free name: `wanted`, else the time of day, with a number behind it if need be."""
         base = wanted or datetime.now().strftime(_TIME_OF_DAY)
         candidates = (base if count == 1 else f"{base}-{count}" for count in range(1, 10_000))
         return next(name for name in candidates if not self.exists(name))
 
     @contextmanager
     def _file(self, name: str, done: str) -> Iterator[Path]:
-        """Give the path of a conversation's file to a block; an error in it says what cannot be `done`."""
+        """Give the path of a conversation's file to a block, whose `OSError` becomes "cannot be `done`"."""
         path = self._path(name)
         try:
             yield path
@@ -226,19 +173,13 @@ class SessionStore:
 
 
 def is_automatic(name: str) -> bool:
-    """Return whether a conversation has the name that `SessionStore.new_name` gives where nobody wants another."""
+    """Return whether a conversation has a name that `SessionStore.new_name` gives by default."""
     return _AUTOMATIC.fullmatch(name) is not None
 
 
-def _modified(path: Path) -> int:
+def _modified_and_size(path: Path) -> tuple[int, int]:
     try:
-        return path.stat().st_mtime_ns
+        status = path.stat()
     except OSError:
-        return 0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

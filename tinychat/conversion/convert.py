@@ -226,7 +226,7 @@ class _Plain:
         shards = [(linear, shard) for linear in stored for shard in range(linear.shards)]
 
         def arrival(shard: tuple[Linear, int]) -> int:
-            return max(tensors.arrival(f"{source}.weight") for source in shard[0].names(shard[1]))
+            return max(tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
 
         # While a checkpoint is downloaded, first what is there.
         for linear, shard in sorted(shards, key=arrival):

@@ -58,28 +58,29 @@ def passthrough_linears(config: ModelConfig) -> list[Linear]:
     return [linear for linear in linears(config) if linear.name != ROUTER]
 
 
-def passthrough_share(checkpoint: Checkpoint) -> float:
-    """Return how many of a checkpoint's weights, as a share, are codes that can pass through."""
-    found = total = 0
-    for linear in passthrough_linears(checkpoint.config):
+def _weights(config: ModelConfig) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each weight of passthrough linears."""
+    for linear in passthrough_linears(config):
         for shard in range(linear.shards):
             for name, rows in zip(weight_names(linear, shard), linear.rows):
-                total += rows * linear.columns
-                if name in checkpoint.tensors.names() and checkpoint.tensors.form(name) is not None:
-                    found += rows * linear.columns
-    return found / total
+                yield name, rows * linear.columns
+
+
+def passthrough_share(checkpoint: Checkpoint) -> float:
+    """Return the share of a checkpoint's weights whose codes can pass through."""
+    tensors, weights = checkpoint.tensors, list(_weights(checkpoint.config))
+    found = [size for name, size in weights if name in tensors.by_name and tensors[name].form is not None]
+    return sum(found) / sum(size for _, size in weights)
 
 
 def count_tensors(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Return the numbers of tensors that pass through ("kept") and that are rounded, by the name of their type."""
-    account: dict[str, dict[str, int]] = {"kept": {}, "rounded": {}}
-    for linear in passthrough_linears(checkpoint.config):
-        for shard in range(linear.shards):
-            for name in weight_names(linear, shard):
-                found = account["rounded" if checkpoint.tensors.form(name) is None else "kept"]
-                kind = checkpoint.tensors.kind(name)
-                found[kind] = found.get(kind, 0) + 1
-    return account
+    counts: dict[str, dict[str, int]] = {"kept": {}, "rounded": {}}
+    for name, _ in _weights(checkpoint.config):
+        tensor = checkpoint.tensors[name]
+        found = counts["rounded" if tensor.form is None else "kept"]
+        found[tensor.kind] = found.get(tensor.kind, 0) + 1
+    return counts
 
 
 def weight_names(linear: Linear, shard: int) -> list[str]:
@@ -91,7 +92,7 @@ def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
     """Return how the codes of a linear are stored."""
     layers = []
     for shard in range(linear.shards):
-        forms = [tensors.form(name) or ROUNDED for name in weight_names(linear, shard)]
+        forms = [tensors[name].form or ROUNDED for name in weight_names(linear, shard)]
         if len({form.bits for form in forms}) > 1 and _shares_blocks(linear):
             forms = [_widened(form) for form in forms]
         layers.append(forms)
@@ -172,8 +173,8 @@ def _slabs(
 
 def read_codes(tensors: Tensors, name: str, start: int, stop: int) -> GroupCodes:
     """Return rows of a weight as codes: its own, or its numbers rounded."""
-    if tensors.form(name) is not None:
-        return tensors.read_codes(name, start, stop)
+    if tensors[name].form is not None:
+        return tensors[name].read_codes(start, stop)
     rows = tensors.read(name, start, stop).astype(np.float32)
     check_finite(rows, name)
     return rounded(rows)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensors
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.source import Floats, Source, run_layer
 
 ALPHA = 0.5
@@ -33,51 +33,38 @@ BEFORE = {
 }
 
 
-class ScaledTensors(Tensors):
-    """Tensors of a checkpoint, some with rows and columns multiplied by factors.
+class ScaledTensor(Tensor):
+    """A tensor whose rows and columns are multiplied by factors, where it has any: float32."""
 
-    Parameters
-    ----------
-    tensors : Tensors
-    rows, columns : dict
-        Factors, float32, by the tensors' names.
-    """
+    def __init__(self, tensor: Tensor, rows: NDArray[np.float32] | None, columns: NDArray[np.float32] | None) -> None:
+        self.path, self.arrival = tensor.path, tensor.arrival
+        self._tensor, self._rows, self._columns = tensor, rows, columns
 
-    def __init__(self, tensors: Tensors, rows: Factors, columns: Factors) -> None:
-        super().__init__(tensors.folder, tensors.files)
-        self._rows, self._columns = rows, columns
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self._tensor.shape
 
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Read as `Tensors.read` does; tensors with factors become float32."""
-        values = super().read(name, start, stop)
-        if name not in self._rows and name not in self._columns:
-            return values
-        scaled = values.astype(np.float32)
-        if name in self._columns:
-            scaled *= self._columns[name]
-        if name in self._rows:
-            rows = self._rows[name][start:stop]
-            scaled *= rows.reshape(-1, *[1] * (scaled.ndim - 1))
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``, float32."""
+        scaled = self._tensor.read(start, stop).astype(np.float32)
+        if self._columns is not None:
+            scaled *= self._columns
+        if self._rows is not None:
+            scaled *= self._rows[start:stop].reshape(-1, *[1] * (scaled.ndim - 1))
         return scaled
 
 
 def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoint:
-    """Return a checkpoint of the same function whose linears have smoothed inputs.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    texts : sequence of sequences of int
-        Token ids that show how large each column is.
-    """
-    source = Source(checkpoint)
+    """Return a checkpoint of the same function with smoothed inputs of linears; token ids show the columns' sizes."""
+    source, tensors = Source(checkpoint), checkpoint.tensors
     rows: Factors = {}
     columns: Factors = {}
     for (name, shard), factors in _factors(source, texts).items():
-        linear = source.layout(name)
-        columns.update({f"{part}.weight": factors for part in linear.names(shard)})
-        rows.update(_before(source, name, shard, np.reciprocal(factors)))
-    return replace(checkpoint, tensors=ScaledTensors(checkpoint.tensors, rows, columns))
+        columns |= {f"{part}.weight": factors for part in source.layout(name).names(shard)}
+        rows |= _before(source, name, shard, np.reciprocal(factors))
+    scaled = {name: ScaledTensor(tensors[name], rows.get(name), columns.get(name)) for name in {*rows, *columns}}
+    return replace(checkpoint, tensors=Tensors(tensors.folder, tensors.by_name | scaled))
 
 
 def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32]) -> Factors:
@@ -92,7 +79,7 @@ def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32])
 
 
 def _can_be_evened(source: Source, name: str) -> bool:
-    """Say whether something before a linear can take the factors along: a norm, or the half of an MLP that is gated."""
+    """Return whether a norm or a gated MLP half before a linear can take its factors."""
     return source.config.gated if name == "down_proj" else name in BEFORE and source.has_norm(BEFORE[name])
 
 

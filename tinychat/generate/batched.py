@@ -20,7 +20,7 @@ STEPS_PER_LEVEL = 12
 
 
 class BatchSizeTuner:
-    """Finds how many replies at once are fastest, by what the steps take.
+    """Finds how many replies at once are fastest.
 
     A step over more rows costs more once it is no longer bound by memory; how many that are depends on the machine and
     the model. Levels are tried from the lowest up, each for some steps, until one brings hardly more than the one
@@ -35,7 +35,7 @@ class BatchSizeTuner:
         self._is_settled = False
 
     def note(self, rows: int, seconds: float, is_full: bool) -> None:
-        """Take in a step of that many tokens; it counts only if as many replies were written as there may be."""
+        """Count a step of so many tokens, if as many replies were written as there may be."""
         if self._is_settled or not is_full:
             return
         self._rows, self._seconds, self._steps = self._rows + rows, self._seconds + seconds, self._steps + 1
@@ -55,15 +55,10 @@ class BatchSizeTuner:
 def write_many(
     driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None
 ) -> Iterator[BatchEvent]:
-    """Write replies, several at once, and yield what they get as it comes.
+    """Write replies, several at once, and yield their events as they come.
 
-    Parameters
-    ----------
-    driver : Driver
-    asked : iterable of Run
-        Read as it is needed. An error in the place of one stands for itself.
-    parallel : int, optional
-        How many at once; found by measurement when omitted.
+    `asked` is read as needed; an error in it is yielded. `parallel` replies are written at once, by default a number
+    found by measurement.
     """
     pay = BatchSizeTuner() if parallel is None else None
     most = LEVELS[0] if parallel is None else parallel

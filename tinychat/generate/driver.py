@@ -1,13 +1,11 @@
-"""The driver of all replies of one engine: each pass over the weights runs one token of every reply, and some prompts.
+"""The driver of the replies of an engine: each pass over the weights runs a token of every reply, and some prompts.
 
 A pass over several rows costs little more than one over a single row, as long as it is bound by memory, and each row's
-numbers do not depend on the others: every reply has the tokens that it would have alone. One reply is the case of one
-run.
+numbers do not depend on the others: every reply has the tokens that it would have alone.
 
-Who comes first is read first: prompts are read in the order in which they were submitted, as far as the budget of a
-step goes, while every reply that is being written gets its tokens in each step. So none waits for more than those
-before it, and a long prompt holds up the others by no more than the budget. Where the memory of keys and values is
-full, one is put back: its turn comes again as soon as there is room, and what it had written stays.
+Prompts are read in the order in which they were submitted, as far as the budget of a step goes, while every reply gets
+its tokens in each step. So a long prompt holds up the others by no more than the budget. Where the memory of keys and
+values is full, a run is preempted: it waits until there is room, and its text so far stays.
 (Yu et al., 2022, "Orca"; Agrawal et al., 2023, https://arxiv.org/abs/2308.16369.)
 """
 
@@ -25,7 +23,7 @@ from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
 from tinychat.generate.prefix_miss import explain_miss
 from tinychat.generate.reply import Delta
-from tinychat.generate.run import Part, Run
+from tinychat.generate.run import Run, ScheduledRun
 from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
@@ -45,24 +43,10 @@ LISTENING_SECONDS = 2.0
 class Driver:
     """Writes the replies of one engine, any number at once.
 
-    Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads stands still, so whoever
-    waits for one reply makes the steps of all.
-
-    Parameters
-    ----------
-    sequence : Sequence
-        The first one of the engine; its capacity is that of later ones.
-    drafts : Drafts, optional
-        Proposes ids that are checked in the same pass as the next token; replies have the same ids without.
-    prompt_budget : int
-        Tokens of prompts in a step, while replies are being written.
-
-    Attributes
-    ----------
-    rows : int
-        How many tokens there were in all steps.
-    lock : RLock
-        Whoever uses a sequence of the driver holds it.
+    Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
+    for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
+    step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
+    steps; whoever uses a sequence of the driver holds `lock`.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
@@ -74,25 +58,19 @@ class Driver:
         # In the order in which they were submitted.
         self._running: list[Run] = []
         self._dropped: deque[Run] = deque()
-        # Until somebody leaves, nobody else is let in.
+        # Until a run ends, no other begins.
         self._is_full = False
         self._is_stepping = self._is_closed = False
-        # One thread leads; others wait here for what comes of its steps.
+        # One thread steps; others wait here for the events of their runs.
         self._turn_lock, self._is_led = threading.RLock(), False
         self._turn = threading.Condition(self._turn_lock)
-        # Runs that no reader drives: a thread of the driver's does, as long as there are any.
+        # Runs with listeners: a thread of the driver's steps, as long as there are any.
         self._listened: list[Run] = []
         self._thread: threading.Thread | None = None
         self.adopt(sequence)
 
     def adopt(self, sequence: Sequence) -> None:
-        """Go on with a sequence that no run uses, and with its engine and capacity, in the place of all idle ones.
-
-        Raises
-        ------
-        SettingError
-            If replies are being written.
-        """
+        """Continue with another sequence, its engine and capacity, instead of all idle ones."""
         with self.lock:
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
@@ -110,21 +88,16 @@ class Driver:
 
     @property
     def recent(self) -> Sequence:
-        """The sequence that was used last, of those that no run uses now."""
+        """The most recently used idle sequence."""
         with self.lock:
-            self._tidy()
+            self._end_dropped()
             if not len(self._idle):
-                self._idle.put(self._new_sequence())
+                self._check_open()
+                self._idle.put(self._another())
             return self._idle.last
 
     def submit(self, run: Run) -> None:
-        """Let a reply be written.
-
-        Raises
-        ------
-        SettingError
-            If the driver is closed.
-        """
+        """Let a reply be written; `SettingError` if the driver is closed."""
         with self.lock:
             self._check_open()
             if run.is_over:
@@ -146,15 +119,15 @@ class Driver:
                 return
             if run.reply.token_ids and run.reply.finish_reason is None:
                 run.deliver(Delta(run.reply.finish("interrupted")))
-            self._leave(run)
+            self._end(run)
 
     def drop(self, run: Run) -> None:
-        """End a run that nobody reads any more; from any thread and at any moment, the middle of a step included."""
+        """End a run without readers; from any thread and at any moment, the middle of a step included."""
         self._dropped.append(run)
         if self.lock.acquire(blocking=False):
             try:
                 if not self._is_stepping:
-                    self._tidy()
+                    self._end_dropped()
             finally:
                 self.lock.release()
 
@@ -174,7 +147,7 @@ class Driver:
                 self._turn.notify_all()
 
     def close(self) -> None:
-        """End all runs and give their memory back; nothing can be submitted afterwards."""
+        """End all runs and free their memory; nothing can be submitted afterwards."""
         with self.lock:
             for run in [*self._running, *self._waiting]:
                 self.cancel(run)
@@ -199,22 +172,22 @@ class Driver:
             self.advance(run)
 
     def step(self) -> None:
-        """Run one pass for all that want more, and deliver what comes of it."""
+        """Run one pass for all that want more, and deliver its events."""
         with self.lock:
             self._is_stepping = True
             try:
                 if self._dropped:
-                    self._tidy()
+                    self._end_dropped()
                 if self._waiting:
                     self._admit()
-                # Whoever looks on sees the beginning before the first chunk runs.
+                # Readers see the beginning before the first chunk runs.
                 if not self._begin():
                     self._make_step()
             finally:
                 self._is_stepping = False
 
     def _make_step(self) -> None:
-        """Run one pass, and take up its logits."""
+        """Run one pass, and accept its logits."""
         started = perf_counter()
         parts, logits = self._run_pass()
         seconds = perf_counter() - started
@@ -223,36 +196,32 @@ class Driver:
         if self.drafts is not None and rows and None not in [part.draft for part in parts]:
             self.drafts.note_pass(rows, seconds)
         if len(parts) == 1:
-            self._take_up(parts[0], logits[0], seconds)
+            self._accept(parts[0], logits[0], seconds)
             return
         # What a signal's handler raises would end others' replies, too.
         with held_signals():
             for part, rows_of_part in zip(parts, logits):
-                self._take_up(part, rows_of_part, seconds)
+                self._accept(part, rows_of_part, seconds)
 
-    def _tidy(self) -> None:
-        """End the runs that nobody reads any more."""
+    def _end_dropped(self) -> None:
+        """End the runs without readers."""
         while self._dropped:
             run = self._dropped.popleft()
             if not run.is_over:
-                self._leave(run)
+                self._end(run)
 
     def _admit(self) -> None:
-        """Give waiting runs a sequence, in their order, unless memory is full and somebody else wants more."""
+        """Assign sequences to waiting runs, in their order, unless memory is full and another run wants more."""
         if self._is_full and any(run.wants_more for run in self._running):
             return
         for run in [run for run in self._waiting if run.wants_more]:
             self._waiting.remove(run)
             taken = self._idle.take(run.reply.prompt.previous or run.base, bool(self._running))
-            run.sequence, run.text = taken or (self._new_sequence(), None)
+            run.sequence, run.text = taken or (self._another(), None)
             self._running.append(run)
 
-    def _new_sequence(self) -> Sequence:
-        self._check_open()
-        return self._another()
-
     def _begin(self) -> bool:
-        """Look up what is cached of prompts that have not begun; return whether that is told for the first time."""
+        """Find the cached prefix of prompts that have not begun; return whether one was reported for the first time."""
         told = False
         for run in self._running:
             if run.has_begun or not self._find_cached(run):
@@ -266,7 +235,7 @@ class Driver:
         return told
 
     def _find_cached(self, run: Run) -> bool:
-        """Take over what is cached of a run's beginning; False if another run will soon have more of it."""
+        """Match the cached prefix of a run; False if another run will soon have more of it."""
         ids = run.ids
         if run.removed:
             cut_cache(run.sequence, ids, run.removed)
@@ -280,14 +249,14 @@ class Driver:
             return False
         return True
 
-    def _run_pass(self) -> tuple[list[Part], list[Logits]]:
-        """Run what all that want more have next, and return their logits; make memory as long as it is too small."""
-        while parts := self._choose():
+    def _run_pass(self) -> tuple[list[ScheduledRun], list[Logits]]:
+        """Schedule and run a pass, and return its logits; memory is freed as long as it is too small."""
+        while parts := self._schedule():
             spans = [part.span for part in parts]
             try:
                 return parts, self.engine.run(spans, self._memory(sum([span.outputs for span in spans])))
             except CacheFullError as error:
-                self._make_memory(error)
+                self._free_memory(error)
         return [], []
 
     def _memory(self, rows: int) -> Logits:
@@ -296,17 +265,17 @@ class Driver:
             self._logits = self.engine.new_logits(max(rows, LONGEST + 1))
         return self._logits
 
-    def _choose(self) -> list[Part]:
-        """Return the parts of the next step."""
+    def _schedule(self) -> list[ScheduledRun]:
+        """Schedule the next step."""
         writing, reading = list[Run](), list[Run]()
         for run in self._running:
             if run.has_begun and run.wants_more:
-                (writing if self._can_write(run) else reading).append(run)
+                (writing if self._is_decoding(run) else reading).append(run)
         del writing[self.engine.chunk_size :]
         parts = []
         for run, draft in zip(writing, self._drafts_of(writing)):
             ids = [run.reply.token_ids[-1], *draft]
-            parts.append(Part(run, run.sequence.span(ids, run.length + len(draft), len(ids)), draft))
+            parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), len(ids)), draft))
         if not reading:
             return parts
         left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
@@ -315,16 +284,16 @@ class Driver:
             if left > 0:
                 done, length = len(run.sequence.ids), run.length
                 ids = run.ids[done : done + left]
-                parts.append(Part(run, run.sequence.span(ids, length, int(done + len(ids) == length)), None))
+                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + len(ids) == length)), None))
                 left -= len(ids)
         return parts
 
-    def _can_write(self, run: Run) -> bool:
+    def _is_decoding(self, run: Run) -> bool:
         """Return whether a run's next row is the last token of its reply, after its cache is brought in order."""
         sequence = run.sequence
         done, length = len(sequence.ids), run.length
         if done >= length:
-            # The step was interrupted before its logits were taken up.
+            # The step was interrupted before its logits were accepted.
             done = length - 1
             sequence.rewind(done)
         if done + 1 < length or not run.reply.token_ids:
@@ -358,19 +327,19 @@ class Driver:
             room -= len(proposed[-1])
         return proposed
 
-    def _make_memory(self, error: CacheFullError) -> None:
-        """Give back memory: of an idle sequence, else of a run that stands still, else of the youngest."""
+    def _free_memory(self, error: CacheFullError) -> None:
+        """Free memory: of an idle sequence, else of a paused run, else of the youngest."""
         still = [run for run in self._running if not run.wants_more]
         if self._idle.release_oldest():
             return
         if still or len(self._running) > 1:
-            self._put_back((still or self._running)[-1])
+            self._preempt((still or self._running)[-1])
         else:
             run = self._running[0]
             run.deliver(error)
-            self._leave(run)
+            self._end(run)
 
-    def _put_back(self, run: Run) -> None:
+    def _preempt(self, run: Run) -> None:
         """Let the run wait again, before all that came after it."""
         self._running.remove(run)
         self._waiting.appendleft(run)
@@ -379,11 +348,11 @@ class Driver:
         run.has_begun = False
         del run.sequence
 
-    def _take_up(self, part: Part, logits: Logits, seconds: float) -> None:
-        """Give a run the logits of a step, and deliver what it has got by it."""
+    def _accept(self, part: ScheduledRun, logits: Logits, seconds: float) -> None:
+        """Accept the logits of a step for a run, and deliver its events."""
         run = part.run
         if run.is_over:
-            # What an earlier one of this step has called has ended it.
+            # A listener of an earlier run of this step has ended it.
             return
         reply, sequence = run.reply, run.sequence
         run.seconds += seconds
@@ -400,40 +369,35 @@ class Driver:
         try:
             delta = reply.accept_draft(logits, part.draft or (), seconds)
             if part.draft:
-                # What is not in the reply goes out of the cache.
+                # Rejected drafts leave the cache.
                 sequence.rewind(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
             if self.drafts is not None:
-                self._learn(self.drafts, part, delta)
+                if run.text is not None and part.draft is not None:
+                    self.drafts.learn(run.text, len(part.draft), delta.ids)
+                else:
+                    run.text = run.text or self.drafts.new_text()
+                    run.text.begin(run.ids)
             is_full = reply.finish_reason is None and len(sequence.ids) >= sequence.context_size
             if is_full and not self._make_room(run):
                 delta = replace(delta, text=delta.text + reply.finish("context"))
         except TinychatError as error:
             run.deliver(error)
-            self._leave(run)
+            self._end(run)
             return
         run.deliver(delta)
         if reply.finish_reason is not None:
-            self._leave(run)
-
-    def _learn(self, drafts: Drafts, part: Part, delta: Delta) -> None:
-        """Note how good a draft was, and the text that the next one comes from."""
-        run = part.run
-        if run.text is not None and part.draft is not None:
-            drafts.learn(run.text, len(part.draft), delta.ids)
-        else:
-            run.text = run.text or drafts.new_text()
-            run.text.begin(run.ids)
+            self._end(run)
 
     def _make_room(self, run: Run) -> bool:
-        """Go on behind a shorter past, if there is one; return whether there is."""
+        """Continue after a shorter past, if there is one; return whether there is."""
         room = run.make_room and run.make_room(run.reply.token_ids)
         if room is None:
             return False
         run.base, run.removed, run.has_begun = room.ids, room.removed, False
         return True
 
-    def _leave(self, run: Run) -> None:
-        """End a run; its sequence keeps what it holds until somebody needs it."""
+    def _end(self, run: Run) -> None:
+        """End a run; its sequence becomes idle."""
         run.is_over, self._is_full = True, False
         if run in self._waiting:
             self._waiting.remove(run)
@@ -443,6 +407,6 @@ class Driver:
             del run.sequence
         if run.listener is not None:
             with self._turn:
-                # It is not there where it could not be submitted.
-                self._listened = [other for other in self._listened if other is not run]
+                if run in self._listened:
+                    self._listened.remove(run)
             run.listener(None)

@@ -15,27 +15,16 @@ FILE, MANIFEST = "generation_config.json", "tinychat.json"
 
 
 class Advice(dict[str, Any]):
-    """Settings by name.
-
-    Attributes
-    ----------
-    origin : str
-        Where they are from, in words.
-    """
+    """Settings by name; `origin` says where they are from."""
 
     origin = "the model's own"
 
 
 def own_defaults(folder: Path) -> Advice:
-    """Return the settings that a model folder or checkpoint has advice for, else those of the model's card.
+    """Return the settings that a model folder or checkpoint advises, else those of the model's card.
 
-    Values that no sampler could use are left out, and all of them where the file says that its model does not sample:
-    transformers then ignores them. A limit of new tokens is an example's there, not advice.
-
-    Raises
-    ------
-    TextError
-        The file is there, but is not a JSON object.
+    Values out of range are left out, and all of them where the file says that its model does not sample: transformers
+    then ignores them. A limit of new tokens is an example's there, not advice. `TextError` if the file is damaged.
     """
     found = read_settings(folder / FILE)
     advice = Advice() if found.get("do_sample") is False else Advice(usable(found))
@@ -57,7 +46,7 @@ def _source_of(folder: Path) -> str:
 
 
 def usable(found: Mapping[str, object]) -> dict[str, Any]:
-    """Return the settings that values by transformers' keys stand for, without those out of range."""
+    """Return the settings in range among values by transformers' keys."""
     values: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         if setting.huggingface and setting.huggingface in found:

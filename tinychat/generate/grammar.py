@@ -1,7 +1,7 @@
-"""Replies that follow a JSON schema or a grammar, through the llguidance library.
+"""Replies constrained by a JSON schema or a grammar, through the llguidance library.
 
-The library says which tokens may come next; everything else is masked before the sampler sees the
-logits. Control tokens are never text: only the model's own stop tokens pass, where the reply may end.
+The library computes the mask of the tokens that may come next, before the sampler sees the logits. Control tokens are
+never text: only the model's own stop tokens pass, where the reply may end.
 """
 
 from __future__ import annotations
@@ -42,19 +42,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Grammar:
-    """A grammar that the library has accepted, for any model.
+    """A grammar in llguidance's Lark, compiled once in the helper process; `source` names it in errors.
 
-    Attributes
-    ----------
-    lark : str
-        In llguidance's form of Lark.
-    source : str
-        Where it came from, for error messages.
-
-    Raises
-    ------
-    SettingError
-        If the library is missing, or refuses the grammar, or it takes more time or memory than it may.
+    `SettingError` if the library is missing, or refuses the grammar, or compiling exceeds a limit.
     """
 
     lark: str
@@ -65,13 +55,7 @@ class Grammar:
 
     @classmethod
     def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
-        """Return the grammar of all JSON texts that are valid under a JSON schema, with bounded whitespace.
-
-        Raises
-        ------
-        SettingError
-            If it is no JSON schema, or one that the library does not support.
-        """
+        """Return the grammar of the JSON texts that are valid under a JSON schema, with bounded whitespace."""
         _check_length(schema, source)
         try:
             parsed = json.loads(schema)
@@ -86,25 +70,13 @@ class Grammar:
 
     @classmethod
     def from_text(cls, text: str, source: str = "the grammar") -> Grammar:
-        """Return a grammar written in Lark, as llguidance knows it, or in llama.cpp's GBNF.
-
-        Raises
-        ------
-        SettingError
-            If it does not compile.
-        """
+        """Return a grammar written in Lark, as llguidance knows it, or in llama.cpp's GBNF."""
         _check_length(text, source)
         return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
 
 class Constraint:
-    """A grammar over a model's vocabulary, which limits the tokens of replies.
-
-    Raises
-    ------
-    SettingError
-        If the grammar is too large.
-    """
+    """A grammar over a model's vocabulary; `SettingError` if it is too large."""
 
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
@@ -124,12 +96,12 @@ class Constraint:
         self._text_ids[control_ids] = False
 
     def start(self) -> ConstraintState:
-        """Begin a reply."""
+        """Return the state of a new reply."""
         return ConstraintState(self._matcher.deep_copy(), self._text_ids, self._source)
 
 
 class ConstraintState:
-    """Where one reply stands in its grammar."""
+    """The state of one reply in its grammar."""
 
     def __init__(self, matcher: LLMatcher, text_ids: Mask, source: str) -> None:
         self._matcher = matcher
@@ -138,16 +110,13 @@ class ConstraintState:
 
     @property
     def finished(self) -> bool:
-        """Whether the reply is whole and nothing can follow."""
+        """Whether the reply is complete and nothing can follow."""
         return bool(self._matcher.is_stopped())
 
     def allowed(self) -> Mask:
-        """Return which tokens may come next, bool [vocab_size]; stop tokens only where the reply may end.
+        """Return the mask of tokens that may come next, bool [vocab_size]; stop tokens only where the reply may end.
 
-        Raises
-        ------
-        SettingError
-            If the grammar has become too complex, or no token fits it.
+        `SettingError` if the grammar has become too complex, or no token fits it.
         """
         bits: npt.NDArray[np.uint8] = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         _check(self._matcher.get_error(), self._source)
@@ -158,13 +127,13 @@ class ConstraintState:
         return mask
 
     def accept(self, token_id: int) -> None:
-        """Take the token that was chosen."""
+        """Advance by the chosen token."""
         self._matcher.consume_token(token_id)
         _check(self._matcher.get_error(), self._source)
 
 
 class _Vocabulary:
-    """A vocabulary as the library reads it: the bytes of every token, and which ones are not text."""
+    """A vocabulary in llguidance's form: bytes of every token, and the special ones."""
 
     def __init__(self, tokens: list[bytes], special_token_ids: list[int], stop_ids: Sequence[int]) -> None:
         self.tokens = tokens
@@ -177,12 +146,12 @@ class _Vocabulary:
         self.eos_token_id = stop_ids[0] if stop_ids else len(tokens)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Return no ids: forced text, the only use for them, is switched off."""
+        """Return no ids: forced text, their only use, is switched off."""
         return []
 
 
 def _library() -> Any:
-    """Return llguidance, which only those have who asked for it."""
+    """Import llguidance, an optional dependency."""
     try:
         import llguidance
     except ImportError:
@@ -201,7 +170,7 @@ def _install_command(package: str) -> str:
 
 
 def _limited(action: str, text: str, source: str) -> str:
-    """Do something with a grammar in the helper process, which hostile ones cannot outgrow."""
+    """Process a grammar in the helper process, under its limits."""
     _library()
     try:
         answer: str = _CHECKER.call([action, text])
@@ -216,7 +185,7 @@ def _check_length(text: str, source: str) -> None:
 
 
 def _check(message: str, source: str) -> None:
-    """Raise the library's complaint, if there is one, without its excerpt of the grammar."""
+    """Raise the library's error, if there is one, without its excerpt of the grammar."""
     if not message or message.startswith("WARNING"):
         return
     reason = re.split(r"\n +\d+ \||\n<", message)[0]

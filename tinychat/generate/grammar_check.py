@@ -18,7 +18,7 @@ _END = 256
 
 
 class _Bytes:
-    """A vocabulary of all bytes and one token that ends a text."""
+    """A vocabulary of all bytes and one stop token."""
 
     tokens = [*(bytes([number]) for number in range(_END)), b"<end>"]  # noqa: RUF012
     special_token_ids = [_END]  # noqa: RUF012
@@ -30,18 +30,7 @@ class _Bytes:
 
 
 def answer(request: Any) -> str:
-    """Translate a grammar to Lark, or compile it.
-
-    Parameters
-    ----------
-    request : list of str
-        ["translate", text]: in Lark or GBNF; ["compile", lark].
-
-    Returns
-    -------
-    str
-        The grammar in Lark; or the library's complaint, empty if there is none.
-    """
+    """Translate (["translate", text]) a grammar to Lark, or compile it (["compile", lark]) and return the error."""
     action, text = request
     if action == "translate":
         lark: str = llguidance.grammar_from("ebnf", text)

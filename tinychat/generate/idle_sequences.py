@@ -1,4 +1,4 @@
-"""Sequences without a run: they keep what they hold for the next prompt that begins like them."""
+"""Idle sequences, cached for the next prompt with a common prefix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOST = 64
 
 
 class IdleSequences:
-    """The sequences that no run uses now, each with the text that drafts for it came from."""
+    """The sequences that no run uses, each with the text of its drafts; the last used is last."""
 
     def __init__(self) -> None:
         # The one used last at the end.
@@ -27,19 +27,19 @@ class IdleSequences:
 
     @property
     def last(self) -> Sequence:
-        """The sequence that was used last; there must be one."""
+        """The most recently used sequence."""
         return self._idle[-1][0]
 
     def put(self, sequence: Sequence, text: DraftText | None = None) -> None:
-        """Keep a sequence; of too many, the one used longest ago gives its memory back."""
+        """Insert a sequence, and evict the least recently used one of too many."""
         self._idle.append((sequence, text))
         if len(self._idle) > MOST:
             self.release_oldest()
 
     def take(self, ids: Ids, beside_others: bool) -> tuple[Sequence, DraftText | None] | None:
-        """Return the sequence that shares most with `ids`.
+        """Return the sequence with the longest common prefix.
 
-        None where there is none, or where others run and much would be lost for the conversation that has it.
+        None if there is none, or if others run and the conversation of the best one would lose much of its cache.
         """
         shared = [sequence.reusable_prefix(ids) for sequence, _ in self._idle]
         if not shared:
@@ -50,7 +50,7 @@ class IdleSequences:
         return self._idle.pop(best)
 
     def release_oldest(self) -> bool:
-        """Give the memory back of the sequence that was used longest ago; False if there is none."""
+        """Evict the least recently used sequence; False if there is none."""
         if not self._idle:
             return False
         self._idle.pop(0)[0].release()
@@ -58,10 +58,7 @@ class IdleSequences:
 
 
 def cut_cache(sequence: Sequence, ids: Ids, removed: int) -> None:
-    """Take out of a cache the `removed` positions that `ids` lacks where it first differs from the cache.
-
-    Nothing happens if the cache does not go on like `ids` behind them.
-    """
+    """Remove `removed` positions from a cache where it first differs from `ids`, if the rest continues them."""
     start = sequence.reusable_prefix(ids)
     stop, cached = start + removed, sequence.ids
     if start < len(ids) and stop < len(cached) and cached[stop] == ids[start]:

@@ -11,7 +11,7 @@ from tinychat.generate.sequence import Logits
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """A token and the natural logarithm of its probability."""
+    """A token and its natural log-probability."""
 
     id: int
     logprob: float
@@ -19,27 +19,16 @@ class ScoredToken:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """The chosen token and the most likely ones in its place, which may include it.
-
-    Attributes
-    ----------
-    chosen : ScoredToken
-        The token of the reply.
-    best : tuple of ScoredToken
-        Most likely first, lower id first on ties.
-    """
+    """The chosen token and the most likely ones (`best`), most likely first, lower id first on ties."""
 
     chosen: ScoredToken
     best: tuple[ScoredToken, ...]
 
 
 def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
-    """Return the probabilities of `token_id` and of the `count` most likely tokens.
+    """Return the log-probabilities of `token_id` and of the `count` most likely tokens.
 
-    Parameters
-    ----------
-    logits : float32 [vocab_size]
-        As the model computed them: no penalty, temperature, filter or mask.
+    The logits, float32 [vocab_size], are the model's own: no penalty, temperature, filter or mask.
     """
     scores = logits.astype(np.float64)
     scores -= scores.max()

@@ -1,10 +1,9 @@
-"""Noticing that a reply goes round in a loop, while it is written.
+"""Detection of replies that repeat themselves in a loop.
 
-The detector guesses each token before it comes: the one that followed the last time that the four tokens before were
-said. Where its guesses are right for long, the reply says nothing new. Each right guess counts for a loop and a wrong
-one against it, the more the newer the token is: so a loop may vary, and may be as long as it likes. A number that
-begins a line, as in a list, is guessed whatever it is; any other number shows that something is counted, unless it
-followed the same token before.
+Each token is predicted: the one that followed when the four tokens before it last occurred. A correct prediction counts
+for a loop and a wrong one against it, the more the newer the token is: so a loop may vary, and may have any length. A
+number that begins a line, as in a list, is predicted whatever it is; any other number shows counting,
+unless it followed the same token before.
 
 The bounds are those of `scripts/measure_loops.py`: of 185 replies of SmolLM2-135M-Instruct that ran into the limit of
 1500 tokens, 183 end by them, half of them within 121 tokens of the loop's beginning, and the two others count days.
@@ -42,15 +41,7 @@ class _Token(NamedTuple):
 
 
 class LoopDetector:
-    """Follows the tokens of one reply.
-
-    Parameters
-    ----------
-    token_bytes : callable
-        Spells a token.
-    is_structured : bool
-        Whether the whole reply is what a grammar describes.
-    """
+    """Follows the tokens of one reply; `is_structured` if a grammar describes all of it."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], is_structured: bool = False) -> None:
         self._token_bytes = token_bytes
@@ -59,7 +50,7 @@ class LoopDetector:
         self._ids: list[int] = []
         self._entries: list[int] = []
         # Where the text went on when the last four entries came before.
-        self._places: dict[tuple[int, ...], int] = {}
+        self._positions: dict[tuple[int, ...], int] = {}
         # Which entry followed which.
         self._pairs: set[tuple[int, ...]] = set()
         # Where the token stands that is guessed to come next.
@@ -69,7 +60,7 @@ class LoopDetector:
         self._awaits_mark = False
 
     def add(self, token_id: int) -> bool:
-        """Take the next token; return whether the reply is in a loop."""
+        """Add the next token; return whether the reply is in a loop."""
         is_new = token_id not in self._spelled
         token = self._token(token_id)
         begins_line = token.kind is _Kind.NUMBER and self._shape.is_at_beginning
@@ -78,7 +69,8 @@ class LoopDetector:
         self._check_mark(token)
         is_known = (*self._entries[-1:], entry) in self._pairs
         counts = token.kind is _Kind.NUMBER and not begins_line and not is_known
-        is_alike = self._judge(token_id, entry, _COUNTED if counts else _cost(token, is_new))
+        cost = _COUNTED if counts else _NEW if is_new and token.kind is _Kind.WORD else _WRONG
+        is_alike = self._judge(token_id, entry, cost)
         self._go_on(token_id, entry, is_alike)
         return self._is_loop(self._shape.is_structured, self._shape.add(token.text))
 
@@ -102,7 +94,7 @@ class LoopDetector:
                 self._score = max(0, self._score - _COUNTED)
 
     def _judge(self, token_id: int, entry: int, cost: int) -> bool:
-        """Count the token for or against a loop; return whether it was guessed."""
+        """Count the token for or against a loop; return whether it was predicted."""
         source = self._source
         is_alike = source is not None and self._entries[source] == entry
         if source is not None and self._ids[source] == token_id:
@@ -117,7 +109,7 @@ class LoopDetector:
         return is_alike
 
     def _go_on(self, token_id: int, entry: int, is_alike: bool) -> None:
-        """Take the token into the text, and choose the source of the next guess."""
+        """Append the token, and choose the source of the next prediction."""
         self._ids.append(token_id)
         self._entries.append(entry)
         self._pairs.add((*self._entries[-2:],))
@@ -126,10 +118,10 @@ class LoopDetector:
             self._source += 1
         if len(self._entries) >= _KNOWN_BY:
             key = tuple(self._entries[-_KNOWN_BY:])
-            place = self._places.get(key)
-            if place is not None and not is_alike:
-                self._source = place
-            self._places[key] = len(self._entries)
+            position = self._positions.get(key)
+            if position is not None and not is_alike:
+                self._source = position
+            self._positions[key] = len(self._entries)
 
 
 def _token(text: bytes) -> _Token:
@@ -138,7 +130,3 @@ def _token(text: bytes) -> _Token:
         return _Token(_Kind.NUMBER, text)
     # Bytes beyond ASCII are letters of other languages, but for a few signs.
     return _Token(_Kind.WORD if any(byte > 127 or chr(byte).isalpha() for byte in plain) else _Kind.SIGN, text)
-
-
-def _cost(token: _Token, is_new: bool) -> int:
-    return _NEW if is_new and token.kind is _Kind.WORD else _WRONG

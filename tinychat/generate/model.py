@@ -1,4 +1,4 @@
-"""The model as programs see it: text and ids in, text, ids and logits out."""
+"""The model as programs use it: text and ids in; text, ids and logits out."""
 
 from __future__ import annotations
 
@@ -24,43 +24,22 @@ from tinychat.text.guard import unguard
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
     from tinychat.engine.sequence import Sequence
-    from tinychat.models.config import ModelConfig
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
 
-
 _FOR_PROGRAMS = (
-    *("astream", "close", "context_size", "decode", "encode", "generate", "generate_many", "logits", "name", "path"),
-    *("render", "resize", "stream", "trained_length", "vocab_size"),
-)
+    "astream close context_size decode encode generate generate_many logits name path render resize stream "
+    "trained_length vocab_size"
+).split()
 
 
 class Model:
     """A loaded model: an engine and the driver of its replies, tokenizer and chat template in one.
 
-    Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every
-    run passes all token ids, and computes only what follows the longest beginning that is cached.
-
-    Parameters
-    ----------
-    sequence : Sequence
-        The first sequence of the engine; its capacity is `context_size`.
-    tokenizer : Tokenizer
-    template : ChatTemplate
-    stop_ids : frozenset of int
-        Tokens that end a reply.
-    config : ModelConfig
-    path : Path
-        The model folder.
-    drafts : Drafts, optional
-        Proposes tokens that passes check several at once; None writes them one by one, to the same ids.
-    own_defaults : mapping
-        Fields of `Request` that the model's makers advise: see `tinychat.generate.generation_config`.
-
-    Attributes
-    ----------
-    driver : Driver
-        Writes the replies.
+    Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every run
+    passes all token ids, and computes only what follows the longest cached prefix. `tinychat.load` makes one; its
+    attributes are the `path` of the model folder, `tokenizer`, `template`, `stop_ids` and `own_defaults`, the settings
+    that the model's makers advise.
     """
 
     def __init__(
@@ -69,7 +48,6 @@ class Model:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         stop_ids: frozenset[int],
-        config: ModelConfig,
         path: Path,
         drafts: Drafts | None = None,
         own_defaults: Mapping[str, float] | None = None,
@@ -77,7 +55,6 @@ class Model:
         self.tokenizer = tokenizer
         self.template = template
         self.stop_ids = stop_ids
-        self.config = config
         self.path = path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
         self.driver: Driver = Driver(sequence, drafts)
@@ -96,7 +73,7 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """End all replies and give the memory of their keys and values back; the model cannot be used any more."""
+        """End all replies and free the memory of their keys and values; the model cannot be used any more."""
         self.driver.close()
 
     @property
@@ -106,7 +83,7 @@ class Model:
 
     @property
     def sequence(self) -> Sequence:
-        """The sequence that was used last, of those that no reply is written on; a new one may be set in its place."""
+        """The most recently used of the sequences without a reply; setting it replaces them."""
         return self.driver.recent
 
     @sequence.setter
@@ -130,16 +107,13 @@ class Model:
 
     @property
     def vocab_size(self) -> int:
-        """Length of one row of logits: ids are less."""
+        """Length of one row of logits; ids are smaller."""
         return self.engine.vocab_size
 
     def resize(self, context_size: int) -> None:
-        """Give the context another capacity; what the last conversation has read stays.
+        """Change the capacity of the context; the cache of the last conversation stays.
 
-        Raises
-        ------
-        SettingError
-            If that is less than what is read, or more than this machine's memory; if replies are being written.
+        `SettingError` if its ids or this machine's memory do not fit, or replies are being written.
         """
         with self.driver.lock:
             sequence = self.driver.recent
@@ -155,21 +129,21 @@ class Model:
         return self.tokenizer.decode(ids)
 
     def render(self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True) -> str:
-        """Return the text that the chat template makes of messages with `role` and `content`."""
+        """Return the text of the chat template for messages with `role` and `content`."""
         # The marks that keep their contents apart from control tokens are for `render_ids` only.
         return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
 
     def render_ids(
         self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True, **variables: object
     ) -> list[int]:
-        """Return the token ids of the rendered messages; their contents never become special tokens.
+        """Return the token ids of the rendered messages, whose contents never become special tokens.
 
-        `variables` are what else the template may ask for, such as ``enable_thinking=False``.
+        `variables` are further ones of the template, such as ``enable_thinking=False``.
         """
         return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt, **variables)
 
     def takes_message(self, system: str | None = None, as_chat: bool | None = None) -> bool:
-        """Return whether a text becomes a message: as `as_chat` says, by default if there is a template or `system`."""
+        """Return whether a text becomes a message: `as_chat`, by default if there is a chat template or `system`."""
         if as_chat is None:
             return system is not None or not self.template.is_fallback
         return as_chat
@@ -177,25 +151,18 @@ class Model:
     def text_prompt(
         self, text: str, system: str | None = None, as_chat: bool | None = None, thinking: bool | None = None
     ) -> Prompt:
-        """Return the prompt of one text, a message if `takes_message`; errors are those of `chat_prompt`."""
+        """Return the prompt of one text, as a message if `takes_message`; errors are those of `chat_prompt`."""
         if not self.takes_message(system, as_chat):
             return Prompt(self.encode(text))
         return self.chat_prompt([{"role": "user", "content": text}], system, thinking)
 
     def chat_prompt(
-        self,
-        messages: abc.Sequence[Mapping[str, object]],
-        system: str | None = None,
-        thinking: bool | None = None,
+        self, messages: abc.Sequence[Mapping[str, object]], system: str | None = None, thinking: bool | None = None
     ) -> Prompt:
         """Return the prompt that asks for the reply to a conversation, the system prompt before it.
 
         `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-
-        Raises
-        ------
-        TextError
-            If the chat template refuses the conversation.
+        `TextError` if the template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
         template = self.template
@@ -227,10 +194,7 @@ class Model:
             return logits_of_all(self.driver.recent, ids)
 
     def next_logits(self, ids: Ids) -> Logits:
-        """Return the logits of the token after `ids`, float32 [vocab_size]; errors are those of `logits`.
-
-        What the last run had of the ids does not run again.
-        """
+        """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
         check_prompt(ids, self.engine, self.context_size)
         with self.driver.lock:
             return logits_after(self.driver.recent, ids)
@@ -245,7 +209,7 @@ class Model:
         make_room: MakeRoom | None = None,
         **fields: Unpack[RequestFields],
     ) -> Stream:
-        """Continue `prompt`, a text or token ids, as it is written.
+        """Continue `prompt`, a text or token ids.
 
         Parameters
         ----------
@@ -261,7 +225,7 @@ class Model:
         Returns
         -------
         Stream
-            An iterator of `Delta`; its `summary` tells counts, times and the end.
+            An iterator of `Delta`; its `summary` has counts, times and the reason of the end.
 
         Raises
         ------
@@ -300,31 +264,16 @@ class Model:
         return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead)
 
     def generate(
-        self,
-        ids: Ids,
-        max_tokens: int | None = 64,
-        temperature: float = 0.0,
-        ignore_eos: bool = False,
+        self, ids: Ids, max_tokens: int | None = 64, temperature: float = 0.0, ignore_eos: bool = False
     ) -> list[int]:
-        """Return the token ids that continue `ids`, without the stop token.
-
-        Raises
-        ------
-        ContextError
-            If there are more ids than the context holds.
-        SettingError
-            If an argument is out of range.
-        """
+        """Return the token ids that continue `ids`, without the stop token; errors are those of `stream`."""
         stream = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
         return stream.to_end().token_ids
 
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
     ) -> Iterator[BatchEvent]:
-        """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`.
-
-        A prompt that cannot be continued has its error alone.
-        """
+        """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`."""
         return write_many(self.driver, map(self._run_or_error, asked), parallel)
 
     def _run_or_error(self, asked: tuple[Prompt, Request] | TinychatError) -> Run | TinychatError:
@@ -336,12 +285,9 @@ class Model:
             return error
 
     def generate_many(
-        self,
-        prompts: abc.Iterable[str | Ids],
-        parallel: int | None = None,
-        **fields: Unpack[RequestFields],
+        self, prompts: abc.Iterable[str | Ids], parallel: int | None = None, **fields: Unpack[RequestFields]
     ) -> list[Reply]:
-        """Continue each of several prompts, several at once, to the tokens that each would have alone.
+        """Continue several prompts at once, to the tokens that each would have alone.
 
         Parameters
         ----------
@@ -355,7 +301,7 @@ class Model:
         Returns
         -------
         list of Reply
-            In the order of the prompts; text and token ids are in `Reply.text` and `Reply.token_ids`.
+            In the order of the prompts, with `Reply.text` and `Reply.token_ids`.
 
         Raises
         ------
@@ -406,4 +352,4 @@ def load_folder(
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
     drafts = Drafts() if draft else None
-    return Model(new_sequence(engine, context), tokenizer, template, ends, engine.config, folder, drafts, advised)
+    return Model(new_sequence(engine, context), tokenizer, template, ends, folder, drafts, advised)

@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and how far its predictions are from those of another model.
+"""Perplexity of a text, and the divergence between the predictions of two models.
 
 The text is cut into overlapping windows that fill the context. Each window begins with the model's own
 beginning-of-text token, if it has one, and scores only what the windows before it have not: so every token of the text
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +30,8 @@ _ROWS = 64
 class Comparison:
     """The predictions of a model P beside those of a reference Q, at the same positions.
 
-    Attributes
-    ----------
-    perplexity : float
-        That of Q.
-    kl_divergence : float
-        Mean of ``sum Q log(Q / P)``, in nats.
-    top1_agreement : float
-        Share of positions where both hold the same token most likely.
+    `perplexity` is that of Q, `kl_divergence` the mean of ``sum Q log(Q / P)`` in nats, `top1_agreement` the share of
+    positions with the same most likely token.
     """
 
     perplexity: float
@@ -46,20 +41,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured.
+    """Scores of a text.
 
-    Attributes
-    ----------
-    tokens : int
-        Tokens that were scored.
-    context, stride : int
-        Size of a window, and tokens that a further window scores.
-    perplexity : float
-        ``exp`` of the mean negative log-likelihood of a token.
-    bits_per_byte : float
-        Negative log-likelihood by the text's length in UTF-8: comparable between vocabularies.
-    against : Comparison, optional
-        Beside a reference, if there was one.
+    `perplexity` is ``exp`` of the mean negative log-likelihood of a token; `bits_per_byte`, of the text in UTF-8, is
+    comparable between vocabularies. `context` is the size of a window, of which a further one scores `stride` tokens.
     """
 
     tokens: int
@@ -70,8 +55,7 @@ class Report:
     against: Comparison | None
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Tokens ``start..stop`` of the text, of which those from `first` on are scored."""
 
     start: int
@@ -97,25 +81,9 @@ def measure(
 ) -> Report:
     """Score every token of `text`.
 
-    Parameters
-    ----------
-    model : Model
-        Windows are as large as its context.
-    text : str
-        Encoded as plain text.
-    stride : int, optional
-        Tokens that each window after the first one scores; half the context when omitted.
-    against : Model, optional
-        The reference to compare with; it must have the same vocabulary and context.
-    progress : callable, optional
-        See `Progress`.
-
-    Raises
-    ------
-    SettingError
-        If the text is too short, the stride does not fit, or the models cannot be compared.
-    ModelFolderError
-        If a model's logits are not finite.
+    Windows fill the context; each after the first scores `stride` tokens, half the context by default. `against`, a
+    model of the same vocabulary and a context as large, is the reference of the comparison. `SettingError` if the text
+    is too short, the stride does not fit, or the models cannot be compared.
     """
     prefix = model.encode("")
     ids = model.encode(text, add_bos=False)
@@ -139,13 +107,7 @@ def measure(
 
 
 def log_softmax(logits: npt.NDArray[np.float32], dtype: type[np.floating] = np.float64) -> LogProbabilities:
-    """Return log-probabilities of rows of logits, `dtype` [T, V].
-
-    Raises
-    ------
-    ModelFolderError
-        If a logit is not finite.
-    """
+    """Return log-probabilities of rows of logits, `dtype` [T, V]; `ModelFolderError` if one is not finite."""
     if not np.isfinite(logits).all():
         raise ModelFolderError("the model's logits are not finite: convert the model again from a sound checkpoint")
     wide = logits.astype(dtype)
@@ -154,45 +116,38 @@ def log_softmax(logits: npt.NDArray[np.float32], dtype: type[np.floating] = np.f
     return wide
 
 
+@dataclass
 class Totals:
     """Sums over the positions scored so far."""
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.loss = self.reference_loss = self.divergence = 0.0
-        self.agreements = 0
+    tokens: int = 0
+    loss: float = 0.0
+    reference_loss: float = 0.0
+    divergence: float = 0.0
+    agreements: int = 0
 
     def add(self, log_p: LogProbabilities, targets: npt.NDArray[np.int64]) -> None:
-        """Count the likelihood of `targets`, one for each row."""
+        """Add the likelihood of `targets`, one for each row."""
         self.tokens += len(targets)
         self.loss -= float(log_p[np.arange(len(targets)), targets].sum())
 
     def compare(self, log_p: LogProbabilities, log_q: LogProbabilities, targets: npt.NDArray[np.int64]) -> None:
-        """Count how far the predictions P are from those of the reference Q."""
+        """Add the divergence of the predictions P from those of the reference Q."""
         self.reference_loss -= float(log_q[np.arange(len(targets)), targets].sum())
         self.divergence += float((np.exp(log_q) * (log_q - log_p)).sum())
         self.agreements += int((log_p.argmax(axis=1) == log_q.argmax(axis=1)).sum())
 
     def include(self, other: Totals) -> None:
-        """Add what was counted elsewhere."""
-        self.tokens += other.tokens
-        self.loss += other.loss
-        self.reference_loss += other.reference_loss
-        self.divergence += other.divergence
-        self.agreements += other.agreements
+        """Add other totals."""
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
     def report(self, context: int, stride: int, text_bytes: int, compared: bool) -> Report:
-        """Return the means, `context` and `stride` being those that were used."""
+        """Return the means."""
         n = self.tokens
         comparison = Comparison(_exp(self.reference_loss / n), self.divergence / n, self.agreements / n)
-        return Report(
-            tokens=n,
-            context=context,
-            stride=stride,
-            perplexity=_exp(self.loss / n),
-            bits_per_byte=float(self.loss / np.log(2) / text_bytes),
-            against=comparison if compared else None,
-        )
+        bits_per_byte = float(self.loss / np.log(2) / text_bytes)
+        return Report(n, context, stride, _exp(self.loss / n), bits_per_byte, comparison if compared else None)
 
 
 def _exp(value: float) -> float:
@@ -220,8 +175,7 @@ def _score(
 
 
 def _check_comparable(model: Model, other: Model, text: str, ids: list[int]) -> None:
-    same = model.vocab_size == other.vocab_size and other.encode(text) == ids
-    if not same:
+    if model.vocab_size != other.vocab_size or other.encode(text) != ids:
         raise SettingError(f"{model.name} and {other.name} do not share a vocabulary: they cannot be compared")
     if other.context_size < model.context_size:
         raise SettingError(

@@ -1,8 +1,8 @@
-"""Settings of several sources, one over the other.
+"""Precedence of settings from several sources.
 
 A flag comes before the model's section of the configuration file, then the prompt template, the role, the file's
-general settings, the advice of the model's makers, what keeps replies out of loops where they say nothing of that, and
-our defaults.
+general settings, the advice of the model's makers, the settings against loops where these say nothing of them, and the
+defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Group = TypeVar("_Group", bound="DataclassInstance")
 
 
 class SettingsSource(NamedTuple):
-    """Settings by name, and where they are from, in words."""
+    """Settings by name, and their origin in words."""
 
     origin: str
     values: Mapping[str, Any]
@@ -45,42 +45,34 @@ def is_asked_for(origin: str) -> bool:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The settings of several sources, the last over the others; our defaults are left out.
-
-    Attributes
-    ----------
-    values : mapping
-        By name.
-    origins : mapping
-        Where each of them is from, in words.
-    """
+    """Settings of several sources by name, and the origin of each in words; defaults are left out."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
 
     @property
     def request(self) -> Request:
-        """How replies are written, the budget of thinking left out."""
+        """The settings of replies, without the budget of thinking."""
         return self._group(Request)
 
     @property
     def loading(self) -> LoadSettings:
-        """How the model is loaded."""
+        """The settings of loading a model."""
         return self._group(LoadSettings)
 
     @property
     def chat(self) -> ChatSettings:
-        """How a conversation is held."""
+        """The settings of a conversation."""
         return self._group(ChatSettings)
 
     @property
     def screen(self) -> ScreenSettings:
-        """Lines shown of a reply."""
+        """The settings of the screen."""
         return self._group(ScreenSettings)
 
     @property
     def thinking(self) -> Thinking:
-        """Whether and how long the model is to think."""
+        """Whether and how long the model thinks."""
         return as_thinking(self.chat.think)
 
     def _group(self, kind: type[_Group]) -> _Group:
@@ -88,7 +80,7 @@ class Resolved:
 
 
 def resolve(*sources: SettingsSource) -> Resolved:
-    """Put sources of settings over each other, the last on top."""
+    """Merge sources of settings, the last on top."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for source in sources:
@@ -99,18 +91,7 @@ def resolve(*sources: SettingsSource) -> Resolved:
 
 @dataclass(frozen=True)
 class Preferences:
-    """Preferences of the user: flags of one run, and the configuration file.
-
-    Parameters
-    ----------
-    configuration : Configuration
-        The user's.
-    role : str, optional
-        One of its roles.
-    flags : mapping
-        Checked settings by name.
-    template : str, optional
-        One of its prompt templates.
+    """Flags of one run over the configuration file with a role and a prompt template of it.
 
     Raises
     ------
@@ -124,14 +105,12 @@ class Preferences:
     template: str | None = None
 
     def __post_init__(self) -> None:
-        if self.role is not None:
-            self.configuration.role(self.role)
-        if self.template is not None:
-            self.configuration.template(self.template)
+        self.configuration.role(self.role)
+        self.configuration.template(self.template)
 
     def model(self, named: str | None) -> str | None:
-        """Return the MODEL to load: as named, of template, role, $TINYCHAT_MODEL or file; None for the usual one."""
-        for section in (self._template_section, self._role_section):
+        """Return the MODEL to load: as named, of template, role, $TINYCHAT_MODEL or file; None for the default one."""
+        for section in (self.configuration.template(self.template), self.configuration.role(self.role)):
             named = section.get("model") if named is None else named
         if named is None and not os.environ.get("TINYCHAT_MODEL"):
             named = self.configuration.model
@@ -140,24 +119,16 @@ class Preferences:
     def resolve(self, *names: str | None, advice: Mapping[str, Any] | None = None, is_text: bool = True) -> Resolved:
         """Return the settings for a model by the names that it goes by and, once it is known, its makers' advice.
 
-        `is_text` says whether replies are text: code, and what a grammar describes, may well repeat itself.
+        `is_text` is false for code and structured replies, which may well repeat themselves.
         """
         file, own = self.configuration, Advice() if advice is None else advice
         given = (
             SettingsSource(own.origin if isinstance(own, Advice) else Advice.origin, own),
             SettingsSource(GENERAL, file.general),
-            SettingsSource(f"{_ROLE} {self.role}", self._role_section),
-            SettingsSource(f"{_TEMPLATE} {self.template}", self._template_section),
+            SettingsSource(f"{_ROLE} {self.role}", file.role(self.role)),
+            SettingsSource(f"{_TEMPLATE} {self.template}", file.template(self.template)),
             SettingsSource(MODEL_SECTION, file.of_model(*names)),
             SettingsSource(FLAGS, self.flags),
         )
         is_open = is_text and not any("repeat_penalty" in source.values for source in given)
         return resolve(SettingsSource(AGAINST_LOOPS, LOOP_DEFAULTS if is_open else {}), *given)
-
-    @property
-    def _role_section(self) -> Mapping[str, Any]:
-        return {} if self.role is None else self.configuration.role(self.role)
-
-    @property
-    def _template_section(self) -> Mapping[str, Any]:
-        return {} if self.template is None else self.configuration.template(self.template)

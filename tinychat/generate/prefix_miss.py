@@ -1,4 +1,4 @@
-"""Why a prompt shares less with the cache than its conversation would suggest."""
+"""Diagnosis of a prompt that shares less with the cache than its conversation would suggest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,7 @@ _THINKING = ("<think>", "</think>")
 
 
 class PrefixMiss(NamedTuple):
-    """Where a prompt leaves what was cached of its conversation.
-
-    Attributes
-    ----------
-    position : int
-        The first token that has to run again though the conversation had it, 0-based.
-    previous : int
-        Tokens of the conversation that were cached, or would have been.
-    reason : str
-        In words.
-    """
+    """The first token, 0-based, that runs again though it was one of `previous` tokens of the conversation."""
 
     position: int
     previous: int
@@ -37,18 +27,9 @@ class PrefixMiss(NamedTuple):
 
 
 def explain_miss(prompt: Ids, previous: Ids, cached: int, decode: Callable[[Ids], str]) -> PrefixMiss | None:
-    """Return why less is cached than the conversation had; None where nothing is missing.
+    """Return why fewer leading ids of a prompt are `cached` than the conversation had; None where nothing is missing.
 
-    Parameters
-    ----------
-    prompt : sequence of int
-        The ids that are to be read.
-    previous : sequence of int
-        Prompt and reply of the turn before; empty where there was none.
-    cached : int
-        Leading ids of the prompt that do not have to run.
-    decode : callable
-        Returns the text of ids.
+    `previous` are prompt and reply of the turn before; empty where there was none.
     """
     agreed = common_length(prompt, previous)
     # The last token of a reply was chosen but never run; the last of a prompt always runs.

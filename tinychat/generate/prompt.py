@@ -1,4 +1,4 @@
-"""From texts and messages to the token ids that a model reads."""
+"""Token ids of a prompt, and their limits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue in
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads.
+    """The input of a model: token ids, none of them a control token that a text spelled.
 
     Attributes
     ----------
-    ids : sequence of int
-        Token ids; nothing in the texts they come from has become a control token.
     joins_reply : bool
-        Whether the reply goes on where the prompt's text ends. False begins it afresh: a tokenizer
-        that marks the first word by a space loses that space, as in the reply of a chat.
+        Whether the reply goes on where the prompt's text ends. If not, a tokenizer that marks the first word by a space
+        loses that space, as in the reply of a chat.
     stop : tuple of str
         Texts that end a reply to this prompt, beside those of the request.
     opens_thinking : bool
@@ -45,15 +43,7 @@ class Prompt:
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:
-    """Refuse ids that the engine must never see.
-
-    Raises
-    ------
-    SettingError
-        If there are no ids, or one is not a token id of the model.
-    PromptTooLongError
-        If there are more ids than the context has positions.
-    """
+    """Refuse ids that the engine must never see: none, ones outside the vocabulary, or more than the context holds."""
     if not ids:
         raise SettingError("the prompt is empty: give at least one token to continue")
     smallest, largest, vocab_size = min(ids), max(ids), engine.vocab_size

@@ -1,4 +1,4 @@
-"""One reply: takes logits, chooses tokens, gives their text, and knows when it ends and what it took."""
+"""One reply: takes logits, chooses tokens, decodes their text, ends, and counts."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ FinishReason = Literal["stop", "stop_string", "length", "context", "loop", "inte
 
 @dataclass(frozen=True)
 class Delta:
-    """A delta of the reply.
+    """New text and tokens of a reply.
 
     Attributes
     ----------
     text : str
         New text that is final; empty while a character or a stop string may be incomplete.
     ids : tuple of int
-        The tokens that were chosen in one run of the model; empty in a last delta that only brings held-back text.
+        The tokens of one run of the model; empty in a last delta that only brings held-back text.
     logprobs : tuple of TokenLogprobs
         One for each id, if they were asked for.
     """
@@ -52,28 +52,12 @@ class Delta:
 
 @dataclass
 class Summary:
-    """Counts and times of one reply; times in seconds, without what the caller did between deltas.
+    """Counts and times of one reply; times in seconds, without those of the caller between deltas.
 
-    Attributes
-    ----------
-    prompt_tokens : int
-        Tokens of the prompt, reused ones included.
-    reused_tokens : int
-        Leading tokens of the prompt that the cache already held.
-    new_tokens : int
-        Tokens of the reply, without the stop id.
-    decode_steps : int
-        Tokens chosen after the first, which comes from the prefill; the stop id is one of them.
-    drafted_tokens, accepted_tokens : int
-        Tokens that drafts proposed, and those of them that are part of the reply: these took no run of their own.
-    prefill_seconds, decode_seconds : float
-        Time for reading the prompt, and for all tokens after the first.
-    first_token_seconds : float
-        Time from the start to the first token.
-    finish_reason : str
-        See `FinishReason`.
-    seed : int
-        The seed that gives these tokens again.
+    `prompt_tokens` include the `reused_tokens` that were cached, `new_tokens` exclude the stop id. `decode_steps` are
+    the tokens after the first, which comes from the prefill, and the stop id; `accepted_tokens` of the `drafted_tokens`
+    are part of the reply and took no run of their own. `first_token_seconds` count from the start. `seed` gives these
+    tokens again.
     """
 
     prompt_tokens: int
@@ -90,7 +74,7 @@ class Summary:
 
     @property
     def prefill_rate(self) -> float:
-        """Prompt tokens run per second, reused ones not counted."""
+        """Prompt tokens run per second, without reused ones."""
         return _rate(self.prompt_tokens - self.reused_tokens, self.prefill_seconds)
 
     @property
@@ -100,11 +84,11 @@ class Summary:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply ended before the model ended it: no room for more, or it repeated itself."""
+        """Whether the reply ended before the model ended it."""
         return self.finish_reason in ("length", "context", "loop")
 
     def as_json(self) -> dict[str, object]:
-        """Return end, counts, rates and seed for programs."""
+        """Return reason of the end, counts, rates and seed for programs."""
         return {
             "finish_reason": self.finish_reason,
             "truncated": self.is_cut,
@@ -125,17 +109,6 @@ class Reply:
 
     It runs nothing itself. Its driver reads the prompt and reports that by `prompt_was_read`, then gives
     each row of logits to `accept` and runs the token that was chosen, until `finish_reason` is set.
-
-    Parameters
-    ----------
-    prompt : Prompt
-        What the model reads before the reply.
-    request : Request
-        How the reply is written.
-    tokenizer : Tokenizer
-        Turns the tokens into text.
-    stop_ids : frozenset of int
-        Tokens that end the reply; they are not part of it.
 
     Attributes
     ----------
@@ -187,25 +160,15 @@ class Reply:
         return self._tokenizer.decode(ids, skip_special=False)
 
     def prompt_was_read(self, reused_tokens: int, seconds: float) -> None:
-        """Note how many leading tokens the cache already held, and how long the others took."""
+        """Set how many leading tokens were cached, and how long the others took."""
         self._counted.reused_tokens, self._counted.prefill_seconds = reused_tokens, seconds
 
     def accept(self, logits: Logits, seconds: float = 0.0) -> Delta:
-        """Choose the next token and return the text that it settles.
+        """Choose the next token by logits, float32 [vocab_size], and return the text that it settles.
 
-        Parameters
-        ----------
-        logits : float32 [vocab_size]
-            After the prompt and all tokens so far. Not changed.
-        seconds : float
-            How long the model took for them; the first ones come from the prompt and count there.
-
-        Raises
-        ------
-        ModelFolderError
-            If the logits hold no finite maximum, which only damaged weights produce.
-        SettingError
-            If no token fits the constraint.
+        `seconds` is the model's time for them; the first ones come from the prompt and count there. `ModelFolderError`
+        if they hold no finite maximum, which only damaged weights produce; `SettingError` if no token fits the
+        constraint.
         """
         started, counted = perf_counter(), self._counted
         delta = self._choose(logits)
@@ -219,15 +182,10 @@ class Reply:
         return delta
 
     def accept_draft(self, rows: Logits, draft: Sequence[int], seconds: float) -> Delta:
-        """Choose tokens one after the other as long as they are those of a draft that has run, and one more.
+        """Choose tokens as long as they are those of a draft that has run, and one more.
 
-        Parameters
-        ----------
-        rows : float32 [len(draft) + 1, vocab_size]
-            After the tokens so far, and after each id of the draft.
-        draft : sequence of int
-        seconds : float
-            How long the model took for all of them.
+        `rows`, float32 [len(draft) + 1, vocab_size], are the logits after the tokens so far and after each id of the
+        draft; `seconds` the model's time for all of them.
         """
         delta = self.accept(rows[0], seconds)
         if not draft:
@@ -263,7 +221,10 @@ class Reply:
         token_id = self._next_id(logits)
         if token_id in self._stop_ids:
             return Delta(self._held_back("stop"))
-        self._take(token_id)
+        self.token_ids.append(token_id)
+        self._all_ids.append(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
         text = self._detokenizer.add(token_id)
         if self._shape is not None:
             self._shape.add(text.encode())
@@ -278,21 +239,18 @@ class Reply:
             text += self._held_back("length")
         elif self._goes_round():
             text += self._held_back("loop")
-        return Delta(text, (token_id,), self._logprobs_of(token_id, logits))
+        count = self.request.logprobs
+        return Delta(text, (token_id,), () if count is None else (token_logprobs(logits, token_id, count),))
 
     def _next_id(self, logits: Logits) -> int:
-        """Return the token that must come, else the sampler's choice."""
+        """Return a forced token, else the sampler's choice."""
         forced = None if self._budget is None else self._budget.forced()
         if forced is not None:
             return forced
+        if self._constraint is not None:
+            logits = np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
         is_structured = self._shape is not None and self._shape.is_structured
-        return self._sampler.sample(self._masked(logits), self._all_ids, is_structured)
-
-    def _masked(self, logits: Logits) -> Logits:
-        """Return the logits with those of the tokens that the grammar forbids at minus infinity."""
-        if self._constraint is None:
-            return logits
-        return np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
+        return self._sampler.sample(logits, self._all_ids, is_structured)
 
     def _goes_round(self) -> bool:
         """Return whether the reply is in a loop; several tokens at once cost little more than one."""
@@ -300,23 +258,11 @@ class Reply:
             return False
         return any(self._loops.add(token_id) for token_id in self.token_ids[-_AT_ONCE:])
 
-    def _take(self, token_id: int) -> None:
-        """Note the next token."""
-        self.token_ids.append(token_id)
-        self._all_ids.append(token_id)
-        if self._constraint is not None:
-            self._constraint.accept(token_id)
-
-    def _logprobs_of(self, token_id: int, logits: Logits) -> tuple[TokenLogprobs, ...]:
-        count = self.request.logprobs
-        return () if count is None else (token_logprobs(logits, token_id, count),)
-
     def _held_back(self, reason: FinishReason) -> str:
         """Set the finish reason and return the text that was held back."""
         # The first bytes of a character whose others were cut off are not text.
         last = self._detokenizer.finish() if reason in ("stop", "stop_string") else ""
-        text = self._stop_strings.add(last)
-        text += self._stop_strings.finish()
+        text = self._stop_strings.add(last) + self._stop_strings.finish()
         self.finish_reason = reason if self._stop_strings.found is None else "stop_string"
         return text
 
@@ -330,13 +276,13 @@ class Reply:
         return fields
 
     def _token_fields(self, token: TokenLogprobs) -> dict[str, object]:
-        best = [self._candidate_fields(candidate) for candidate in token.best]
-        return self._candidate_fields(token.chosen) | {"best": best}
+        best = [self._scored_fields(scored) for scored in token.best]
+        return self._scored_fields(token.chosen) | {"best": best}
 
-    def _candidate_fields(self, candidate: ScoredToken) -> dict[str, object]:
-        data = self._tokenizer.token_bytes(candidate.id)
+    def _scored_fields(self, scored: ScoredToken) -> dict[str, object]:
+        data = self._tokenizer.token_bytes(scored.id)
         text = data.decode("utf-8", "replace")
-        return {"id": candidate.id, "text": text, "bytes": [*data], "logprob": candidate.logprob}
+        return {"id": scored.id, "text": text, "bytes": [*data], "logprob": scored.logprob}
 
 
 def _joined(deltas: list[Delta]) -> Delta:

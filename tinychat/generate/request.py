@@ -1,4 +1,4 @@
-"""All that a reply depends on beside its prompt, as one object that is checked once."""
+"""The settings of a reply, checked once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,7 @@ class RequestFields(ReplyKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Request(ReplySettings):
-    """How a reply is written: sampling, what ends it, what is reported of it.
-
-    Its fields are those of `tinychat.settings.ReplySettings`, which describes them, and a constraint.
-
-    Attributes
-    ----------
-    constraint : Constraint, optional
-        Tokens that it forbids are masked before the sampler sees the logits.
+    """Settings of a reply: those of `tinychat.settings.ReplySettings`, and a `constraint` that masks tokens.
 
     Raises
     ------
@@ -50,15 +43,7 @@ class Request(ReplySettings):
 
 
 def as_request(**keywords: Unpack[RequestFields]) -> Request:
-    """Return the request of keyword arguments.
-
-    Raises
-    ------
-    TypeError
-        If there is no such field: the message names the nearest, and all of them.
-    FieldError
-        If a value is out of range, or of another type.
-    """
+    """Return the request of keyword arguments; a `TypeError` names the nearest to an unknown one, and all."""
     known = [field.name for field in fields(Request)]
     for name in keywords:
         if name not in known:

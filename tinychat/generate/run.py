@@ -1,4 +1,4 @@
-"""A run: one reply that the driver writes, and the events of it."""
+"""A run: one reply that the driver writes, and its events."""
 
 from __future__ import annotations
 
@@ -18,34 +18,21 @@ if TYPE_CHECKING:
 
 
 class Prefill(NamedTuple):
-    """How far the prompt has been read.
+    """Progress of the prompt.
 
-    Attributes
-    ----------
-    cached : int
-        Leading tokens that did not have to run.
-    done, total : int
-        Of the others.
-    seconds_left : float or None
-        An estimate from the rate so far; None before the first chunk.
+    `cached` leading tokens did not have to run; of the others `done` of `total` have.
     """
 
     cached: int
     done: int
     total: int
-    seconds_left: float | None
 
 
 class Room(NamedTuple):
     """A shorter past for a reply whose context is full.
 
-    Attributes
-    ----------
-    ids : list of int
-        What stands before the reply now, in the place of its prompt.
-    removed : int
-        Tokens that may be cut out of the cache where the two pasts first differ, so that what follows them is not
-        read again; 0 to read it again.
+    `ids` replace its prompt. `removed` tokens may be cut out of the cache where the two pasts first differ, so that
+    what follows them is not read again; 0 to read it again.
     """
 
     ids: list[int]
@@ -60,34 +47,11 @@ Event = Prefill | Delta | TinychatError
 
 
 class Run:
-    """A reply that the driver writes; its sequence is another one after it was put back.
+    """A reply that the driver writes; its sequence is another one after it was preempted.
 
-    Parameters
-    ----------
-    reply : Reply
-        Its prompt has been checked.
-    make_room : callable, optional
-        See `MakeRoom`; without one the reply ends where the context is full.
-    ahead : int, optional
-        Most deltas that wait for their reader before the run stands still; None for no limit.
-
-    Attributes
-    ----------
-    listener : callable, optional
-        Called with each event, in the driver's own thread or another that makes a step, instead of keeping them; at
-        last with None.
-    events : deque of Event
-        What happened and has not been read.
-    is_over : bool
-        Whether no more events come.
-    cached : int
-        Leading tokens of the prompt that did not have to run.
-    miss : PrefixMiss or None
-        Why less of the prompt was cached than the turn before it has.
-    sequence : Sequence
-        Only while it runs.
-    base : list of int
-        What stands before the reply; less than its prompt once room was made.
+    `ahead` is how many unread events there are at most before it pauses (None for no limit); a `listener` is called
+    with each event, and at last with None, in whichever thread makes a step. `base` are the ids before the reply, fewer
+    than its prompt's once room was made; `sequence` is set only while it runs.
     """
 
     sequence: Sequence
@@ -118,28 +82,27 @@ class Run:
 
     @property
     def wants_more(self) -> bool:
-        """Whether somebody waits for the next event, or there is room for it."""
+        """Whether a reader waits for the next event, or there is room for it."""
         return self.listener is not None or self._ahead is None or len(self.events) < self._ahead
 
     def deliver(self, event: Event) -> None:
-        """Give an event to whoever reads them."""
+        """Pass an event to the listener, or queue it."""
         if self.listener is None:
             self.events.append(event)
         else:
             self.listener(event)
 
     def report(self) -> None:
-        """Tell how far the prompt has been read."""
+        """Deliver the progress of the prompt."""
         if not self.reply.token_ids:
             done, total = len(self.sequence.ids) - self.cached, len(self.base) - self.cached
-            left = self.seconds / done * (total - done) if done > 0 else None
-            self.deliver(Prefill(self.cached, done, total, left))
+            self.deliver(Prefill(self.cached, done, total))
 
 
-class Part(NamedTuple):
+class ScheduledRun(NamedTuple):
     """The share of one run in a step.
 
-    `draft` is the end of its ids that is only proposed; None while the run reads what stands before.
+    `draft` is the end of its ids that is only proposed; None while the run reads what is before its last token.
     """
 
     run: Run

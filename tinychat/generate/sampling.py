@@ -1,7 +1,7 @@
-"""Choosing the next token from the logits.
+"""Sampling the next token from logits.
 
-The sampler applies its settings in this order: penalty, DRY, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a
-constraint has masked tokens before. llama.cpp, which has them all, applies the temperature last.
+The settings apply in this order: penalty, DRY, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a constraint has
+masked tokens before. llama.cpp, which has them all, applies the temperature last.
 """
 
 from __future__ import annotations
@@ -36,17 +36,7 @@ _Ids = npt.NDArray[np.int64]
 class Sampler:
     """Draws token ids; the same request and seed give the same ids for the same logits.
 
-    Parameters
-    ----------
-    request : Request
-        Its sampling settings are used.
-    tokenizer : Tokenizer, optional
-        Spells the tokens for settings that are about texts.
-
-    Attributes
-    ----------
-    seed : int
-        The seed in use, drawn when the request names none.
+    `seed` is the one in use, drawn when the request names none; `tokenizer` spells the tokens for settings about texts.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
@@ -56,21 +46,10 @@ class Sampler:
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
-        """Choose the next token.
+        """Choose the next token by logits, float32 [vocab_size], which are not changed.
 
-        Parameters
-        ----------
-        logits : float32 [vocab_size]
-            Not changed.
-        previous_ids : sequence of int
-            Prompt and reply so far; penalties look at its end.
-        is_structured : bool
-            Whether it stands in a block of code or a table.
-
-        Raises
-        ------
-        ModelFolderError
-            If the logits hold no finite maximum, which only damaged weights produce.
+        Penalties look at the end of `previous_ids`, prompt and reply so far; `is_structured` in a block of code or a
+        table. `ModelFolderError` if the logits hold no finite maximum, which only damaged weights produce.
         """
         if self.request.repeat_in_code or not is_structured:
             logits = self._penalized(logits, previous_ids)
@@ -100,7 +79,7 @@ class Sampler:
         return penalized
 
     def _dried(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
-        """Lower the logits of tokens that go on a repetition of what came before."""
+        """Lower the logits of tokens that continue a repetition (DRY)."""
         request = self.request
         if request.dry_multiplier == 0.0 or request.dry_penalty_last_n == 0:
             return logits
@@ -127,10 +106,7 @@ class Sampler:
         return np.where(logits < least, np.float32(-np.inf), logits)
 
     def _kept_weights(self, scores: _Scores) -> _Scores:
-        """Return the unnormalized probabilities of the leading candidates that top-p and min-p keep.
-
-        scores : descending from 0.
-        """
+        """Return the unnormalized probabilities of the leading candidates that pass top-p and min-p."""
         weights = np.exp(scores)
         cumulative = np.cumsum(weights)
         before = cumulative - weights
@@ -139,12 +115,7 @@ class Sampler:
         return weights[: int(np.count_nonzero(keep))]
 
     def _excluded(self, weights: _Scores) -> int:
-        """Return how many of the leading candidates XTC leaves out: of the likely ones all but the last, at random.
-
-        What is left says the same in less usual words: "exclude top choices".
-
-        weights : descending.
-        """
+        """Return how many leading candidates XTC leaves out: of the likely ones all but the last, at random."""
         probability, threshold = self.request.xtc_probability, self.request.xtc_threshold
         # No draw where it is off: what a seed gives must not depend on a setting that does nothing.
         if probability == 0.0 or threshold > 0.5 or self._random.random() >= probability:
@@ -165,19 +136,9 @@ def _finite(logits: Logits, ids: _Ids) -> _Ids:
 
 
 def repetitions(ids: Sequence[int], least: int, most: int) -> dict[int, int]:
-    """Return the tokens that would go on a repetition of the end of `ids`, with its length so far.
+    """Return the tokens that would continue a repetition of the end of `ids`, each with its longest length so far.
 
-    Parameters
-    ----------
-    ids : sequence of int
-        What was said before.
-    least, most : int
-        Shorter repetitions, of 1 at least, do not count; longer ones count as `most`.
-
-    Returns
-    -------
-    dict
-        Of a token that goes on several of them, the length of the longest.
+    Repetitions shorter than `least` (at least 1) do not count; longer ones count as `most`.
     """
     found: dict[int, int] = {}
     recent = np.asarray(ids, dtype=np.int64)
@@ -194,10 +155,10 @@ def repetitions(ids: Sequence[int], least: int, most: int) -> dict[int, int]:
 
 
 class _Breakers:
-    """Texts that no repetition goes beyond, as they are spelled in tokens.
+    """Texts that end every repetition, as spelled in tokens.
 
-    A text is in one token, or begins in one and is completed by the usual tokens of its rest. Only tokens that
-    come are looked at: a vocabulary is large.
+    A text is in one token, or begins in one and is completed by the default tokens of its rest. Only tokens that come
+    are spelled: a vocabulary is large.
     """
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer | None) -> None:
@@ -206,11 +167,10 @@ class _Breakers:
         self._rests: dict[int, list[list[int]]] = {}
 
     def is_whole(self, token_id: int) -> bool:
-        """Return whether one of the texts is in this token."""
         return [] in self._rests_of(token_id)
 
     def unbroken_length(self, ids: Sequence[int]) -> int:
-        """Return how many ids stand behind the last of the texts."""
+        """Return how many ids follow the last of the texts."""
         for start in range(len(ids) - 1, -1, -1):
             rests = self._rests_of(ids[start])
             ends = [start + 1 + len(rest) for rest in rests if [*ids[start + 1 : start + 1 + len(rest)]] == rest]
@@ -237,25 +197,15 @@ class _Breakers:
 
 
 def _is_cut(text: bytes, index: int) -> bool:
-    """Return whether an index is within a character of UTF-8."""
+    """Return whether an index is inside a character of UTF-8."""
     return text[index] & 0xC0 == 0x80
 
 
 def most_likely(logits: Logits, reach: float, count: int) -> _Ids:
-    """Return the ids of the largest logits, the largest first, of equal ones the lower id first.
+    """Return the ids of the largest logits, largest first, of equal ones the lower id first, int64.
 
-    Parameters
-    ----------
-    logits : float32 [vocab_size]
-    reach : float
-        How far below the largest they may be.
-    count : int
-        Most ids; 0 for no limit.
-
-    Returns
-    -------
-    int64 [<= count]
-        Empty where the largest is not a number.
+    They are at most `reach` below the largest, and at most `count` (0 for no limit); none if the largest is not a
+    number.
     """
     # The ids are dealt to columns. Only columns whose largest logit counts are looked into: of a large vocabulary, few.
     width = len(logits) // _COLUMN
@@ -266,6 +216,6 @@ def most_likely(logits: Logits, reach: float, count: int) -> _Ids:
         least = max(least, np.partition(largest, len(largest) - count)[len(largest) - count])
     found = np.flatnonzero(largest >= least)
     within = found[found < width]
-    rows, places = np.nonzero(columns[:, within] >= least)
-    ids = np.append(rows * width + within[places], found[len(within) :] + (_COLUMN - 1) * width)
+    rows, chosen = np.nonzero(columns[:, within] >= least)
+    ids = np.append(rows * width + within[chosen], found[len(within) :] + (_COLUMN - 1) * width)
     return ids[np.lexsort((ids, -logits[ids]))[: count or None]]

@@ -16,7 +16,7 @@ Logits = npt.NDArray[np.float32]
 
 
 def logits_after(sequence: Sequence, ids: Ids) -> Logits:
-    """Return the logits of the token after `ids`, float32 [vocab_size]; what is cached of them does not run again."""
+    """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
     # At least the last id runs: the cache holds no logits.
     for start in range(sequence.reuse(ids), len(ids), sequence.chunk_size):
         logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))

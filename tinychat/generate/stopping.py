@@ -6,15 +6,10 @@ from collections.abc import Iterable
 
 
 class StopStringFilter:
-    """Passes text through up to the first stop string, wherever the deltas are cut.
+    """Passes text through up to the first stop string (`found`), wherever it is cut.
 
     Text that may be the beginning of a stop string is held back until it is clear. The string that
     is complete first wins, so the result does not depend on how the text arrives.
-
-    Attributes
-    ----------
-    found : str or None
-        The stop string that was met; nothing passes after it.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -23,7 +18,7 @@ class StopStringFilter:
         self.found: str | None = None
 
     def add(self, text: str) -> str:
-        """Take the next text and return what is surely before any stop string."""
+        """Return the text that is surely before any stop string."""
         if self.found is not None:
             return ""
         pending = self._pending + text
@@ -37,7 +32,7 @@ class StopStringFilter:
         return pending[:passed]
 
     def finish(self) -> str:
-        """Return what was held back: no more text comes, so it is not a stop string."""
+        """Return the text held back: no more comes, so it is not a stop string."""
         pending, self._pending = self._pending, ""
         return pending
 

@@ -1,4 +1,4 @@
-"""A reply as its reader sees it: an iterator over what the driver writes."""
+"""An iterator over the deltas of one reply."""
 
 from __future__ import annotations
 
@@ -24,24 +24,11 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
     """Reads one reply; iterate it once, stop at any time.
 
     ``for`` makes the steps of the driver that bring its deltas; with ``async for`` a thread of the driver's does.
-    Nothing runs before the first delta is asked for. A stream that is dropped gives its sequence back, which holds a
-    prefix of prompt and reply for the next prompt that begins alike.
+    Nothing runs before the first delta is asked for. A stream that is dropped frees its sequence, whose cache serves
+    the next prompt with a common prefix.
 
-    Parameters
-    ----------
-    driver : Driver
-    run : Run
-        A new one for each stream.
-    on_prefill : callable, optional
-        Called with (tokens done, tokens to run) while the prompt is read.
-    cancelled : callable, optional
-        Asked before each step; True ends the reply as interrupted.
-
-    Attributes
-    ----------
-    reply : Reply
-    token_ids : list of int
-        The tokens of the deltas that were read.
+    `on_prefill` is called with (tokens done, tokens to run) while the prompt is read, `cancelled` before each step:
+    True ends the reply as interrupted. `token_ids` are those of the deltas that were read.
     """
 
     def __init__(
@@ -101,22 +88,10 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         self.listen(post)
         return posted
 
-    def events(self) -> Iterator[Prefill | Delta]:
-        """Yield deltas, and before them how far the prompt has been read.
-
-        Raises
-        ------
-        TinychatError
-            What ended the reply.
-        """
-        while (event := self._next_event()) is not None:
-            yield event
-
     def _next_event(self) -> Prefill | Delta | None:
         """Return the next event; None at the end."""
         run = self._run
-        if not self._is_submitted:
-            self.start()
+        self.start()
         while not run.events:
             if run.is_over:
                 return None
@@ -135,13 +110,13 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         return event
 
     def start(self) -> None:
-        """Submit the reply, if it has not been: whoever steps first then writes it beside others."""
+        """Submit the reply: whoever steps first then writes it beside others."""
         if not self._is_submitted:
             self._is_submitted = True
             self._driver.submit(self._run)
 
     def close(self) -> None:
-        """End the reply where it is."""
+        """End the reply."""
         self._driver.cancel(self._run)
         self._run.events.clear()
 
@@ -150,7 +125,7 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         self._driver.drop(self._run)
 
     async def aclose(self) -> None:
-        """End the reply where it is; the event loop goes on meanwhile."""
+        """End the reply; the event loop goes on meanwhile."""
         import asyncio
 
         await asyncio.to_thread(self.close)

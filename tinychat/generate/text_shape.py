@@ -1,4 +1,4 @@
-"""Whether a text is in a block of code or a table, while it is written."""
+"""Detection of code blocks and tables in a text that is being written."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ _LINE_BYTES = 64
 
 
 class TextShape:
-    """Follows a text token by token.
-
-    Parameters
-    ----------
-    is_structured : bool
-        Whether all of it is what a grammar describes.
-    """
+    """Follows a text token by token; `is_structured` if a grammar describes all of it."""
 
     def __init__(self, is_structured: bool = False) -> None:
         self._always = is_structured
@@ -22,16 +16,16 @@ class TextShape:
 
     @property
     def is_structured(self) -> bool:
-        """Whether the text is neither prose nor verse here."""
+        """Whether the text is in a code block or a table."""
         return self._always or self._is_code or self._is_table
 
     @property
     def is_at_beginning(self) -> bool:
-        """Whether there are only digits, spaces and marks of headings and emphasis before, in this line."""
+        """Whether the line has only digits, spaces and marks of headings and emphasis so far."""
         return not self._line.strip(b" *#0123456789")
 
     def add(self, text: bytes) -> bool:
-        """Go on with the text; return whether it is structured now."""
+        """Add text; return whether it is structured now."""
         *ended, rest = (self._line + text).split(b"\n")
         for line in ended:
             self._is_code ^= line.lstrip().startswith(b"```")

@@ -1,4 +1,4 @@
-"""Whether and how long a model thinks: as it is asked for, and a limit that ends its think section for it."""
+"""Whether and how long a model thinks: the setting, and the budget that ends a think section."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ _SWITCHED = {"on": True, "off": False, "auto": None}
 
 @dataclass(frozen=True)
 class Thinking:
-    """What is asked for.
-
-    Attributes
-    ----------
-    wanted : bool, optional
-        Passed to the chat template; None leaves it to that.
-    budget : int, optional
-        Most tokens of the think section: see `Request.think_budget`.
-    """
+    """`wanted` is passed to the chat template, None leaves it to that; `budget` is that of `Request.think_budget`."""
 
     wanted: bool | None = None
     budget: int | None = None
@@ -36,14 +28,9 @@ class Thinking:
 
 
 def as_thinking(value: str | int) -> Thinking:
-    """Return what "on", "off", "auto" or a number of tokens asks for.
+    """Return the meaning of "on", "off", "auto" or a number of tokens; `FieldError` for anything else.
 
-    Without thinking its budget is 0, which ends the section of models whose templates have no switch.
-
-    Raises
-    ------
-    FieldError
-        If it is none of these.
+    The budget without thinking is 0, which ends the section of models whose templates have no switch.
     """
     asked = SETTINGS["think"].check(value)
     if isinstance(asked, int):
@@ -52,19 +39,10 @@ def as_thinking(value: str | int) -> Thinking:
 
 
 class ThinkBudget:
-    """Follows a reply, and says which tokens must come next once its think section has had its share.
+    """Forces the end marker once the think section of a reply has had `tokens` tokens.
 
-    The tokens of the end marker take the places of tokens that would have been chosen. They run through the model and
-    are part of the reply like any others.
-
-    Parameters
-    ----------
-    tokens : int
-        Most tokens of the section; 0 ends it as soon as it begins.
-    tokenizer : Tokenizer
-        Encodes the end marker.
-    begun : bool
-        Whether the reply begins inside the section.
+    The tokens of the marker run through the model and are part of the reply like any others. `begun`: the reply begins
+    inside the section.
     """
 
     def __init__(self, tokens: int, tokenizer: Tokenizer, begun: bool) -> None:
@@ -74,13 +52,13 @@ class ThinkBudget:
         self._forced: list[int] | None = None
 
     def forced(self) -> int | None:
-        """Return the token that must come next, None where it is the sampler's choice."""
+        """Return the token that must come next; None leaves it to the sampler."""
         if self._forced is None and self._left <= 0 and self._sections.is_thinking:
             self._forced = self._tokenizer.encode_rendered(CLOSING_TEXT)
         return self._forced.pop(0) if self._forced else None
 
     def add(self, text: str) -> None:
-        """Take the text of the token that came, forced or not."""
+        """Add the text of the token that came, forced or not."""
         was_thinking = self._sections.is_thinking
         for _ in self._sections.feed(text):
             pass

@@ -4,19 +4,19 @@ For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
-with queries already scaled by ``log2(e) / sqrt(d)``, or what the model has instead, and scores as
-`kernels.scores` finishes them. Positions are taken in blocks of 64 with an online softmax (Milakov and Gimelshein,
-2018; Dao et al., 2022) inside chunks of 512; chunks start afresh and are merged by their maxima, in ascending order.
-Blocks and chunks stand at fixed positions, so few queries (chunks spread over the threads, merged after) and many
-(chunks one after another) sum in the same order, to the same bits, wherever the blocks are in memory and whatever
-other sequences attend in the same step.
+with queries already scaled by ``log2(e) / sqrt(d)``, or the model's own factor, and scores as `kernels.scores` finishes
+them. Blocks of 64 positions go through an online softmax (Milakov and Gimelshein, 2018; Dao et al., 2022) inside chunks
+of 512; each chunk begins with an empty state, and chunks are merged by their maxima, in ascending order. Blocks and
+chunks are at fixed positions, so few queries (chunks spread over the threads, merged after) and many (chunks one after
+another) sum in the same order, to the same bits, wherever the blocks are in memory and whatever other sequences attend
+in the same step.
 
 A *row* is one query head of one token. The heads that share a KV head, of consecutive tokens of a sequence, are the
-rows of one *item* of work, up to 48 of them, so each key and value is read once for all. Of a block, scores,
-softmax and weighted values are each done for all rows before the next: rows do not wait for each other, so the
-processor finds work in one while another's chain of operations is under way. One source serves every type of cache:
-where keys and values are pairs, a step of a product takes two channels or positions at once, and queries and weights
-are pairs too if the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same.
+rows of one *item* of work, up to 48 of them, so each key and value is read once for all. Scores, softmax and weighted
+values of a block are each done for all rows before the next: rows do not wait for each other, so the processor finds
+work in one while another's chain of operations is under way. One source serves every type of cache: where keys and
+values are pairs, a step of a product takes two channels or positions at once, and queries and weights are pairs too if
+the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same.
 """
 
 from typing import Any, NamedTuple
@@ -26,24 +26,20 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.buffers import State
+from tinychat.kernels.intrinsics import i32x16
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, noinline
 from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
 from tinychat.kernels.scores import final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
-    divide,
     exp2,
     exp2_up_to_127,
     fill_outside,
     fma,
-    i32x16,
-    like,
     max_lanes,
     maximum,
-    multiply,
     splat_f32,
-    subtract,
     sum_lanes,
     zero_outside,
 )
@@ -58,9 +54,9 @@ from tinychat.kernels.tile import (
     zero_tile,
 )
 
-# Tile shapes, rows by vectors of keys or channels, as tuples whose lengths count: as many sums as there are registers.
-# Vectors of pairs are widened once for all rows of a tile, so one of many is the faster. Where few of its rows would be
-# used, tiles of three do.
+# Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
+# Vectors of pairs are widened once for all rows of a tile, so a tile of many rows is faster. Where few of them would be
+# used, tiles of three are.
 FEW, MANY = (0,) * 3, (0,) * (12 if ISA == "avx512vnni" else 6)
 FEW_VECTORS, MANY_VECTORS = ((0,) * n for n in ((4, 2) if ISA == "avx512vnni" else (2, 1)))
 HALF_VECTORS = FEW_VECTORS[: len(FEW_VECTORS) // 2]  # for few rows that see few keys of a block: fewer are read
@@ -69,16 +65,16 @@ LOWEST = np.float32(-1e30)  # below any score
 
 
 class Item(NamedTuple):
-    """Rows that are attended together, and the working memory for it."""
+    """Rows that are attended together, and their working memory."""
 
     queries: np.ndarray  # [d, ITEM_ROWS]
     scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK]
-    weights: np.ndarray  # [ITEM_ROWS, BLOCK]: what values are multiplied by
+    weights: np.ndarray  # [ITEM_ROWS, BLOCK]
     positions: np.ndarray  # int64 [ITEM_ROWS]
     maxima: np.ndarray  # float32 [ITEM_ROWS]: the largest score up to this block
     sums: np.ndarray  # float32 [ITEM_ROWS]: of this block's weights
-    kept: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
-    added: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that they are merged with
+    rescale: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
+    part_rescale: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that are merged with them
     table: np.ndarray  # int32: the blocks of their sequence
     token: int  # its first token in this step
     g: int  # their KV head
@@ -86,43 +82,43 @@ class Item(NamedTuple):
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
     window: int
-    scoring: Any  # what is done to scores
+    scoring: Any  # of `kernels.scores`
 
 
 @always_inline
 def state_of(states, number):
-    """Return one of the states."""
+    """Return one of several states."""
     return State(states.maxima[number], states.sums[number], states.acc[number])
 
 
 @always_inline
 def rows_of(item):
-    """Return how many rows the item has."""
+    """Return the number of rows of an item."""
     return min(ITEM_ROWS, item.rows - item.row0)
 
 
 @always_inline
 def rows_in_large_tiles(item):
-    """Return how many of an item's rows, the first ones, are computed in tiles of many; one may be half empty."""
+    """Return the number of rows, the first ones, in tiles of `MANY`; the last tile may be half empty."""
     return (rows_of(item) + len(MANY) // 2 - 1) // len(MANY) * len(MANY)
 
 
 @always_inline
 def visible_positions(item):
-    """Return the range of positions that an item's rows see anything of."""
+    """Return the range of positions that an item's rows see."""
     return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
 
 
 @always_inline
 def visible_chunks(item):
-    """Return the range of chunks that an item's rows see anything of."""
+    """Return the range of chunks that an item's rows see."""
     first, last = visible_positions(item)
     return first // CHUNK, (last + CHUNK - 1) // CHUNK
 
 
 @always_inline
 def visible_in_block(item, first, last, block):
-    """Return which positions of a block its rows first..last see anything of: none if the first is not the lesser."""
+    """Return the positions of a block that rows first..last see; none if the first is not the lesser."""
     low = item.positions[first] + 1 - item.window - block * BLOCK
     high = item.positions[last] + 1 - block * BLOCK
     return max(0, low), min(BLOCK, high)
@@ -130,7 +126,7 @@ def visible_in_block(item, first, last, block):
 
 @always_inline_by_type
 def as_factor(cache, x):
-    """Return numbers as rounded as what pairs of keys or values are multiplied by, where the cache has pairs."""
+    """Return numbers rounded to bfloat16 if the cache has pairs: factors of keys or values."""
     return (lambda cache, x: round_bf16(x)) if element_of(cache) == PAIRS else lambda cache, x: x
 
 
@@ -143,66 +139,66 @@ def per_factor(factors):
 
 @always_inline_by_type
 def store_factors(factors, index, x):
-    """Store numbers that `as_factor` has rounded, from number `index` on."""
+    """Store a vector of `as_factor`, from number `index` on."""
     store = store_halves if factors.dtype == PAIRS else store_f32
     return lambda factors, index, x: store(factors, index, x)
 
 
 @always_inline_by_type
 def scatter_factors(factors, index, stride, x):
-    """Store 16 numbers that `as_factor` has rounded in elements `stride` apart, from element `index` on."""
+    """Store 16 numbers of `as_factor` in elements `stride` apart, from element `index` on."""
     store = scatter_halves if factors.dtype == PAIRS else scatter_f32
     return lambda factors, index, stride, x: store(factors, index, stride, x)
 
 
 @always_inline_by_type
-def add_step(sums, vectors, factors, index, apart, stride):
+def add_step(sums, vectors, factors, index, distance, stride):
     """Return a tile of sums plus vectors of keys or values times one factor for each row, `stride` apart.
 
-    Where vectors are pairs, both of their products are added, the odd one first; the odd factors are then `apart` from
-    the even ones, or share their elements.
+    Of vectors of pairs both products are added, the odd one first; the odd factors are `distance` from the even ones,
+    or share their elements.
     """
 
-    def widened(sums, vectors, factors, index, apart, stride):
-        return add_outer_of_pairs(sums, vectors, factors, index, apart, stride)
+    def widened(sums, vectors, factors, index, distance, stride):
+        return add_outer_of_pairs(sums, vectors, factors, index, distance, stride)
 
-    def alike(sums, vectors, factors, index, apart, stride):
+    def alike(sums, vectors, factors, index, distance, stride):
         return add_outer(sums, vectors, factors, index, stride)
 
     return widened if vectors.dtype == i32x16 and factors.dtype == types.float32 else alike
 
 
 @always_inline
-def score_vectors(item, cache, row, first, v, wanted, rows, vectors):
+def score_vectors(item, cache, row, first, v, ahead, rows, vectors):
     """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
 
-    first : where the keys of the block begin; wanted : where those begin that will be wanted next.
+    first, ahead : elements at which the keys of this block, and of the next one to prefetch, begin.
     """
     keys, steps = cache.keys, cache.keys.shape[4]
     step = per_lane(cache) // per_factor(item.queries) * ITEM_ROWS
     products = zero_tile(vectors, rows)
     for i in range(steps):
         for w in range(len(vectors)):
-            prefetch_far(keys, wanted + (v * steps + i * len(vectors) + w) * LANES)
+            prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * LANES)
         key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
         products = add_step(products, key, item.queries, i * step + row, ITEM_ROWS, 1)
     store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
 @inline
-def score_tile(item, cache, row, block, head, ahead, rows, vectors):
-    """Write the products of a tile's queries with the keys of a head's block that it sees, or some more."""
+def score_tile(item, cache, row, block, head, next_head, rows, vectors):
+    """Write the products of a tile's queries with at least the visible keys of a head's block."""
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
-        wanted = (ahead if row == 0 else head) * size
+        ahead = (next_head if row == 0 else head) * size
         for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
-            score_vectors(item, cache, row, head * size, v, wanted, rows, vectors)
+            score_vectors(item, cache, row, head * size, v, ahead, rows, vectors)
 
 
 @inline
 def softmax_row(item, cache, r, block, head, largest):
-    """Make weights ``2**(score - max)`` of a row's scores, 0 for what it does not see; return (new max, their sum)."""
+    """Make weights ``2**(score - max)`` of a row's scores, 0 where masked; return (new max, their sum)."""
     low, high = visible_in_block(item, r, r, block)
     partly = low > 0 or high < BLOCK
     score = scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK))
@@ -210,7 +206,7 @@ def softmax_row(item, cache, r, block, head, largest):
     if partly:
         score = fill_outside(score, low, high, LOWEST)
     largest = max(largest, max_lanes(score))
-    weight = as_factor(cache, exp2_up_to_127(subtract(score, like(score, largest))))
+    weight = as_factor(cache, exp2_up_to_127(score - largest))
     factor = scaled(cache, VALUE, head, weight)
     if partly:
         weight, factor = zero_outside(weight, low, high), zero_outside(factor, low, high)
@@ -220,7 +216,7 @@ def softmax_row(item, cache, r, block, head, largest):
 
 @inline
 def softmax(item, cache, state, block, head):
-    """Make weights of all scores, bring maxima and sums up to date, and note by which factors acc must follow."""
+    """Make weights of all scores; update maxima and sums, and write the factors that rescale `acc`."""
     rows = rows_of(item)
     for r in range(rows):
         low, high = visible_in_block(item, r, r, block)
@@ -228,75 +224,75 @@ def softmax(item, cache, state, block, head):
         if low < high:
             largest, total = softmax_row(item, cache, r, block, head, largest)
         else:
-            # Other rows of its tile may see something here.
+            # Other rows of its tile may see this block.
             for i in range(0, BLOCK, LANES):
                 store_factors(item.weights, r * BLOCK + i, splat_f32(0.0))
         item.maxima[r], item.sums[r] = largest, total
     for r in range(0, rows, LANES):
         largest = load_f32(item.maxima, r)
-        kept = exp2(subtract(load_f32(state.maxima, r), largest))
+        rescale = exp2(load_f32(state.maxima, r) - largest)
         store_f32(state.maxima, r, largest)
-        store_f32(state.sums, r, fma(load_f32(state.sums, r), kept, load_f32(item.sums, r)))
-        store_f32(item.kept, r, kept)
+        store_f32(state.sums, r, fma(load_f32(state.sums, r), rescale, load_f32(item.sums, r)))
+        store_f32(item.rescale, r, rescale)
 
 
 @always_inline
-def add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vectors):
+def add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors):
     """Add weighted rows low..high of a block's values to a tile, from row `row` and vector `v` of channels on.
 
-    first : where the values of the block begin; wanted : where those begin that will be wanted next.
+    first, ahead : elements at which the values of this block, and of the next one to prefetch, begin.
     """
     values, padded = cache.values, cache.values.shape[4]
     stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
-    place = row * padded + v * LANES
-    sums = load_tokens(acc, place, padded, vectors, rows)
-    sums = scale_by_token(sums, item.kept, row, rows)
+    index = row * padded + v * LANES
+    sums = load_tokens(acc, index, padded, vectors, rows)
+    sums = scale_by_token(sums, item.rescale, row, rows)
     for s in range(low, high):
         for w in range(len(vectors)):
-            prefetch_far(values, wanted + s * padded + (v + w) * LANES)
+            prefetch_far(values, ahead + s * padded + (v + w) * LANES)
         value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
         sums = add_step(sums, value, item.weights, row * stride + s * step, 1, stride)
-    store_tokens(acc, place, padded, sums, rows)
+    store_tokens(acc, index, padded, sums, rows)
 
 
 @inline
-def add_values(item, cache, acc, row, block, head, ahead, rows, vectors):
+def add_values(item, cache, acc, row, block, head, next_head, rows, vectors):
     """Add the weighted values of a head's block to the sums of a tile's rows."""
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         values, shared = cache.values, per_lane(cache)
         size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
-        first, wanted = head * size, (ahead if row == 0 else head) * size
+        first, ahead = head * size, (next_head if row == 0 else head) * size
         wide = count - count % len(vectors)
         low, high = low // shared, (high + shared - 1) // shared
         for v in range(0, wide, len(vectors)):
-            add_vectors(item, cache, acc, row, v, first, low, high, wanted, rows, vectors)
+            add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors)
         for v in range(wide, count):
             for r in range(row, row + len(rows), len(FEW)):
-                add_vectors(item, cache, acc, r, v, first, low, high, wanted, FEW, ONE_VECTOR)
+                add_vectors(item, cache, acc, r, v, first, low, high, ahead, FEW, ONE_VECTOR)
 
 
 @inline
-def attend_block(item, cache, state, block, ahead):
-    """Add one block of positions to the state of an item's rows; ask for the memory of head `ahead`, wanted next.
+def attend_block(item, cache, state, block, next_head):
+    """Add one block of positions to the state of an item's rows; prefetch the next head's.
 
-    The first tile asks for it. The others ask for the block's own, which is there.
+    Only the first tile prefetches it. The others prefetch the block's own memory, which is in the cache.
     """
     rows, many = rows_of(item), rows_in_large_tiles(item)
     head = head_of(cache, item.table[block], item.g)
     for row in range(0, many, len(MANY)):
-        score_tile(item, cache, row, block, head, ahead, MANY, MANY_VECTORS)
+        score_tile(item, cache, row, block, head, next_head, MANY, MANY_VECTORS)
     _, high = visible_in_block(item, rows - 1, rows - 1, block)
     for row in range(many, rows, len(FEW)):
         if high <= len(HALF_VECTORS) * LANES:
-            score_tile(item, cache, row, block, head, ahead, FEW, HALF_VECTORS)
+            score_tile(item, cache, row, block, head, next_head, FEW, HALF_VECTORS)
         else:
-            score_tile(item, cache, row, block, head, ahead, FEW, FEW_VECTORS)
+            score_tile(item, cache, row, block, head, next_head, FEW, FEW_VECTORS)
     softmax(item, cache, state, block, head)
     for row in range(0, many, len(MANY)):
-        add_values(item, cache, state.acc, row, block, head, ahead, MANY, MANY_VECTORS)
+        add_values(item, cache, state.acc, row, block, head, next_head, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
-        add_values(item, cache, state.acc, row, block, head, ahead, FEW, FEW_VECTORS)
+        add_values(item, cache, state.acc, row, block, head, next_head, FEW, FEW_VECTORS)
 
 
 @noinline
@@ -314,7 +310,7 @@ def load_queries(item, cache, qkv, d):
 
 @always_inline
 def clear(state, rows):
-    """Set a state to that of no keys at all."""
+    """Reset a state to that of no keys."""
     for r in range(0, ITEM_ROWS, LANES):
         store_f32(state.maxima, r, splat_f32(LOWEST))
         store_f32(state.sums, r, splat_f32(0.0))
@@ -323,38 +319,38 @@ def clear(state, rows):
 
 
 @noinline
-def attend_chunk(item, cache, state, chunk, ahead):
+def attend_chunk(item, cache, state, chunk, next_head):
     """Fill the state of an item's rows with one chunk of positions.
 
-    ahead : the number of the head whose block this thread will probably read next.
+    next_head : the head whose block this thread will probably read after the chunk.
     """
     clear(state, rows_of(item))
     first, last = visible_positions(item)
     first, last = max(chunk * CHUNK, first) // BLOCK, (min((chunk + 1) * CHUNK, last) - 1) // BLOCK
     for block in range(first, last + 1):
-        wanted = ahead
+        head = next_head
         if block < last:
-            wanted = head_of(cache, item.table[block + 1], item.g)
-        attend_block(item, cache, state, block, wanted)
+            head = head_of(cache, item.table[block + 1], item.g)
+        attend_block(item, cache, state, block, head)
 
 
 @noinline
 def merge(item, total, part):
-    """Add the state of a later chunk to the total: both are brought to the larger maximum."""
+    """Add the state of a later chunk to the total, both rescaled to the larger maximum."""
     for r in range(0, ITEM_ROWS, LANES):
         old, new = load_f32(total.maxima, r), load_f32(part.maxima, r)
         largest = maximum(old, new)
-        kept, added = exp2(subtract(old, largest)), exp2(subtract(new, largest))
-        more = multiply(load_f32(part.sums, r), added)
-        store_f32(total.sums, r, fma(load_f32(total.sums, r), kept, more))
+        rescale, part_rescale = exp2(old - largest), exp2(new - largest)
+        more = load_f32(part.sums, r) * part_rescale
+        store_f32(total.sums, r, fma(load_f32(total.sums, r), rescale, more))
         store_f32(total.maxima, r, largest)
-        store_f32(item.kept, r, kept)
-        store_f32(item.added, r, added)
+        store_f32(item.rescale, r, rescale)
+        store_f32(item.part_rescale, r, part_rescale)
     padded = total.acc.shape[1]
     for row in range(rows_of(item)):
-        for place in range(row * padded, (row + 1) * padded, LANES):
-            more = multiply(load_f32(part.acc, place), splat_f32(item.added[row]))
-            store_f32(total.acc, place, fma(load_f32(total.acc, place), splat_f32(item.kept[row]), more))
+        for i in range(row * padded, (row + 1) * padded, LANES):
+            more = load_f32(part.acc, i) * item.part_rescale[row]
+            store_f32(total.acc, i, fma(load_f32(total.acc, i), item.rescale[row], more))
 
 
 @noinline
@@ -367,7 +363,7 @@ def finish(item, total, out, d):
         token = item.token + row // item.group
         first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
         for i in range(0, d, LANES):
-            value = divide(load_f32(acc, r * padded + i), weight_sum)
+            value = load_f32(acc, r * padded + i) / weight_sum
             if i + LANES <= d:
                 store_f32(out, first + i, value)
             else:

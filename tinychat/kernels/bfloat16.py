@@ -8,10 +8,8 @@ same, save that the instruction takes factors, sums and results below 2**-126 fo
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
-from numba.np import arrayobj
 
-from tinychat.kernels.simd import F32, F32X16, FLOATS, I16, I32, call, constant, operation
+from tinychat.kernels.intrinsics import ANY, F32, F32X16, I16, I32, INDEX, SAME, Emitter, constant, operation
 from tinychat.kernels.sizes import LANES
 
 
@@ -31,13 +29,7 @@ class BFloatType(ir.Type):
 BF16X32 = ir.VectorType(BFloatType(), 2 * LANES)
 
 
-def half_pointer(context, builder, array_type, array, index) -> ir.Value:
-    """Emit the address of bfloat16 number `index` of an array of pairs."""
-    data = arrayobj.make_array(array_type)(context, builder, array).data
-    return builder.gep(builder.bitcast(data, I16.as_pointer()), [index])
-
-
-@operation(FLOATS, FLOATS)
+@operation(SAME, SAME)
 def round_bf16(builder, a):
     """Return `a` rounded half away from zero to what bfloat16 can hold."""
     width = a.type.count
@@ -45,77 +37,49 @@ def round_bf16(builder, a):
     return builder.bitcast(builder.and_(bits, constant(-0x10000, I32, width)), a.type)
 
 
-@intrinsic
-def store_halves(typingctx, pairs, index, vector):
+@operation(types.void, ANY, INDEX, ANY)
+def store_halves(builder, pairs, index, vector):
     """Store a vector that `round_bf16` has rounded as consecutive bfloat16 numbers, from number `index` on."""
-    width = vector.register.count
-
-    def codegen(context, builder, signature, arguments):
-        container, first, value = arguments
-        words = builder.bitcast(value, ir.VectorType(I16, 2 * width))
-        upper = ir.Constant(ir.VectorType(I32, width), list(range(1, 2 * width, 2)))
-        halves = builder.shuffle_vector(words, words, upper)
-        pointer = half_pointer(context, builder, signature.args[0], container, first)
-        builder.store(halves, builder.bitcast(pointer, halves.type.as_pointer()), align=2)
-        return context.get_dummy_value()
-
-    return types.void(pairs, types.intp, vector), codegen
+    width = vector.type.count
+    words = builder.bitcast(vector, ir.VectorType(I16, 2 * width))
+    pairs.store(index, builder.lanes(words, range(1, 2 * width, 2)), align=2, unit=I16)
 
 
-@intrinsic
-def scatter_halves(typingctx, pairs, index, stride, vector):
+@operation(types.void, ANY, INDEX, INDEX, ANY)
+def scatter_halves(builder, pairs, index, stride, vector):
     """Store 16 numbers that `round_bf16` has rounded as pairs, at elements `stride` apart, from `index` on."""
-
-    def codegen(context, builder, signature, arguments):
-        container, first, step, value = arguments
-        bits = builder.bitcast(value, ir.VectorType(I32, LANES))
-        data = arrayobj.make_array(signature.args[0])(context, builder, container).data
-        for i in range(LANES // 2):
-            even, odd = (builder.extract_element(bits, I32(2 * i + half)) for half in range(2))
-            pair = builder.or_(builder.lshr(even, I32(16)), odd)
-            place = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
-            builder.store(pair, builder.gep(data, [place]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(pairs, types.intp, types.intp, vector), codegen
+    bits = builder.bitcast(vector, ir.VectorType(I32, LANES))
+    for i in range(LANES // 2):
+        even, odd = (builder.extract_element(bits, I32(2 * i + half)) for half in range(2))
+        pair = builder.or_(builder.lshr(even, I32(16)), odd)
+        pairs.store(builder.apart(index, stride, i), pair, align=4)
 
 
-@intrinsic
-def store_half(typingctx, pairs, index, value):
+@operation(types.void, ANY, INDEX, types.float32)
+def store_half(builder, pairs, index, value):
     """Store one float, rounded half away from zero, as bfloat16 number `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        container, position, stored = arguments
-        bits = builder.add(builder.bitcast(stored, I32), I32(0x8000))
-        half = builder.trunc(builder.lshr(bits, I32(16)), I16)
-        builder.store(half, half_pointer(context, builder, signature.args[0], container, position), align=2)
-        return context.get_dummy_value()
-
-    return types.void(pairs, types.intp, types.float32), codegen
+    bits = builder.add(builder.bitcast(value, I32), I32(0x8000))
+    pairs.store(index, builder.trunc(builder.lshr(bits, I32(16)), I16), align=2, unit=I16)
 
 
-@intrinsic
-def load_half(typingctx, pairs, index):
+@operation(types.float32, ANY, INDEX)
+def load_half(builder, pairs, index):
     """Return bfloat16 number `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        half = builder.load(half_pointer(context, builder, signature.args[0], *arguments), align=2)
-        return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), F32)
-
-    return types.float32(pairs, types.intp), codegen
+    half = pairs.load(index, I16, align=2, unit=I16)
+    return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), F32)
 
 
-def dot2(builder: ir.IRBuilder, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def dot2(builder: Emitter, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """Emit ``vdpbf16ps``: 32 products and 16 sums."""
     a, b = builder.bitcast(a, BF16X32), builder.bitcast(b, BF16X32)
-    return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", F32X16, sums, a, b)
+    return builder.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", F32X16, sums, a, b)
 
 
-def odd_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+def odd_elements(builder: Emitter, pairs: ir.Value) -> ir.Value:
     """Emit the odd elements of pairs, as floats."""
     return builder.bitcast(builder.and_(pairs, constant(-0x10000, I32)), F32X16)
 
 
-def even_elements(builder: ir.IRBuilder, pairs: ir.Value) -> ir.Value:
+def even_elements(builder: Emitter, pairs: ir.Value) -> ir.Value:
     """Emit the even elements of pairs, as floats."""
     return builder.bitcast(builder.shl(pairs, constant(16, I32)), F32X16)

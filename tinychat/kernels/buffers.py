@@ -1,4 +1,4 @@
-"""Memory that kernels work in: the cache, and the scratch of attention and of experts."""
+"""Arrays that kernels work in: the cache, and the scratch of attention and of experts."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ class CacheBuffers(NamedTuple):
 
 
 class LayerCache(NamedTuple):
-    """The same, and which layer is meant."""
+    """The same, and the index of a layer."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -37,7 +37,7 @@ class LayerCache(NamedTuple):
 def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> CacheBuffers:
     """Return zeros for so many blocks of 64 positions, of heads of size d.
 
-    Zeros from the system: memory is taken when it is written.
+    The system takes memory for them when it is written.
     """
     shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
     stack = blocks, layers, heads
@@ -49,11 +49,11 @@ def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> Cach
 
 
 class Moves(NamedTuple):
-    """Which positions of a cache take what others had, and the angles that keys turn by on the way.
+    """The sources of a cache's positions, and the angles by which keys are rotated on the way.
 
-    first : int, the first position that is written, a multiple of 64; sources : int64 [n], whose key and value each
-    position from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
-    angle_sets : int64 [L], which of the sets a layer of the cache has; rotary_dims : int64 [L].
+    first : int, the first position that is written, a multiple of 64; sources : int64 [n], the position whose key and
+    value each from there on takes; turns : float32 [sets, n, largest rotary_dim], cosines and sines of the angles;
+    angle_sets : int64 [L], the set of a layer of the cache; rotary_dims : int64 [L].
     """
 
     first: int
@@ -64,7 +64,7 @@ class Moves(NamedTuple):
 
 
 class State(NamedTuple):
-    """What has been summed for the rows of an item, over the positions so far; of many items, one axis more in front.
+    """Sums over the positions so far for the rows of an item; of many items, one axis more in front.
 
     Rows have room for one vector more: no two threads write to one cache line.
     """
@@ -75,7 +75,7 @@ class State(NamedTuple):
 
 
 class AttentionScratch(NamedTuple):
-    """Scratch of attention. What meets pairs of keys and values is pairs (uint32) where that is fast, else float32."""
+    """Scratch of attention. Factors of pairs of keys and values are pairs (uint32) where that is fast, else float32."""
 
     queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
@@ -83,14 +83,14 @@ class AttentionScratch(NamedTuple):
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
     maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
     sums: np.ndarray
-    kept: np.ndarray
-    added: np.ndarray
+    rescale: np.ndarray
+    part_rescale: np.ndarray
     totals: State  # [threads]
     partials: State  # [slots], and one for each thread at least
 
 
 def new_state(count: int, d: int) -> State:
-    """Return the state of so many items."""
+    """Return the states of so many items."""
     rows = (count, ITEM_ROWS + LANES)
     acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
     return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
@@ -99,13 +99,13 @@ def new_state(count: int, d: int) -> State:
 def attention_scratch(
     kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
 ) -> AttentionScratch:
-    """Return scratch for a cache of that type, with room for that many parts that are merged later.
+    """Return scratch for a cache of that type, with `slots` states of parts that are merged later.
 
-    multiplies_pairs : whether pairs of the cache are to meet pairs.
+    multiplies_pairs : whether pairs of the cache are multiplied by pairs.
     """
     shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
     factors = np.uint32 if shared > 1 else np.float32
-    maxima, sums, kept, added = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    maxima, sums, rescale, part_rescale = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
     return AttentionScratch(
         queries=np.zeros((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
         scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
@@ -113,15 +113,15 @@ def attention_scratch(
         positions=np.zeros((threads, ITEM_ROWS), np.int64),
         maxima=maxima,
         sums=sums,
-        kept=kept,
-        added=added,
+        rescale=rescale,
+        part_rescale=part_rescale,
         totals=new_state(threads, d),
         partials=new_state(max(threads, slots), d),
     )
 
 
 def max_partials(context: int, threads: int) -> int:
-    """Return how many parts of sequences of up to `context` positions are merged in one step."""
+    """Return the largest number of parts of sequences of up to `context` positions in one step."""
     return threads * ITEMS_PER_THREAD * -(-context // CHUNK)
 
 
@@ -144,15 +144,15 @@ class ExpertScratch(NamedTuple):
     x: Any  # activations by slot
     logits: np.ndarray  # float32 [C, E + 1 padded, and 16 more]
     chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
-    weights: np.ndarray  # float32 [C, k + 1]: what is multiplied by; last the shared expert
+    weights: np.ndarray  # float32 [C, k + 1]: of the chosen experts; last the shared expert
     slots: np.ndarray  # int64 [C, k]
-    counts: np.ndarray  # int64 [E]: how many rows each expert has
+    counts: np.ndarray  # int64 [E]: rows of each expert
     firsts: np.ndarray  # int64 [E]: its first slot
-    active: np.ndarray  # int64 [1 + E]: how many experts have rows, and which
+    active: np.ndarray  # int64 [1 + E]: how many experts have rows, then these
     gate_up: np.ndarray  # float32 [S, 2 F + slack]
     down: np.ndarray  # float32 [S, D]
 
 
 def max_slots(tokens: int, chosen: int, experts: int) -> int:
-    """Return how many slots tokens may need: experts begin where a tile does, and their last tiles may not be full."""
+    """Return the number of slots that tokens may need: experts begin at a tile, and their last tile may not be full."""
     return tokens * chosen + min(experts, tokens * chosen) * 2 * (len(TOKENS) - 1)

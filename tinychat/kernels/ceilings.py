@@ -1,7 +1,6 @@
-"""What this machine can do at most: bytes read from memory, and int8 multiply-adds.
+"""The roofline of this machine: rates of bytes read from memory and of int8 multiply-adds.
 
-The kernels here compute nothing of use. They are the ceilings that `tinychat bench` holds the decoder against: how far
-below them a rate lies is what there is left to gain.
+The kernels compute nothing of use: `tinychat bench` compares the decoder's rates with theirs.
 """
 
 import numpy as np
@@ -23,9 +22,9 @@ TILES_OF_X = 8
 
 @allocating_kernel
 def read_share(thread, threads, values, out):
-    """Read thread `thread`'s share of `values` once: float32 [n], n a multiple of ``READ_FLOATS``.
+    """Read a thread's share of `values` once: float32 [n], n a multiple of ``READ_FLOATS``.
 
-    out : float32 [threads, READ_FLOATS], the sums that keep the compiler from leaving the reads out.
+    out : float32 [threads, READ_FLOATS], sums, without which the compiler would leave the reads out.
     """
     first, last = share(thread, threads, values.shape[0] // READ_FLOATS)
     one = np.ones(1, np.float32)
@@ -39,8 +38,7 @@ def read_share(thread, threads, values, out):
 def multiply_share(thread, rounds, codes, x, out):
     """Do `rounds` times the ``MULTIPLY_ADDS`` of a linear's tile, all from registers and the first-level cache.
 
-    codes : uint8 [1, 64]; x : int8 [TILES_OF_X, tokens of a tile, 4];
-    out : float32 [threads, TILE_FLOATS], the sums.
+    codes : uint8 [1, 64]; x : int8 [TILES_OF_X, tokens of a tile, 4]; out : float32 [threads, TILE_FLOATS], sums.
     """
     # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
     starts, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)

@@ -1,27 +1,22 @@
-"""Four-bit codes: two to a byte of a line, each standing for one of 16 bytes in a table, or for itself."""
+"""Four-bit codes: two to a byte of a line, each an index into a table of 16 bytes, or a number itself."""
 
 import platform
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tinychat.kernels.memory import element_pointer
+from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, SAME, U8X64, constant, operation, u8x64
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import I8, I16, I32, U8X64, call, constant, u8x64
-from tinychat.kernels.tile import unpack
 
 
 def shuffle_vbmi(builder, table, indices):
     """``vpermb``: of an index into 64 bytes, which repeat the table, the upper bits do not matter."""
-    return call(builder, "llvm.x86.avx512.permvar.qi.512", U8X64, table, indices)
+    return builder.intrinsic("llvm.x86.avx512.permvar.qi.512", U8X64, table, indices)
 
 
 def shuffle_512(builder, table, indices):
     """``vpshufb`` on 64 bytes, each of its quarters a table of its own."""
-    return call(builder, "llvm.x86.avx512.pshuf.b.512", U8X64, table, low_bits(builder, indices))
+    return builder.intrinsic("llvm.x86.avx512.pshuf.b.512", U8X64, table, low_bits(builder, indices))
 
 
 def shuffle_256(builder, table, indices):
@@ -36,9 +31,7 @@ def shuffle_neon(builder, table, indices):
 
 def shuffle_generic(builder, table, indices):
     """Choose between the halves of the table bit by bit, for processors without a shuffle of bytes."""
-    entries = [
-        builder.shuffle_vector(table, table, ir.Constant(ir.VectorType(I32, 64), [entry] * 64)) for entry in range(16)
-    ]
+    entries = [builder.splat(builder.extract_element(table, I32(entry)), 64) for entry in range(16)]
     for bit in (1, 2, 4, 8):
         odd = builder.icmp_unsigned("!=", builder.and_(indices, constant(bit, I8, 64)), constant(0, I8, 64))
         entries = [builder.select(odd, second, first) for first, second in zip(entries[::2], entries[1::2])]
@@ -49,12 +42,10 @@ def shuffle_parts(builder, table, indices, size: int, name: str):
     """Shuffle `size` bytes at a time."""
     parts, indices = [], low_bits(builder, indices)
     for start in range(0, 64, size):
-        lanes = ir.Constant(ir.VectorType(I32, size), list(range(start, start + size)))
-        entries, index = (builder.shuffle_vector(v, v, lanes) for v in (table, indices))
-        parts.append(call(builder, name, entries.type, entries, index))
+        entries, index = (builder.lanes(v, range(start, start + size)) for v in (table, indices))
+        parts.append(builder.intrinsic(name, entries.type, entries, index))
     while len(parts) > 1:
-        joined = ir.Constant(ir.VectorType(I32, 2 * parts[0].type.count), list(range(2 * parts[0].type.count)))
-        parts = [builder.shuffle_vector(a, b, joined) for a, b in zip(parts[::2], parts[1::2])]
+        parts = [builder.joined(*pair) for pair in zip(parts[::2], parts[1::2])]
     return parts[0]
 
 
@@ -85,61 +76,33 @@ def default_shuffle():
 shuffle = default_shuffle()
 
 
-@intrinsic
-def load_table(typingctx, table):
+@operation(u8x64, ANY)
+def load_table(builder, table):
     """Return the 16 int8 of a code table, raised by 128, once for each 16 bytes of a line."""
-
-    def codegen(context, builder, signature, arguments):
-        zero = context.get_constant(types.intp, 0)
-        pointer = element_pointer(context, builder, signature.args[0], arguments[0], zero, ir.VectorType(I8, 16))
-        raised = builder.xor(builder.load(pointer, align=1), constant(128, I8, 16))
-        repeated = ir.Constant(ir.VectorType(I32, 64), [i % 16 for i in range(64)])
-        return builder.shuffle_vector(raised, raised, repeated)
-
-    return u8x64(table), codegen
+    raised = builder.xor(table.load(I64(0), ir.VectorType(I8, 16), align=1), constant(128, I8, 16))
+    repeated = ir.Constant(ir.VectorType(I32, 64), [i % 16 for i in range(64)])
+    return builder.shuffle_vector(raised, raised, repeated)
 
 
-@intrinsic
-def look_up_low(typingctx, table, lines):
-    """Return what the low four bits of each byte stand for."""
-
-    def codegen(context, builder, signature, arguments):
-        entries, codes = arguments
-        found = [shuffle(builder, entries, line) for line in unpack(builder, lines, codes)]
-        return cgutils.pack_array(builder, found)
-
-    return lines(u8x64, lines), codegen
+@operation(lambda table, lines: lines, u8x64, ANY)
+def look_up_low(builder, table, lines):
+    """Return the table's entries for the low four bits of each byte."""
+    return [shuffle(builder, table, line) for line in lines]
 
 
-@intrinsic
-def look_up_high(typingctx, table, lines):
-    """Return what the high four bits of each byte stand for."""
-
-    def codegen(context, builder, signature, arguments):
-        entries, codes = arguments
-        found = [shuffle(builder, entries, shifted(builder, line)) for line in unpack(builder, lines, codes)]
-        return cgutils.pack_array(builder, found)
-
-    return lines(u8x64, lines), codegen
+@operation(lambda table, lines: lines, u8x64, ANY)
+def look_up_high(builder, table, lines):
+    """Return the table's entries for the high four bits of each byte."""
+    return [shuffle(builder, table, shifted(builder, line)) for line in lines]
 
 
-@intrinsic
-def low_codes(typingctx, lines):
+@operation(SAME, ANY)
+def low_codes(builder, lines):
     """Return the low four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        found = [low_bits(builder, line) for line in unpack(builder, lines, arguments[0])]
-        return cgutils.pack_array(builder, found)
-
-    return lines(lines), codegen
+    return [low_bits(builder, line) for line in lines]
 
 
-@intrinsic
-def high_codes(typingctx, lines):
+@operation(SAME, ANY)
+def high_codes(builder, lines):
     """Return the high four bits of each byte."""
-
-    def codegen(context, builder, signature, arguments):
-        found = [low_bits(builder, shifted(builder, line)) for line in unpack(builder, lines, arguments[0])]
-        return cgutils.pack_array(builder, found)
-
-    return lines(lines), codegen
+    return [low_bits(builder, shifted(builder, line)) for line in lines]

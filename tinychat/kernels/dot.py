@@ -2,32 +2,33 @@
 
 `dot4` makes four products and a sum in each lane of a vector: ``sums[lane] + (codes - zero)[4 lane : 4 lane + 4] .
 x[4 lane : 4 lane + 4]`` with codes of 0..255, x of -127..127, and a zero, `DOT_ZERO`, that is 0 or 128, whichever is
-faster. See `kernels.tile` for what a tile is.
+faster. `kernels.tile` describes tiles.
 """
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import (
+from tinychat.kernels.intrinsics import (
+    ANY,
     F32,
     F32X16,
     I8,
     I16,
     I32,
     I32X16,
-    ROUNDER,
+    I64,
+    INDEX,
+    SAME,
     U8X64,
-    call,
+    Elements,
     constant,
-    fused,
     i32x16,
-    splat,
+    operation,
 )
-from tinychat.kernels.tile import address, load_splat, load_splats, unpack
+from tinychat.kernels.setup import ISA
+from tinychat.kernels.simd import ROUNDER
+from tinychat.kernels.tile import tile_type
 
 # Integers that begin here are floats, `ROUNDER` above what they count.
 ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
@@ -35,7 +36,7 @@ ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
 
 def dot4_vnni(builder, sums, codes, x):
     """``vpdpbusd``: 64 products and 16 sums in one instruction."""
-    return call(builder, "llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
+    return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
 
 
 def dot4_signs(builder, sums, codes, x):
@@ -47,15 +48,13 @@ def dot4_signs(builder, sums, codes, x):
     i16x16, i32x8, u8x32 = ir.VectorType(I16, 16), ir.VectorType(I32, 8), ir.VectorType(I8, 32)
     signed, x = builder.xor(codes, constant(128, I8, 64)), builder.bitcast(x, U8X64)
     halves = []
-    for start in (0, 32):
-        lanes = ir.Constant(ir.VectorType(I32, 32), list(range(start, start + 32)))
-        code, factor = (builder.shuffle_vector(v, v, lanes) for v in (signed, x))
-        size = call(builder, "llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
-        factor = call(builder, "llvm.x86.avx2.psign.b", u8x32, factor, code)
-        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    joined = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, 16), list(range(16))))
-    return builder.add(sums, joined)
+    for lanes in (range(32), range(32, 64)):
+        code, factor = (builder.lanes(v, lanes) for v in (signed, x))
+        size = builder.intrinsic("llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
+        factor = builder.intrinsic("llvm.x86.avx2.psign.b", u8x32, factor, code)
+        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
+        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
+    return builder.add(sums, builder.joined(*halves))
 
 
 def dot4_pairs(builder, sums, codes, x):
@@ -63,13 +62,11 @@ def dot4_pairs(builder, sums, codes, x):
     i16x16, i32x8 = ir.VectorType(I16, 16), ir.VectorType(I32, 8)
     x = builder.bitcast(x, U8X64)
     halves = []
-    for start in (0, 32):
-        lanes = ir.Constant(ir.VectorType(I32, 32), list(range(start, start + 32)))
-        code, factor = (builder.shuffle_vector(v, v, lanes) for v in (codes, x))
-        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
-        halves.append(call(builder, "llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    joined = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(I32, 16), list(range(16))))
-    return builder.add(sums, joined)
+    for lanes in (range(32), range(32, 64)):
+        code, factor = (builder.lanes(v, lanes) for v in (codes, x))
+        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
+        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
+    return builder.add(sums, builder.joined(*halves))
 
 
 def dot4_generic(builder, sums, codes, x):
@@ -77,13 +74,12 @@ def dot4_generic(builder, sums, codes, x):
     i16x64 = ir.VectorType(I16, 64)
     products = builder.mul(builder.zext(codes, i16x64), builder.sext(builder.bitcast(x, U8X64), i16x64))
     for i in range(4):
-        lanes = ir.Constant(ir.VectorType(I32, 16), list(range(i, 64, 4)))
-        quarter = builder.shuffle_vector(products, products, lanes)
+        quarter = builder.lanes(products, range(i, 64, 4))
         sums = builder.add(sums, builder.sext(quarter, I32X16))
     return sums
 
 
-# The second is for codes of four bits, which stand for themselves.
+# The last is for codes of four bits without a table.
 dot4, DOT_ZERO, dot4_small = {
     "avx512vnni": (dot4_vnni, 0, dot4_vnni),
     "avx2": (dot4_signs, 128, dot4_pairs),
@@ -91,139 +87,86 @@ dot4, DOT_ZERO, dot4_small = {
 }[ISA]
 
 
-@intrinsic
-def start_tile(typingctx, starts, index, rows, tokens):
+@operation(lambda starts, index, rows, tokens: tile_type(i32x16, rows, tokens), ANY, INDEX, ANY, ANY)
+def start_tile(builder, starts, index, rows, tokens):
     """Return an integer tile whose accumulators begin at ``starts[index + t]``."""
-    tile = types.UniTuple(i32x16, len(rows) * len(tokens))
-
-    def codegen(context, builder, signature, arguments):
-        container, first, _, _ = arguments
-        splats = load_splats(context, builder, signature.args[0], container, first, len(tokens), I32)
-        return cgutils.pack_array(builder, splats * len(rows))
-
-    return tile(starts, types.intp, rows, tokens), codegen
+    return starts.splats(index, len(tokens), I32) * len(rows)
 
 
-@intrinsic
-def start_all(typingctx, start, rows, tokens):
+@operation(lambda start, rows, tokens: tile_type(i32x16, rows, tokens), types.int32, ANY, ANY)
+def start_all(builder, start, rows, tokens):
     """Return an integer tile whose accumulators all begin at `start`."""
-    tile = types.UniTuple(i32x16, len(rows) * len(tokens))
-
-    def codegen(context, builder, signature, arguments):
-        return cgutils.pack_array(builder, [splat(builder, arguments[0])] * len(tile))
-
-    return tile(types.int32, rows, tokens), codegen
+    return [builder.splat(start)] * (len(rows) * len(tokens))
 
 
-@intrinsic
-def dot(typingctx, tile, codes, activations, index):
+@operation(SAME, ANY, ANY, ANY, INDEX)
+def dot(builder, tile, codes, activations, index):
     """Add to each accumulator lane the dot product of 4 codes and 4 int8 activations of its token.
 
-    Token t's 4 activations are at ``index + 4 * t``; what code counts as 0 is `DOT_ZERO`.
+    Token t's 4 activations are at ``index + 4 * t``; the code that counts as 0 is `DOT_ZERO`.
     """
-    return tile(tile, codes, activations, types.intp), dots(tile, codes, dot4)
+    return dots(builder, tile, codes, activations, index, dot4)
 
 
-@intrinsic
-def dot_small(typingctx, tile, codes, activations, index):
+@operation(SAME, ANY, ANY, ANY, INDEX)
+def dot_small(builder, tile, codes, activations, index):
     """Do the same for codes of four bits, of which 0 counts as 0."""
-    return tile(tile, codes, activations, types.intp), dots(tile, codes, dot4_small)
+    return dots(builder, tile, codes, activations, index, dot4_small)
 
 
-def dots(tile, codes, dot4):
-    """Return code that adds the products that `dot4` makes to each accumulator of a tile."""
-    rows, tokens = len(codes), len(tile) // len(codes)
-
-    def codegen(context, builder, signature, arguments):
-        sums, lines, container, first = arguments
-        sums, lines = unpack(builder, tile, sums), unpack(builder, codes, lines)
-        four = ir.Constant(first.type, 4)
-        for t in range(tokens):
-            pointer = address(context, builder, signature.args[2], container, first, four, t, I32)
-            x = load_splat(builder, pointer, I32, 1)
-            for r in range(rows):
-                sums[r * tokens + t] = dot4(builder, sums[r * tokens + t], lines[r], x)
-        return cgutils.pack_array(builder, sums)
-
-    return codegen
+def dots(builder, sums, lines, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
+    """Emit a tile plus the dot products that `dot4` emits."""
+    tokens, result = len(sums) // len(lines), list(sums)
+    for t in range(tokens):
+        x = activations.splat(builder.apart(index, I64(4), t), I32, align=1)
+        for r, line in enumerate(lines):
+            result[r * tokens + t] = dot4(builder, sums[r * tokens + t], line, x)
+    return result
 
 
-@intrinsic
-def shift_tile(typingctx, tile, bits):
+@operation(SAME, ANY, types.int32)
+def shift_tile(builder, tile, bits):
     """Return an integer tile times ``2**bits``."""
-
-    def codegen(context, builder, signature, arguments):
-        sums, count = arguments
-        by = splat(builder, builder.trunc(count, I32))
-        return cgutils.pack_array(builder, [builder.shl(n, by) for n in unpack(builder, tile, sums)])
-
-    return tile(tile, types.int64), codegen
+    by = builder.splat(bits)
+    return [builder.shl(n, by) for n in tile]
 
 
-@intrinsic
-def add_shifted(typingctx, tile, other, bits):
+@operation(SAME, ANY, ANY, types.int32)
+def add_shifted(builder, tile, other, bits):
     """Return an integer tile plus another one times ``2**bits``."""
-
-    def codegen(context, builder, signature, arguments):
-        sums, others, count = arguments
-        by = splat(builder, builder.trunc(count, I32))
-        pairs = zip(unpack(builder, tile, sums), unpack(builder, other, others))
-        return cgutils.pack_array(builder, [builder.add(n, builder.shl(m, by)) for n, m in pairs])
-
-    return tile(tile, other, types.int64), codegen
+    by = builder.splat(bits)
+    return [builder.add(n, builder.shl(m, by)) for n, m in zip(tile, other)]
 
 
-@intrinsic
-def add_starts(typingctx, tile, starts, index, rows, tokens):
+@operation(SAME, ANY, ANY, INDEX, ANY, ANY)
+def add_starts(builder, tile, starts, index, rows, tokens):
     """Return an integer tile plus ``starts[index + t]``."""
-
-    def codegen(context, builder, signature, arguments):
-        sums, container, first, _, _ = arguments
-        splats = load_splats(context, builder, signature.args[1], container, first, len(tokens), I32)
-        added = [builder.add(n, splats[i % len(tokens)]) for i, n in enumerate(unpack(builder, tile, sums))]
-        return cgutils.pack_array(builder, added)
-
-    return tile(tile, starts, types.intp, rows, tokens), codegen
+    splats = starts.splats(index, len(tokens), I32)
+    return [builder.add(n, splats[i % len(tokens)]) for i, n in enumerate(tile)]
 
 
-@intrinsic
-def add_scaled_integers(typingctx, tile, sums, row_scales, scales, index, tokens):
+@operation(SAME, ANY, ANY, ANY, ANY, INDEX, ANY)
+def add_scaled_integers(builder, tile, sums, row_scales, scales, index, tokens):
     """Return ``tile + sums * row_scale * scales[index + t]`` for sums of any size; the first product is rounded."""
-
-    def codegen(context, builder, signature, arguments):
-        kinds = signature.args
-        values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(kinds, arguments[:3]))
-        container, first = arguments[3:5]
-        by_token = load_splats(context, builder, kinds[3], container, first, len(tokens), F32)
-        result = []
-        for i, (value, n) in enumerate(zip(values, integers)):
-            r, t = divmod(i, len(tokens))
-            scaled = builder.fmul(builder.sitofp(n, F32X16), factors[r])
-            result.append(fused(builder, scaled, by_token[t], value))
-        return cgutils.pack_array(builder, result)
-
-    return tile(tile, sums, row_scales, scales, types.intp, tokens), codegen
+    by_token, result = scales.splats(index, len(tokens), F32), []
+    for i, (value, n) in enumerate(zip(tile, sums)):
+        r, t = divmod(i, len(tokens))
+        scaled = builder.fmul(builder.sitofp(n, F32X16), row_scales[r])
+        result.append(builder.fused(scaled, by_token[t], value))
+    return result
 
 
-@intrinsic
-def add_scaled(typingctx, tile, sums, row_scales, scales, index, tokens):
+@operation(SAME, ANY, ANY, ANY, ANY, INDEX, ANY)
+def add_scaled(builder, tile, sums, row_scales, scales, index, tokens):
     """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
 
     The sums began at `ROUNDER_BITS` and count less than 2**22. Row scales have at most 22 significant bits, so that
     ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
     """
-
-    def codegen(context, builder, signature, arguments):
-        kinds = signature.args
-        values, integers, factors = (unpack(builder, kind, v) for kind, v in zip(kinds, arguments[:3]))
-        container, first = arguments[3:5]
-        offsets = [builder.fmul(factor, constant(-ROUNDER)) for factor in factors]
-        by_token = load_splats(context, builder, kinds[3], container, first, len(tokens), F32)
-        result = []
-        for i, (value, n) in enumerate(zip(values, integers)):
-            r, t = divmod(i, len(tokens))
-            scaled = fused(builder, builder.bitcast(n, F32X16), factors[r], offsets[r])
-            result.append(fused(builder, scaled, by_token[t], value))
-        return cgutils.pack_array(builder, result)
-
-    return tile(tile, sums, row_scales, scales, types.intp, tokens), codegen
+    offsets = [builder.fmul(factor, constant(-ROUNDER)) for factor in row_scales]
+    by_token, result = scales.splats(index, len(tokens), F32), []
+    for i, (value, n) in enumerate(zip(tile, sums)):
+        r, t = divmod(i, len(tokens))
+        scaled = builder.fused(builder.bitcast(n, F32X16), row_scales[r], offsets[r])
+        result.append(builder.fused(scaled, by_token[t], value))
+    return result

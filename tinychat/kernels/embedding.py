@@ -24,7 +24,7 @@ from tinychat.kernels.weights import (
 
 @by_type
 def value_at(weight, n, k):
-    """Return what the code of row n, column k stands for."""
+    """Return the number of the code of row n, column k."""
 
     def int4(weight, n, k):
         byte = weight.packed[n // LANES, k // 8, n % LANES, k % 4]
@@ -55,7 +55,7 @@ def expand_affine_row(weight, block, lane, zero, factor, out):
 
 @by_type
 def number_at(array, block, g, lane):
-    """Return an element of an array of int8, float32, or uint16 that stands for float16, as float32."""
+    """Return an element of an array of int8, float32, or uint16 (float16) as float32."""
     if array.dtype == types.uint16:
         return lambda array, block, g, lane: load_one(array, (block * array.shape[1] + g) * LANES + lane)
     return lambda array, block, g, lane: np.float32(array[block, g, lane])
@@ -91,11 +91,11 @@ def expand_row(weight, n, factor, out):
         expand_affine_row(weight, n // LANES, n % LANES, ZERO, factor, out)
 
     def mixed(weight, n, factor, out):
-        place = weight.indices[n // LANES]
-        if place >= 0:
-            expand_row(weight.four, place * LANES + n % LANES, factor, out)
+        index = weight.indices[n // LANES]
+        if index >= 0:
+            expand_row(weight.four, index * LANES + n % LANES, factor, out)
         else:
-            expand_row(weight.eight, (-1 - place) * LANES + n % LANES, factor, out)
+            expand_row(weight.eight, (-1 - index) * LANES + n % LANES, factor, out)
 
     if is_kind(weight, SplitWeight):
         return split

@@ -1,39 +1,39 @@
-"""Mixtures of experts: which rows pass which experts, each expert's weights read once for all of its rows.
+"""Mixtures of experts: each expert's weights are read once for all rows that are routed to it.
 
 For router logits ``z`` of a token, the k largest, ties to the lower number,
 
     p[e] = exp(z[e]) / sum(exp(z))                or over the chosen ones only
     out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
 
-The sum goes from the likeliest expert to the least likely, so it does not depend on who else is in the step. Each
-choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert stand together, in the
-order of the tokens, and begin where a tile begins: so an expert's linear is that of any other weight, over its slots.
-A weight nobody chose is not touched.
+The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
+choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
+order of the tokens, and begin at a tile: so an expert's linear is that of any other weight, over its slots. Weights of
+experts that are not chosen are not read.
 """
 
 import numpy as np
 
 from tinychat.kernels.inputs import groups_of, write_gated, write_group
 from tinychat.kernels.jit import always_inline, inline, noinline
-from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_unit, out_blocks, tokens_per_tile
+from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_tiles, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
-from tinychat.kernels.simd import add, exp2, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
+from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.weight_access import columns, layer_of
 
 LOG2_E = np.float32(1.4426950408889634)
-# How many units of work each thread gets at least, if experts have rows enough: the last ones end together.
-UNITS_PER_THREAD = 8
+# Work tiles of each thread, at least, if experts have rows enough: the last ones end together.
+TILES_PER_THREAD = 8
 
 
 @always_inline
-def likeliest(logits, t, count, before, after):
-    """Return the expert of token `t` that comes next after `after`, whose logit is `before`; -1: the first.
+def next_expert(logits, t, count, before, after):
+    """Return the expert of token `t` after `after`, whose logit is `before`, in descending order; -1: the first.
 
-    In descending order of logits, then by number. Without any, as among NaN, it is the first.
+    Ties go to the lower number. Where no logit compares, as among NaN, it is expert 0.
     """
     best, found = np.float32(-np.inf), -1
     for e in range(count):
@@ -47,7 +47,7 @@ def likeliest(logits, t, count, before, after):
 @always_inline
 def power(v, largest):
     """Return ``exp(v - largest)`` of a vector."""
-    return exp2(multiply(subtract(v, splat_f32(largest)), splat_f32(LOG2_E)))
+    return exp2((v - largest) * LOG2_E)
 
 
 @always_inline
@@ -58,16 +58,16 @@ def exponential(z, largest):
 
 @stage
 def choose_experts(team, T, norm_topk, shared, e):
-    """Choose the experts of each token by its logits, and note what each is multiplied by.
+    """Choose the experts of each token by its logits, and write their weights.
 
-    norm_topk : whether the probabilities of the chosen ones sum up to 1; shared : whether there is a shared expert.
+    norm_topk : the probabilities of the chosen ones sum up to 1; shared : there is a shared expert.
     """
     logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
     first, last = share_of(team, T)
     for t in range(first, last):
         start, before, after = t * logits.shape[1], np.float32(0), -1
         for j in range(used):
-            after = likeliest(logits, t, count, before, after)
+            after = next_expert(logits, t, count, before, after)
             before = logits[t, after]
             e.chosen[t, j] = after
         largest, total = logits[t, e.chosen[t, 0]], np.float32(0)
@@ -133,7 +133,7 @@ def quantize_routed(team, T, hidden, norm, sizes, weight, rows, e):
 
 @stage
 def quantize_routed_gated(team, T, activation, size, weight, rows, e):
-    """Write what the gates of each chosen expert let through; size : F."""
+    """Write ``activation(gate) * up`` of each chosen expert; size : F."""
     row, groups, used = rows[team.thread], groups_of(layer_of(weight, 0)), e.chosen.shape[1]
     first, last = share_of(team, T * used)
     for choice in range(first, last):
@@ -152,40 +152,40 @@ def write_slot(weight, row, groups, t, j, e):
 
 @always_inline
 def tiles_of(e, expert):
-    """Return how many tiles the rows of an expert make."""
+    """Return the number of tiles of the rows of an expert."""
     tile = tokens_per_tile(e.counts[expert])
     return (e.counts[expert] + tile - 1) // tile
 
 
 @noinline
 def multiply_routed(team, weight, out, buffers, e):
-    """Compute whatever rows this thread gets to; see `linear_routed`."""
+    """Compute this thread's work tiles of `linear_routed`."""
     blocks, K, tiles, active = out_blocks(layer_of(weight, 0)), columns(layer_of(weight, 0)), 0, e.active[0]
     for i in range(active):
         tiles += tiles_of(e, e.active[1 + i])
-    # Units take about as long as each other, and the weights of one stay in the cache while its rows pass by.
-    fair, panel = tiles * blocks // (team.queue[THREADS] * UNITS_PER_THREAD), max(1, PANEL_BYTES // (K * 8))
-    passed, i, unit, buffer = 0, 0, next_tile(team), buffers[team.thread]
+    # Work tiles take about equally long; the weights of one stay in the cache while its rows pass by.
+    fair, panel = tiles * blocks // (team.queue[THREADS] * TILES_PER_THREAD), max(1, PANEL_BYTES // (K * 8))
+    done, i, work, buffer = 0, 0, next_tile(team), buffers[team.thread]
     while i < active:
         expert = e.active[1 + i]
         size = min(panel, max(1, fair // tiles_of(e, expert)))
-        units = (blocks + size - 1) // size
-        while unit < passed + units:
-            first = (unit - passed) * size
+        count = (blocks + size - 1) // size
+        while work < done + count:
+            first = (work - done) * size
             last = min(first + size, blocks)
-            start, count = e.firsts[expert], e.counts[expert]
-            tile = tokens_per_tile(count)
+            start, rows = e.firsts[expert], e.counts[expert]
+            tile = tokens_per_tile(rows)
             one = layer_of(weight, expert)
-            linear_unit(one, e.x, start, start + count, tile, out, FIRST, buffer, STORE, first, last)
-            unit = next_tile(team)
-        passed, i = passed + units, i + 1
-    finish_stage(team, passed)
+            linear_tiles(one, e.x, start, start + rows, tile, out, FIRST, buffer, STORE, first, last)
+            work = next_tile(team)
+        done, i = done + count, i + 1
+    finish_stage(team, done)
 
 
 @stage
 @inline
 def linear_routed(team, weight, out, buffers, e):
-    """Apply each expert that anyone chose to its rows.
+    """Apply each chosen expert to its rows.
 
     weight : stacked over the experts; out : float32 [slots, >= N], rows of a stride that is a multiple of 16;
     buffers : float32 [threads, TILE_FLOATS].
@@ -206,8 +206,8 @@ def add_routed(team, T, shared, branch, hidden, e):
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             total = splat_f32(0.0)
             for j in range(used):
-                total = fma(load_f32(e.down, e.slots[t, j] * e.down.shape[1] + k), splat_f32(e.weights[t, j]), total)
+                total = fma(load_f32(e.down, e.slots[t, j] * e.down.shape[1] + k), e.weights[t, j], total)
             if shared:
-                total = fma(load_f32(branch, t * branch.shape[1] + k), splat_f32(e.weights[t, used]), total)
-            place = t * hidden.shape[1] + k
-            store_f32(hidden, place, add(load_f32(hidden, place), total))
+                total = fma(load_f32(branch, t * branch.shape[1] + k), e.weights[t, used], total)
+            index = t * hidden.shape[1] + k
+            store_f32(hidden, index, load_f32(hidden, index) + total)

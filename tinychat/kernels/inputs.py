@@ -1,4 +1,4 @@
-"""What goes into a linear: rows of floats, quantized where the weight is.
+"""Inputs of linears: rows of floats, quantized where the weight is.
 
 Symmetric int8, one scale for each token and group of columns, the weight's: ``scale = max|x| / 127`` and
 ``code = round(x / scale)``. Sums of products with these codes begin at a correction for the weight codes' zero point,
@@ -10,29 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from tinychat.kernels.activations import activated, gated
 from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
+from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.memory import element_pointer, load_f32, store_f32
+from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import (
-    I8,
-    I32,
     absolute,
-    add_i32,
-    i32x16,
     max_lanes,
     maximum,
-    multiply,
     nearest,
-    shift_left,
-    shift_right,
     splat_f32,
     splat_i32,
-    subtract_i32,
     sum_lanes_i32,
     to_i32,
     zero_outside,
@@ -43,30 +35,21 @@ from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import FINE_BITS, ZERO, FineActivations, Float32Weight, SplitWeight
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
-# Of activations of two parts: the largest number, and half of what counts 1 in the first part.
+# Of activations of two parts: the largest number, and half of the first part's unit.
 LARGEST_FINE = np.float32(127 << FINE_BITS)
 HALF_FINE = np.int32(1 << (FINE_BITS - 1))
 
 
-@intrinsic
-def store_codes(typingctx, codes, index, stride, vector):
+@operation(types.void, ANY, INDEX, INDEX, i32x16)
+def store_codes(builder, codes, index, stride, vector):
     """Store 16 int8 codes as four runs of 4 bytes, `stride` bytes apart."""
-
-    def codegen(context, builder, signature, arguments):
-        container, first, step, value = arguments
-        narrow = builder.trunc(value, ir.VectorType(I8, LANES))
-        quads = builder.bitcast(narrow, ir.VectorType(I32, 4))
-        for i in range(4):
-            offset = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
-            pointer = element_pointer(context, builder, signature.args[0], container, offset, I32)
-            builder.store(builder.extract_element(quads, I32(i)), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(codes, types.intp, types.intp, i32x16), codegen
+    quads = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), ir.VectorType(I32, 4))
+    for i in range(4):
+        codes.store(builder.apart(index, stride, i), builder.extract_element(quads, I32(i)), align=1)
 
 
 class Groups(NamedTuple):
-    """How the columns of a linear's input are cut."""
+    """The columns of a linear's input."""
 
     columns: int
     count: int
@@ -90,50 +73,55 @@ def groups_of(weight):
     return float32 if is_kind(weight, Float32Weight) else quantized
 
 
+@always_inline
+def peak_of(row, g, groups):
+    """Return the largest magnitude in group `g` of a row."""
+    peak = splat_f32(0.0)
+    for k in range(g * groups.size, (g + 1) * groups.size, LANES):
+        peak = maximum(peak, absolute(load_f32(row, k)))
+    return max_lanes(peak)
+
+
+@always_inline
+def write_sums(x, position, scale, sum_of_codes, start):
+    """Write scale, correction and sum of a group; start : of its sums of products."""
+    x.scales[position] = scale
+    x.corrections[position] = start - ABOVE_DOT_ZERO * sum_of_codes
+    x.sums[position] = np.float32(sum_of_codes) * scale
+
+
 @always_inline_by_type
-def write_group(weight, x, row, groups, g, tile, place, tokens):
-    """Write group `g` of `row` as token `place` of a tile of `tokens`."""
+def write_group(weight, x, row, groups, g, tile, t, tokens):
+    """Write group `g` of `row` as token `t` of a tile of `tokens`."""
 
-    def quantized(weight, x, row, groups, g, tile, place, tokens):
-        peak = splat_f32(0.0)
-        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            peak = maximum(peak, absolute(load_f32(row, k)))
-        largest = max_lanes(peak)
-        to_code = splat_f32(np.float32(127) / largest if largest > 0 else np.float32(0))
+    def quantized(weight, x, row, groups, g, tile, t, tokens):
+        largest = peak_of(row, g, groups)
+        to_code = np.float32(127) / largest if largest > 0 else np.float32(0)
         total = splat_i32(0)
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            code = to_i32(nearest(multiply(load_f32(row, k), to_code)))
-            total = add_i32(total, code)
-            store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * place, 4 * tokens, code)
-        position = (tile * groups.count + g) * tokens + place
-        x.scales[position] = largest / np.float32(127)
-        sum_of_codes = sum_lanes_i32(total)
-        x.corrections[position] = ROUNDER_BITS - ABOVE_DOT_ZERO * sum_of_codes
-        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
+            code = to_i32(nearest(load_f32(row, k) * to_code))
+            total = total + code
+            store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, code)
+        position = (tile * groups.count + g) * tokens + t
+        write_sums(x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
 
-    def fine(weight, x, row, groups, g, tile, place, tokens):
-        peak = splat_f32(0.0)
-        for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            peak = maximum(peak, absolute(load_f32(row, k)))
-        largest = max_lanes(peak)
-        to_code = splat_f32(LARGEST_FINE / largest if largest > 0 else np.float32(0))
+    def fine(weight, x, row, groups, g, tile, t, tokens):
+        largest = peak_of(row, g, groups)
+        to_code = LARGEST_FINE / largest if largest > 0 else np.float32(0)
         total = splat_i32(0)
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
-            both = to_i32(nearest(multiply(load_f32(row, k), to_code)))
-            total = add_i32(total, both)
-            code = shift_right(add_i32(both, splat_i32(HALF_FINE)), FINE_BITS)
-            index = (tile * groups.columns + k) * tokens + 4 * place
+            both = to_i32(nearest(load_f32(row, k) * to_code))
+            total = total + both
+            code = (both + HALF_FINE) >> FINE_BITS
+            index = (tile * groups.columns + k) * tokens + 4 * t
             store_codes(x.codes, index, 4 * tokens, code)
-            store_codes(x.fine, index, 4 * tokens, subtract_i32(both, shift_left(code, FINE_BITS)))
-        position = (tile * groups.count + g) * tokens + place
-        x.scales[position] = largest / LARGEST_FINE
-        sum_of_codes = sum_lanes_i32(total)
-        x.corrections[position] = -ABOVE_DOT_ZERO * sum_of_codes
-        x.sums[position] = np.float32(sum_of_codes) * x.scales[position]
+            store_codes(x.fine, index, 4 * tokens, both - (code << FINE_BITS))
+        position = (tile * groups.count + g) * tokens + t
+        write_sums(x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
 
-    def float32(weight, x, row, groups, g, tile, place, tokens):
+    def float32(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * LANES, (g + 1) * LANES):
-            x.values[(tile * groups.columns + k) * tokens + place] = row[k]
+            x.values[(tile * groups.columns + k) * tokens + t] = row[k]
 
     if is_kind(x, FineActivations):
         return fine
@@ -142,7 +130,7 @@ def write_group(weight, x, row, groups, g, tile, place, tokens):
 
 @always_inline
 def share_groups(team, T, tokens, count):
-    """Return the tokens and groups (first, last, first, last) that are this thread's; tokens : of a tile.
+    """Return this thread's tokens and groups (first, last, first, last); tokens : of a tile.
 
     Of a single tile the groups are shared: two threads that write tokens of one tile write the same cache lines.
     """
@@ -173,7 +161,7 @@ def quantize_normed(team, T, hidden, norm, sizes, weight, s):
 
 @stage
 def quantize_plain(team, T, values, weight, s):
-    """Write each row of `values` float32 [>= T, >= K] for `weight`, as it is."""
+    """Write each row of `values` float32 [>= T, >= K] for `weight`."""
     groups, tokens = groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):

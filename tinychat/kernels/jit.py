@@ -19,7 +19,7 @@ compiles nothing for parts that it lacks:
     @always_inline_by_type
     def scale(norm, v):
         def rms(norm, v):
-            return multiply(v, norm.gain)
+            return v * norm.gain
 
         return (lambda norm, v: v) if is_kind(norm, NoNorm) else rms
 

@@ -1,4 +1,4 @@
-"""What the KV cache keeps of a key and a value, in each of its types.
+"""Keys and values in the KV cache, in each of its types.
 
     f32    float32
     f16    float16, carried as uint16
@@ -6,13 +6,13 @@
     int8   int8, code times scale, one scale for each key and for each value of a head
 
 Memory is divided into blocks of 64 positions, each with all layers and KV heads of those positions (the pages of Kwon
-et al., 2023, https://arxiv.org/abs/2309.06180). Which blocks a sequence has, and in which order, its table says; so
-sequences may share a beginning, and grow without a copy.
+et al., 2023, https://arxiv.org/abs/2309.06180). A sequence's table lists its blocks in order; so sequences may share a
+prefix, and grow without a copy.
 
 Of one block, layer and KV head, keys [4, d, 16] have a key in a lane, so that 16 scores come out of a vector side by
 side; values [64, d rounded up to 16] have a channel in a lane. In bf16 a lane is a pair: of channels in keys [4, d/2,
 16], of positions in values [32, padded d]. Scales, float32 [2, 64], are keys' then values'; [2, 0] in the other types.
-Three axes stand in front: blocks, layers L, KV heads G.
+Three axes come before: blocks, layers L, KV heads G.
 """
 
 import numpy as np
@@ -22,7 +22,6 @@ from tinychat.kernels.bfloat16 import load_half, store_half
 from tinychat.kernels.buffers import LayerCache
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type
 from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
-from tinychat.kernels.simd import multiply
 from tinychat.kernels.sizes import BLOCK, LANES
 
 HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
@@ -50,27 +49,27 @@ def layer_cache(cache, layer):
 
 @always_inline
 def head_of(cache, block, g):
-    """Return the number of a layer's KV head in a block, among those of all blocks and layers."""
+    """Return the index of a layer's KV head in a block, among those of all blocks and layers."""
     return (block * cache.keys.shape[1] + cache.layer) * cache.keys.shape[2] + g
 
 
 @always_inline
 def key_offset(cache, head, i):
-    """Return where key `i` of a head's block begins, counted in numbers; its next lane is ``LANES * per_lane`` on."""
+    """Return the index of the first number of key `i` of a head's block; its next lane is ``LANES * per_lane`` on."""
     channels, shared = cache.keys.shape[4], per_lane(cache)
     return ((head * (BLOCK // LANES) + i // LANES) * channels * LANES + i % LANES) * shared
 
 
 @always_inline
 def value_offset(cache, head, i):
-    """Return where value `i` of a head's block begins, counted in numbers; its next channel is ``per_lane`` on."""
+    """Return the index of the first number of value `i` of a head's block; its next channel is ``per_lane`` on."""
     padded, shared = cache.values.shape[4], per_lane(cache)
     return (head * (BLOCK // shared) + i // shared) * padded * shared + i % shared
 
 
 @by_type
 def store_number(buffer, index, x, scale):
-    """Store a number, rounded to what the buffer can hold; only codes have a scale."""
+    """Store a number, rounded to the type of the buffer; only codes have a scale."""
 
     def floats(buffer, index, x, scale):
         store_one(buffer, index, x)
@@ -106,40 +105,40 @@ def load_number(buffer, index, scale):
 
 
 @always_inline
-def code_scale(x, place, d):
+def code_scale(x, index, d):
     """Return the scale at which the largest of d numbers of `x` has a code of 127.
 
-    Rounded up to 16 significant bits: a code times its scale is then exact, and storing what was loaded finds the same
-    scale, unless that is below 2**-126.
+    Rounded up to 16 significant bits: a code times its scale is then exact, and storing a loaded vector again finds the
+    same scale, unless that is below 2**-126.
     """
     peak = np.float32(0)
     for i in range(d):
-        peak = np.maximum(peak, np.abs(load_one(x, place + i)))  # which a NaN survives
+        peak = np.maximum(peak, np.abs(load_one(x, index + i)))  # which a NaN survives
     bits = np.float32(peak / LARGEST_CODE).view(np.int32)
     return np.int32((bits + 0xFF) & ~0xFF).view(np.float32)
 
 
 @always_inline
 def scale_index(head, kind, i):
-    """Return where the scale of a key or value stands. kind : KEY or VALUE."""
+    """Return the index of the scale of a key or value; kind : KEY or VALUE."""
     return (head * 2 + kind) * BLOCK + i
 
 
 @by_type
-def new_scale(cache, kind, head, i, x, place, d):
-    """Return the scale to store d numbers of `x` with, noting it; 1 where there are none."""
+def new_scale(cache, kind, head, i, x, index, d):
+    """Return the scale to store d numbers of `x` with, and store it; 1 in types without scales."""
 
-    def codes(cache, kind, head, i, x, place, d):
-        scale = code_scale(x, place, d)
+    def codes(cache, kind, head, i, x, index, d):
+        scale = code_scale(x, index, d)
         store_one(cache.scales, scale_index(head, kind, i), scale)
         return scale
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, head, i, x, place, d: np.float32(1)
+    return codes if element_of(cache) == CODES else lambda cache, kind, head, i, x, index, d: np.float32(1)
 
 
 @by_type
 def scale_of(cache, kind, head, i):
-    """Return the scale of a key or value; 1 where there are none."""
+    """Return the scale of a key or value; 1 in types without scales."""
     if element_of(cache) == CODES:
         return lambda cache, kind, head, i: load_one(cache.scales, scale_index(head, kind, i))
     return lambda cache, kind, head, i: np.float32(1)
@@ -147,53 +146,53 @@ def scale_of(cache, kind, head, i):
 
 @always_inline_by_type
 def scaled(cache, kind, head, x):
-    """Return 64 scores or weights times the scales of the keys or values of a head's block, where they have any."""
+    """Return 64 scores or weights times the scales of the keys or values of a head's block, where there are any."""
 
     def codes(cache, kind, head, x):
-        return multiply(x, load_f32x64(cache.scales, scale_index(head, kind, 0)))
+        return x * load_f32x64(cache.scales, scale_index(head, kind, 0))
 
     return codes if element_of(cache) == CODES else lambda cache, kind, head, x: x
 
 
 @always_inline
-def store_key(cache, head, i, x, place, d):
-    """Store d numbers of `x`, from flat element `place` on, as key `i` of a head's block."""
-    scale, shared = new_scale(cache, KEY, head, i, x, place, d), per_lane(cache)
-    there = key_offset(cache, head, i)
+def store_key(cache, head, i, x, index, d):
+    """Store d numbers of `x`, from flat element `index` on, as key `i` of a head's block."""
+    scale, shared = new_scale(cache, KEY, head, i, x, index, d), per_lane(cache)
+    offset = key_offset(cache, head, i)
     for c in range(0, d, shared):
         for half in range(shared):
-            store_number(cache.keys, there + c * LANES + half, load_one(x, place + c + half), scale)
+            store_number(cache.keys, offset + c * LANES + half, load_one(x, index + c + half), scale)
 
 
 @always_inline
-def store_value(cache, head, i, x, place, d, last):
-    """Store d numbers of `x`, from flat element `place` on, as value `i` of a head's block, zero beyond.
+def store_value(cache, head, i, x, index, d, last):
+    """Store d numbers of `x`, from flat element `index` on, as value `i` of a head's block, zero beyond.
 
-    last : no later position is being stored: where positions are paired, the one that is still missing becomes zero,
-    since attention reads whole pairs.
+    last : no later position is being stored. Where positions are paired, the missing one then becomes zero, since
+    attention reads whole pairs.
     """
-    scale, shared, padded = new_scale(cache, VALUE, head, i, x, place, d), per_lane(cache), cache.values.shape[4]
-    there = value_offset(cache, head, i)
+    scale, shared, padded = new_scale(cache, VALUE, head, i, x, index, d), per_lane(cache), cache.values.shape[4]
+    offset = value_offset(cache, head, i)
     for c in range(d):
-        store_number(cache.values, there + c * shared, load_one(x, place + c), scale)
+        store_number(cache.values, offset + c * shared, load_one(x, index + c), scale)
     for c in range(d, padded):
-        store_number(cache.values, there + c * shared, np.float32(0), scale)
+        store_number(cache.values, offset + c * shared, np.float32(0), scale)
     if last and i % shared < shared - 1:
         for c in range(padded):
-            store_number(cache.values, there + c * shared + 1, np.float32(0), scale)
+            store_number(cache.values, offset + c * shared + 1, np.float32(0), scale)
 
 
 @always_inline
 def load_key(cache, head, i, row, d):
     """Copy a key to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, KEY, head, i), key_offset(cache, head, i), per_lane(cache)
+    scale, offset, shared = scale_of(cache, KEY, head, i), key_offset(cache, head, i), per_lane(cache)
     for c in range(d):
-        row[c] = load_number(cache.keys, there + (c - c % shared) * LANES + c % shared, scale)
+        row[c] = load_number(cache.keys, offset + (c - c % shared) * LANES + c % shared, scale)
 
 
 @always_inline
 def load_value(cache, head, i, row, d):
     """Copy a value to ``row[:d]``."""
-    scale, there, shared = scale_of(cache, VALUE, head, i), value_offset(cache, head, i), per_lane(cache)
+    scale, offset, shared = scale_of(cache, VALUE, head, i), value_offset(cache, head, i), per_lane(cache)
     for c in range(d):
-        row[c] = load_number(cache.values, there + c * shared, scale)
+        row[c] = load_number(cache.values, offset + c * shared, scale)

@@ -1,4 +1,4 @@
-"""Linear layers: ``out[t] = W @ x[t] + bias``, optionally added to what `out` holds.
+"""Linear layers: ``out[t] = W @ x[t] + bias``, or ``out[t] += ...``.
 
 For a quantized weight, per output row (a lane) and group g of columns:
 
@@ -34,7 +34,6 @@ from tinychat.kernels.dot import (
 )
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
-from tinychat.kernels.simd import add
 from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
 from tinychat.kernels.team import barrier, finish_stage, next_tile, stage
 from tinychat.kernels.team_queue import THREADS
@@ -53,19 +52,19 @@ from tinychat.kernels.weights import (
 
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
-UNITS_PER_THREAD = 2
+TILES_PER_THREAD = 2
 # Not literals, for each of which the kernel would be compiled once more.
 STORE, ADD = np.bool_(False), np.bool_(True)
 FIRST = np.int64(0)
-NOTHING = np.int32(0)
-# How far ahead weights are asked for, into the second-level cache and into the first. On a Xeon, which prefetches by
-# itself, decoding takes 1.4 times as long without, and 1.05 times as long if they are asked for into the first alone.
+ZERO_SUM = np.int32(0)
+# Distances of weights that are prefetched, into the second-level cache and into the first. On a Xeon, which prefetches
+# by itself, decoding takes 1.4 times as long without, and 1.05 times as long with those into the first alone.
 FAR_BYTES, NEAR_BYTES = 8192, 1024
 
 
 @always_inline
 def tokens_per_tile(T):
-    """Return how many tokens the activations of `T` tokens are tiled by."""
+    """Return the number of tokens in a tile of the activations of `T` tokens."""
     if T == 1:
         return 1
     if T <= len(FEW_TOKENS):
@@ -78,10 +77,10 @@ def tokens_per_tile(T):
 
 
 @always_inline
-def prefetch_next(packed, place):
-    """Ask for the lines of a weight that will be wanted some time after the one at byte `place`."""
-    prefetch_far(packed, place + FAR_BYTES)
-    prefetch(packed, place + NEAR_BYTES)
+def prefetch_next(packed, index):
+    """Prefetch lines of a weight, `FAR_BYTES` and `NEAR_BYTES` after byte `index`."""
+    prefetch_far(packed, index + FAR_BYTES)
+    prefetch(packed, index + NEAR_BYTES)
 
 
 @always_inline_by_type
@@ -127,23 +126,20 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
 def add_group(weight, total, scales, first, lines, x, position, index, tokens):
     """Add the products of one group of an affine weight to the tile `total`.
 
-    first, lines : as in `dot_group`; position, index : the group's place among those of `x`, and that of its
-    codes.
+    first, lines : as in `dot_group`; position, index : of the group's scales and codes in `x`.
     """
     is_small = is_kind(weight, Affine4Weight)
 
-    def small(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
-        sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
-        return add_scaled(total, sums, scales, x.scales, position, tokens)
-
-    def large(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = start_tile(x.corrections, position, ONE_ROW, tokens)
+    def plain(weight, total, scales, first, lines, x, position, index, tokens):
+        if is_small:
+            sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
+        else:
+            sums = start_tile(x.corrections, position, ONE_ROW, tokens)
         sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
         return add_scaled(total, sums, scales, x.scales, position, tokens)
 
     def fine(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = dot_group(weight, start_all(NOTHING, ONE_ROW, tokens), first, lines, x.codes, index, tokens)
+        sums = dot_group(weight, start_all(ZERO_SUM, ONE_ROW, tokens), first, lines, x.codes, index, tokens)
         sums = shift_tile(sums, FINE_BITS)
         if not is_small:
             sums = add_starts(sums, x.corrections, position, ONE_ROW, tokens)
@@ -152,7 +148,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
 
     def fine_token(weight, total, scales, first, lines, x, position, index, tokens):
         # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
-        coarse = sums = start_all(NOTHING, ONE_ROW, tokens)
+        coarse = sums = start_all(ZERO_SUM, ONE_ROW, tokens)
         for j in range(lines):
             line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
             prefetch_next(weight.packed, first + j * 64)
@@ -163,14 +159,14 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
 
     if is_kind(x, FineActivations):
         return fine_token if is_small and len(tokens) == 1 else fine
-    return small if is_small else large
+    return plain
 
 
 @always_inline
 def affine_tile(weight, size, x, tile, block, tokens):
-    """Do what `linear_tile` does for an affine weight whose input has groups of `size` columns.
+    """Return the tile of an affine weight whose input has groups of `size` columns, as `linear_tile`.
 
-    They are no larger than those of the weight, of which there are whole ones in a span.
+    They are no larger than those of the weight, of which a span has whole ones.
     """
     T, row_lines = len(tokens), weight.packed.shape[1]
     groups, spans = weight.scales.shape[1], weight.factors.shape[1]
@@ -183,21 +179,21 @@ def affine_tile(weight, size, x, tile, block, tokens):
         scale_factors = load_rows(weight.factors, factor, 0, ONE_ROW)
         offset_factors = load_rows(weight.factors, factor + LANES, 0, ONE_ROW)
         for group in range(span * per_span, (span + 1) * per_span):
-            place = (block * groups + group) * LANES
-            scales = scale_by_row(load_rows(weight.scales, place, 0, ONE_ROW), scale_factors)
+            start = (block * groups + group) * LANES
+            scales = scale_by_row(load_rows(weight.scales, start, 0, ONE_ROW), scale_factors)
             for g in range(group * per_group, (group + 1) * per_group):
                 position = (tile * parts + g) * T
                 first = (block * row_lines + g * lines) * 64
                 total = add_group(weight, total, scales, first, lines, x, position, position * size, tokens)
                 if has_offsets:
-                    offsets = scale_by_row(load_rows(weight.offsets, place, 0, ONE_ROW), offset_factors)
+                    offsets = scale_by_row(load_rows(weight.offsets, start, 0, ONE_ROW), offset_factors)
                     total = add_outer(total, offsets, x.sums, position, 1)
     return total
 
 
 @always_inline_by_type
 def linear_tile(weight, x, tile, block, tokens):
-    """Return the finished tile of a row block and a tile of tokens."""
+    """Return the tile of a row block and a tile of tokens."""
 
     def quantized(weight, x, tile, block, tokens):
         T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
@@ -224,10 +220,10 @@ def linear_tile(weight, x, tile, block, tokens):
         return affine_tile(weight, input_group(weight), x, tile, block, tokens)
 
     def mixed(weight, x, tile, block, tokens):
-        place, size = weight.indices[block], input_group(weight)
-        if place >= 0:
-            return affine_tile(weight.four, size, x, tile, place, tokens)
-        return affine_tile(weight.eight, size, x, tile, -1 - place, tokens)
+        index, size = weight.indices[block], input_group(weight)
+        if index >= 0:
+            return affine_tile(weight.four, size, x, tile, index, tokens)
+        return affine_tile(weight.eight, size, x, tile, -1 - index, tokens)
 
     if is_kind(weight, MixedWeight):
         return mixed
@@ -238,16 +234,16 @@ def linear_tile(weight, x, tile, block, tokens):
 
 @always_inline
 def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
-    """Add bias and, if asked, what `out` holds to a finished tile, and store the tokens that exist."""
+    """Add bias and, where `residual`, `out` to a tile, and store the tokens that exist."""
     n = block * LANES
     for t in range(min(len(tokens), T - tile * len(tokens))):
         value = load_f32(buffer, t * LANES)
-        place = (tile * len(tokens) + t) * out.shape[1] + offset + n
+        index = (tile * len(tokens) + t) * out.shape[1] + offset + n
         if bias.shape[0] > 0:
-            value = add(value, load_f32(bias, n))
+            value = value + load_f32(bias, n)
         if residual:
-            value = add(value, load_f32(out, place))
-        store_f32(out, place, value)
+            value = value + load_f32(out, index)
+        store_f32(out, index, value)
 
 
 @inline
@@ -260,8 +256,8 @@ def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last,
 
 
 @inline
-def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last):
-    """Do the same for tokens in tiles of `tile`."""
+def linear_tiles(weight, x, start, T, tile, out, offset, buffer, add, first, last):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, in tiles of `tile`."""
     if tile == 1:
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, ONE_TOKEN)
     elif tile == len(FEW_TOKENS) < len(TOKENS):
@@ -275,27 +271,27 @@ def linear_unit(weight, x, start, T, tile, out, offset, buffer, add, first, last
 
 
 @always_inline
-def unit_rows(weight, blocks, threads):
-    """Return how many row blocks a thread takes at a time: some units for each thread, none larger than the cache."""
+def work_tile_rows(weight, blocks, threads):
+    """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache."""
     panel = max(1, PANEL_BYTES // (columns(weight) * 8))
-    return min(panel, max(1, blocks // (threads * UNITS_PER_THREAD)))
+    return min(panel, max(1, blocks // (threads * TILES_PER_THREAD)))
 
 
 @deferred
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
-    """Compute whatever rows this thread gets to; see `linear`.
+    """Compute this thread's work tiles of `linear`.
 
-    offset : a multiple of 16, where in the rows of `out` the output begins.
+    offset : a multiple of 16, the column of `out` at which the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    size = unit_rows(weight, blocks, team.queue[THREADS])
-    units, buffer = (blocks + size - 1) // size, buffers[team.thread]
-    unit = next_tile(team)
-    while unit < units:
-        first, last = unit * size, min((unit + 1) * size, blocks)
-        linear_unit(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
-        unit = next_tile(team)
-    finish_stage(team, units)
+    size = work_tile_rows(weight, blocks, team.queue[THREADS])
+    count, buffer = (blocks + size - 1) // size, buffers[team.thread]
+    work = next_tile(team)
+    while work < count:
+        first, last = work * size, min((work + 1) * size, blocks)
+        linear_tiles(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
+        work = next_tile(team)
+    finish_stage(team, count)
 
 
 @stage
@@ -304,7 +300,7 @@ def linear(team, T, weight, s, out, add):
     """Apply a weight to T tokens.
 
     s : scratch, with `x`, activations of the tokens, and `tiles`, float32 [threads, TILE_FLOATS]; out : float32
-    [>= T, >= N], rows of a stride that is a multiple of 16; add : STORE, or ADD to what `out` holds.
+    [>= T, >= N], rows of a stride that is a multiple of 16; add : STORE, or ADD to `out`.
     """
     multiply_rows(team, T, weight, s.x, out, FIRST, s.tiles, add)
 
@@ -318,7 +314,7 @@ def head(team, T, weight, s, out):
 
 @deferred_by_type
 def multiply_parts(team, T, weight, x, out, buffers):
-    """Apply a weight of any kind; units of a second part are handed out when all of the first have been."""
+    """Apply a weight of any kind; work tiles of a second part follow when all of the first are done."""
 
     def split(team, T, weight, x, out, buffers):
         multiply_rows(team, T, weight.frequent, x, out, FIRST, buffers, STORE)

@@ -1,9 +1,9 @@
-"""Machine code of entry points: kept on disk, and loaded by LLVM alone.
+"""The cache of entry points' machine code, which LLVM loads without Numba.
 
 An entry point is a compiled function that Python calls by its address. Its object code needs nothing of Numba's, so a
-process that finds it on disk starts without Numba. A file holds a digest of all that follows and of its own name, then
-the function's symbol and the object code; the name is a digest of whatever the code depends on, in a folder that the
-user has chosen, too. A file that is cut, altered or renamed counts as missing.
+process that finds it on disk starts without Numba. A file has a digest of its own name and of the rest, the function's
+symbol, and the object code; the name is a digest of everything that the code depends on, since the user may have chosen
+the folder. A file that is cut, altered or renamed counts as missing.
 """
 
 import ctypes
@@ -20,13 +20,13 @@ from tinychat.kernels.setup import process_cache_key, warn_once
 
 SUFFIX = ".code"
 _DIGEST_BYTES = hashlib.sha256().digest_size
-# Numba's calling convention: a status, of which kernels have one only, the result behind the first pointer and the
-# description of an exception behind the second; then the arguments. The last stands for types.
+# Numba's calling convention: returns a status, always the same in kernels; pointers to the result and to an exception,
+# then the arguments, of which the last has types only.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4, ctypes.c_void_p)
 
 _loaded: dict[str, int] = {}
 """Addresses by the name of the file."""
-# Each has the code of one entry point, and lives as long as the process: threads may be in it until the end.
+# Each has the code of one entry point, and lives as long as the process: threads may run in it until the end.
 _engines: list[Any] = []
 
 
@@ -36,22 +36,22 @@ class EntryPoint:
     def __init__(self, address: int) -> None:
         self._function = _PROTOTYPE(address)
         self._exception = ctypes.byref(ctypes.c_void_p())
-        # The last arrays and their addresses: to ask for these takes longer than the call. Replaced as a whole, since
-        # threads that work on different arrays may call at once.
+        # The last arrays and their addresses, which take longer to get than the call. Replaced as a whole: threads with
+        # different arrays may call at once.
         self._last: tuple[Any, Any, int, int] = (None, None, 0, 0)
 
-    def __call__(self, thread: int, threads: int, queue: np.ndarray, places: np.ndarray) -> bool:
-        """Do a share of a job; other threads run meanwhile."""
+    def __call__(self, thread: int, threads: int, queue: np.ndarray, pointers: np.ndarray) -> bool:
+        """Do a share of a job, without the interpreter's lock."""
         last = self._last
-        if last[0] is not queue or last[1] is not places:
-            last = self._last = (queue, places, queue.ctypes.data, places.ctypes.data)
+        if last[0] is not queue or last[1] is not pointers:
+            last = self._last = (queue, pointers, queue.ctypes.data, pointers.ctypes.data)
         result = ctypes.c_bool()
         self._function(ctypes.byref(result), self._exception, thread, threads, last[2], last[3], None)
         return result.value
 
 
 def code_name(function: str, types: str) -> str:
-    """Return the name of the file for a function that is compiled for such types on this processor."""
+    """Return the file name of a function's code for such types on this processor."""
     features = llvm.get_host_cpu_features().flatten()
     processor = [llvm.get_host_cpu_name(), features, llvm.get_default_triple()]
     what = "|".join([process_cache_key(), function, types, *processor])
@@ -59,23 +59,23 @@ def code_name(function: str, types: str) -> str:
 
 
 def code_path(name: str) -> Path | None:
-    """Return the file of that name; None where nothing is kept."""
+    """Return the file of that name; None without a cache folder."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     return Path(folder) / name if folder else None
 
 
 def find_entry_point(name: str) -> EntryPoint | None:
-    """Return the entry point whose code is loaded already, or kept whole on disk; None if there is none."""
+    """Return an entry point that is loaded or cached on disk; None if there is none."""
     path = code_path(name)
     if name not in _loaded and path is not None:
-        kept = read_code(path)
-        if kept is not None:
-            load_entry_point(name, *kept)
+        cached = read_code(path)
+        if cached is not None:
+            load_entry_point(name, *cached)
     return EntryPoint(_loaded[name]) if name in _loaded else None
 
 
 def load_entry_point(name: str, symbol: str, code: bytes) -> EntryPoint:
-    """Load object code, and return its function `symbol`, which `find_entry_point` finds from then on."""
+    """Load object code; return its function `symbol`, which `find_entry_point` then finds."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(jit=True)
@@ -91,7 +91,7 @@ def load_entry_point(name: str, symbol: str, code: bytes) -> EntryPoint:
 
 
 def read_code(path: Path) -> tuple[str, bytes] | None:
-    """Return the symbol and the object code that a file holds, or None if it is not there, or not what was written."""
+    """Return the symbol and the object code of a file; None if it is missing or damaged."""
     try:
         with open_regular(path) as file:
             digest, content = file.read(_DIGEST_BYTES), file.read()
@@ -104,10 +104,10 @@ def read_code(path: Path) -> tuple[str, bytes] | None:
 
 
 def write_code(path: Path, symbol: str, code: bytes) -> None:
-    """Write object code to a file, in one step; where that cannot be done, say so once, and do without."""
+    """Write object code to a file, atomically; where that fails, warn once."""
     content = symbol.encode() + b"\0" + code
     try:
-        # What killed processes have left is removed.
+        # Remove unfinished files of killed processes.
         unfinished_bytes(path.parent, f"*{SUFFIX}")
         with replacing(path) as file:
             file.write(_digest(path, content) + content)

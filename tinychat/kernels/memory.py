@@ -1,33 +1,43 @@
-"""Loads and stores of vectors, by flat element of a C-contiguous array.
+"""Loads and stores by flat element of a C-contiguous array, and arrays from their addresses.
 
-Float arrays are float32, or uint16 standing for float16, which Numba does not have on CPUs: values widen when
-loaded and are rounded half to even when stored.
+Float arrays are float32, or uint16 for float16, which Numba does not have on CPUs: numbers widen when loaded and are
+rounded half to even when stored.
 """
 
 import itertools
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
 
+from tinychat.kernels.intrinsics import (
+    ANY,
+    F16,
+    F32,
+    F32X16,
+    I8,
+    I16,
+    I32,
+    I32X16,
+    I64,
+    INDEX,
+    Elements,
+    Emitter,
+    constant,
+    f32x16,
+    f32x64,
+    operation,
+)
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import F16, F32, F32X16, I8, I16, I32, I32X16, constant, f32x16, f32x64, splat
 from tinychat.kernels.sizes import LANES
 
 HAS_F16C = ISA != "generic"
 
 
-def element_pointer(context, builder, array_type, array, index, pointee: ir.Type) -> ir.Value:
-    """Emit the address of the flat element `index` of a C-contiguous array."""
-    data = arrayobj.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
-
-
 class KindType(types.Opaque):
-    """Stands for arrays of which a compiled function only needs the types: it finds them by `from_pointers`.
+    """The type of an argument that only has the types of arrays: compiled code finds these by `from_pointers`.
 
     Python would look at each array that it passes to compiled code, for about a microsecond.
     """
@@ -38,7 +48,7 @@ class KindType(types.Opaque):
 
     @property
     def key(self):
-        """What it is told from others by."""
+        """The identity of the type."""
         return self.kind
 
 
@@ -46,10 +56,10 @@ register_model(KindType)(models.OpaqueModel)
 
 
 @intrinsic
-def from_pointers(typingctx, like, places):
-    """Return a tuple of arrays, of numbers, or of such tuples, from where `pointers_of` found them.
+def from_pointers(typingctx, like, pointers):
+    """Return a tuple of arrays, of numbers, or of such tuples, of which `pointers_of` made `pointers`.
 
-    like : a tuple of the same types, or what is of its `KindType`. Whoever wrote the places keeps the arrays alive.
+    like : a tuple of the same types, or an argument of its `KindType`. The caller keeps the arrays alive.
     """
     like_kind = like.kind if isinstance(like, KindType) else like
 
@@ -58,7 +68,7 @@ def from_pointers(typingctx, like, places):
         indices = itertools.count()
 
         def next_number():
-            return builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), next(indices))]))
+            return builder.load(builder.gep(data, [I64(next(indices))]))
 
         def build(kind):
             if isinstance(kind, types.Array):
@@ -75,16 +85,16 @@ def from_pointers(typingctx, like, places):
 
         return build(like_kind)
 
-    return like_kind(like, places), codegen
+    return like_kind(like, pointers), codegen
 
 
 @intrinsic
 def numbers_at(typingctx, address):
-    """Return int64 numbers from an address on, as an array whose length nobody knows."""
+    """Return int64 numbers from an address on, as an array of unknown length."""
     numbers = types.Array(types.int64, 1, "C")
 
     def codegen(context, builder, signature, arguments):
-        return array_from(context, builder, numbers, arguments[0], [ir.Constant(ir.IntType(64), 0)])
+        return array_from(context, builder, numbers, arguments[0], [I64(0)])
 
     return numbers(address), codegen
 
@@ -101,140 +111,85 @@ def array_from(context, builder, kind: types.Array, address: ir.Value, shape: li
     return array._getvalue()
 
 
-@intrinsic
-def load_f32(typingctx, array, index):
+@operation(f32x16, ANY, INDEX)
+def load_f32(builder, array, index):
     """Load 16 consecutive floats, from flat element `index`."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        stored = ir.VectorType(I16 if half else F32, LANES)
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
-        vector = builder.load(pointer, align=2 if half else 4)
-        return extend_half(builder, vector) if half else vector
-
-    return f32x16(array, types.intp), codegen
+    if array.dtype == types.uint16:
+        return extend_half(builder, array.load(index, ir.VectorType(I16, LANES), align=2))
+    return array.load(index, F32X16, align=4)
 
 
-@intrinsic
-def load_f32x64(typingctx, array, index):
+@operation(f32x64, ANY, INDEX)
+def load_f32x64(builder, array, index):
     """Load 64 consecutive float32, from flat element `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, f32x64.register)
-        return builder.load(pointer, align=4)
-
-    return f32x64(array, types.intp), codegen
+    return array.load(index, f32x64.register, align=4)
 
 
-@intrinsic
-def store_f32(typingctx, array, index, vector):
+@operation(types.void, ANY, INDEX, ANY)
+def store_f32(builder, array, index, vector):
     """Store a vector of consecutive floats, from flat element `index`; only 16 at a time as float16."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        container, position, value = arguments
-        stored = truncate_half(builder, value) if half else value
-        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
-        builder.store(stored, pointer, align=2 if half else 4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, vector), codegen
+    if array.dtype == types.uint16:
+        array.store(index, truncate_half(builder, vector), align=2)
+    else:
+        array.store(index, vector, align=4)
 
 
-@intrinsic
-def scatter_f32(typingctx, array, index, stride, vector):
+@operation(types.void, ANY, INDEX, INDEX, f32x16)
+def scatter_f32(builder, array, index, stride, vector):
     """Store the lanes of a vector as float32 elements `stride` apart, from flat element `index` on."""
-
-    def codegen(context, builder, signature, arguments):
-        container, first, step, value = arguments
-        for i in range(LANES):
-            place = builder.add(first, builder.mul(step, ir.Constant(step.type, i)))
-            pointer = element_pointer(context, builder, signature.args[0], container, place, F32)
-            builder.store(builder.extract_element(value, I32(i)), pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.intp, vector), codegen
+    for i in range(LANES):
+        array.store(builder.apart(index, stride, i), builder.extract_element(vector, I32(i)), align=4)
 
 
-@intrinsic
-def store_one(typingctx, array, index, value):
+@operation(types.void, ANY, INDEX, types.float32)
+def store_one(builder, array, index, value):
     """Store a single float at flat element `index`, rounded as a vector would be."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        container, position, stored = arguments
-        if half:
-            stored = builder.extract_element(truncate_half(builder, splat(builder, stored)), I32(0))
-        pointer = element_pointer(context, builder, signature.args[0], container, position, stored.type)
-        builder.store(stored, pointer, align=2 if half else 4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.float32), codegen
+    if array.dtype == types.uint16:
+        array.store(index, builder.extract_element(truncate_half(builder, builder.splat(value)), I32(0)), align=2)
+    else:
+        array.store(index, value, align=4)
 
 
-@intrinsic
-def load_one(typingctx, array, index):
+@operation(types.float32, ANY, INDEX)
+def load_one(builder, array, index):
     """Load a single float from flat element `index`."""
-    half = array.dtype == types.uint16
-
-    def codegen(context, builder, signature, arguments):
-        stored = I16 if half else F32
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, stored)
-        value = builder.load(pointer, align=2 if half else 4)
-        return builder.extract_element(extend_half(builder, splat(builder, value)), I32(0)) if half else value
-
-    return types.float32(array, types.intp), codegen
+    if array.dtype == types.uint16:
+        vector = extend_half(builder, builder.splat(array.load(index, I16, align=2)))
+        return builder.extract_element(vector, I32(0))
+    return array.load(index, F32, align=4)
 
 
-@intrinsic
-def store_code(typingctx, codes, index, value):
+@operation(types.void, ANY, INDEX, types.int8)
+def store_code(builder, codes, index, value):
     """Store one int8 as flat element `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        container, position, stored = arguments
-        builder.store(stored, element_pointer(context, builder, signature.args[0], container, position, I8), align=1)
-        return context.get_dummy_value()
-
-    return types.void(codes, types.intp, types.int8), codegen
+    codes.store(index, value, align=1)
 
 
-@intrinsic
-def load_code(typingctx, codes, index):
+@operation(types.int8, ANY, INDEX)
+def load_code(builder, codes, index):
     """Return flat element `index` of an array of int8."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.load(element_pointer(context, builder, signature.args[0], *arguments, I8), align=1)
-
-    return types.int8(codes, types.intp), codegen
+    return codes.load(index, I8, align=1)
 
 
-def prefetch_codegen(locality: int):
-    """Return code that asks for the cache line of an element: 3 for all levels, 2 for all but the first."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, I8)
-        read, data = I32(0), I32(1)
-        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        builder.call(function, [pointer, read, I32(locality), data])
-        return context.get_dummy_value()
-
-    return codegen
+@operation(types.void, ANY, INDEX)
+def prefetch(builder, array, index):
+    """Prefetch the cache line of flat element `index`; an address past the end is harmless."""
+    emit_prefetch(builder, array, index, 3)
 
 
-@intrinsic
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of flat element `index`; an address past the end is harmless."""
-    return types.void(array, types.intp), prefetch_codegen(3)
+@operation(types.void, ANY, INDEX)
+def prefetch_far(builder, array, index):
+    """Prefetch a cache line into the second-level cache."""
+    emit_prefetch(builder, array, index, 2)
 
 
-@intrinsic
-def prefetch_far(typingctx, array, index):
-    """Ask for a cache line that is wanted only after more than the first-level cache holds."""
-    return types.void(array, types.intp), prefetch_codegen(2)
+def emit_prefetch(builder: Emitter, array: Elements, index: ir.Value, locality: int) -> None:
+    """Emit a prefetch to be read; locality : 3 for all levels, 2 for all but the first."""
+    read, data = I32(0), I32(1)
+    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), array.pointer(index, I8), read, I32(locality), data)
 
 
-def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
     """Emit float16 -> float32, exactly."""
     if HAS_F16C:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
@@ -249,7 +204,7 @@ def extend_half(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return builder.bitcast(builder.or_(value, sign), F32X16)
 
 
-def truncate_half(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
+def truncate_half(builder: Emitter, vector: ir.Value) -> ir.Value:
     """Emit float32 -> float16, rounded half to even; infinite from 65520 on."""
     if HAS_F16C:
         return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))

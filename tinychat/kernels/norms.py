@@ -1,4 +1,4 @@
-"""Norms of a row of numbers, and what their types say: which norm a place in the layer has, if any.
+"""Norms of a row of numbers, by the type of their gains.
 
     RmsNorm    ``x / sqrt(mean(x**2) + eps) * gain``                       (Zhang and Sennrich, 2019)
     LayerNorm  ``(x - mean(x)) / sqrt(var(x) + eps) * gain + bias``        (Ba, Kiros and Hinton, 2016)
@@ -11,7 +11,7 @@ import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import add, fma, multiply, splat_f32, subtract, sum_lanes, zero_outside
+from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import LayerNorm, NoNorm
@@ -20,15 +20,7 @@ from tinychat.kernels.variants import LayerNorm, NoNorm
 @always_inline
 def inverse_rms(values, start, size, eps):
     """Return ``1 / sqrt(mean(v**2) + eps)`` over ``values[start : start + size]``, lanes first."""
-    squares = splat_f32(0.0)
-    whole = size // LANES * LANES
-    for i in range(start, start + whole, LANES):
-        v = load_f32(values, i)
-        squares = fma(v, v, squares)
-    if whole < size:
-        v = zero_outside(load_f32(values, start + whole), 0, size - whole)
-        squares = fma(v, v, squares)
-    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
+    return inverse_deviation(values, start, size, np.float32(0), eps)
 
 
 @always_inline
@@ -37,37 +29,36 @@ def mean_of(values, start, size):
     total = splat_f32(0.0)
     whole = size // LANES * LANES
     for i in range(start, start + whole, LANES):
-        total = add(total, load_f32(values, i))
+        total = total + load_f32(values, i)
     if whole < size:
-        total = add(total, zero_outside(load_f32(values, start + whole), 0, size - whole))
+        total = total + zero_outside(load_f32(values, start + whole), 0, size - whole)
     return sum_lanes(total) / np.float32(size)
 
 
 @always_inline
 def inverse_deviation(values, start, size, mean, eps):
-    """Return ``1 / sqrt(var(v) + eps)`` over ``values[start : start + size]``, whose mean is known."""
+    """Return ``1 / sqrt(mean((v - mean)**2) + eps)`` over ``values[start : start + size]``."""
     squares = splat_f32(0.0)
     whole = size // LANES * LANES
     for i in range(start, start + whole, LANES):
-        v = subtract(load_f32(values, i), splat_f32(mean))
+        v = load_f32(values, i) - mean
         squares = fma(v, v, squares)
     if whole < size:
-        v = zero_outside(subtract(load_f32(values, start + whole), splat_f32(mean)), 0, size - whole)
+        v = zero_outside(load_f32(values, start + whole) - mean, 0, size - whole)
         squares = fma(v, v, squares)
     return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
 
 
 @always_inline_by_type
 def moments_of(norm, values, start, sizes):
-    """Return what a norm needs to know of the row that begins at ``values[start]``; D is the `hidden_size`."""
+    """Return the statistics of the row that begins at ``values[start]``, for `normed`; D is the `hidden_size`."""
 
     def rms(norm, values, start, sizes):
-        return splat_f32(inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps))
+        return inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps)
 
     def layer(norm, values, start, sizes):
         mean = mean_of(values, start, sizes.hidden_size)
-        scale = inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
-        return splat_f32(mean), splat_f32(scale)
+        return mean, inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
 
     if is_kind(norm, NoNorm):
         return lambda norm, values, start, sizes: 0
@@ -76,13 +67,13 @@ def moments_of(norm, values, start, sizes):
 
 @always_inline_by_type
 def normed(norm, moments, v, k):
-    """Return 16 numbers of a row, from column `k` on, normed."""
+    """Return 16 normed numbers of a row, from column `k` on."""
 
     def rms(norm, moments, v, k):
-        return multiply(multiply(v, moments), load_f32(norm.gain, k))
+        return v * moments * load_f32(norm.gain, k)
 
     def layer(norm, moments, v, k):
-        return fma(multiply(subtract(v, moments[0]), moments[1]), load_f32(norm.gain, k), load_f32(norm.bias, k))
+        return fma((v - moments[0]) * moments[1], load_f32(norm.gain, k), load_f32(norm.bias, k))
 
     if is_kind(norm, NoNorm):
         return lambda norm, moments, v, k: v
@@ -102,16 +93,16 @@ def add_normed(team, T, branch, norm, sizes, hidden):
     else:
         first, last = share_of(team, T)
     for t in range(first, last):
-        start, place = t * branch.shape[1], t * hidden.shape[1]
+        start, target = t * branch.shape[1], t * hidden.shape[1]
         moments = moments_of(norm, branch, start, sizes)
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
-            store_f32(hidden, place + k, add(load_f32(hidden, place + k), value))
+            store_f32(hidden, target + k, load_f32(hidden, target + k) + value)
 
 
 @stage
 def norm_rows(team, T, norm, sizes, hidden):
-    """Norm each hidden state where it stands; norm : `RmsNorm` or `LayerNorm`."""
+    """Norm each hidden state in place; norm : `RmsNorm` or `LayerNorm`."""
     first, last = share_of(team, T)
     for t in range(first, last):
         start = t * hidden.shape[1]
@@ -122,7 +113,7 @@ def norm_rows(team, T, norm, sizes, hidden):
 
 @stage
 def norm_width(team, T, qkv, norm, sizes):
-    """RMS-norm queries and keys where they stand, each over all of its heads.
+    """RMS-norm queries and keys in place, each over all of its heads.
 
     qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; norm : WidthNorm.
     """
@@ -137,8 +128,8 @@ def norm_width(team, T, qkv, norm, sizes):
 
 
 @always_inline
-def norm_run(x, place, size, gain, eps):
-    """RMS-norm so many numbers where they stand."""
-    scale = inverse_rms(x, place, size, eps)
+def norm_run(x, start, size, gain, eps):
+    """RMS-norm `size` numbers in place, from flat element `start` on."""
+    scale = inverse_rms(x, start, size, eps)
     for i in range(size):
-        store_one(x, place + i, load_one(x, place + i) * scale * gain[i])
+        store_one(x, start + i, load_one(x, start + i) * scale * gain[i])

@@ -1,4 +1,4 @@
-"""Where arrays are, and of which types: all that an entry point is told of them."""
+"""Addresses and types of arrays, of which compiled code makes them again (`memory.from_pointers`)."""
 
 from typing import Any
 
@@ -6,33 +6,30 @@ import numpy as np
 
 
 def pointers_of(arrays) -> np.ndarray:
-    """Return what `from_pointers` needs to find C-contiguous arrays: for each its address and shape, int64.
+    """Return the addresses and shapes of C-contiguous arrays, and the bits of numbers, int64.
 
-    arrays : a tuple of arrays, of numbers, which are noted themselves, or of such tuples.
+    arrays : a tuple of arrays, of numbers, or of such tuples.
     """
-    return np.array(place_of(arrays), np.int64)
+    return np.array(_flat(arrays), np.int64)
 
 
-def place_of(part) -> list[int]:
-    """Return the address and the shape of an array, or of all arrays of a tuple; of a number its bits."""
+def _flat(part) -> list[int]:
     if isinstance(part, np.ndarray):
         return [part.ctypes.data, *part.shape]
     if isinstance(part, tuple):
-        return [number for inner in part for number in place_of(inner)]
+        return [number for inner in part for number in _flat(inner)]
     if isinstance(part, float | np.floating):
         return [int(np.float64(part).view(np.int64))]
     return [int(part)]
 
 
 def sample_of(part) -> Any:
-    """Return an array of the same type without elements, a number as it is, or a tuple of such.
-
-    It keeps none of the memory alive.
+    """Return arguments of the same types, without the memory: arrays have no elements, numbers stay.
 
     Raises
     ------
     TypeError
-        An array is not C-contiguous: `pointers_of` does not tell its strides.
+        An array is not C-contiguous: `pointers_of` leaves out its strides.
     """
     if isinstance(part, np.ndarray):
         if not part.flags.c_contiguous:
@@ -47,7 +44,7 @@ def sample_of(part) -> Any:
 
 
 def type_name(part) -> str:
-    """Return the type of an array, a number or a tuple of such in words that tell it from any other type."""
+    """Return the name of the type of an array, a number or a tuple of such; no two types share one."""
     if isinstance(part, np.ndarray):
         return f"{part.dtype.str}[{part.ndim}]{'' if part.flags.writeable else ' const'}"
     kind = type(part)

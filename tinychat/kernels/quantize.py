@@ -9,37 +9,17 @@ A lane is a row, as in the linears: the codes of a lane's columns are the bytes 
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from tinychat.kernels.intrinsics import ANY, F32, I32, INDEX, f32x16, i32x16, operation
 from tinychat.kernels.jit import allocating_kernel, always_inline, by_type, kernel
-from tinychat.kernels.memory import element_pointer, load_f32, store_f32
-from tinychat.kernels.simd import (
-    F32,
-    I32X16,
-    absolute,
-    add,
-    divide,
-    f32x16,
-    fma,
-    i32x16,
-    maximum,
-    minimum,
-    multiply,
-    nearest,
-    operation,
-    splat,
-    splat_f32,
-    splat_i32,
-    sum_lanes,
-    to_i32,
-)
+from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.simd import absolute, fma, maximum, minimum, nearest, splat_f32, splat_i32, sum_lanes, to_i32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share
 from tinychat.kernels.weights import ZERO
 
-# Code c stands for c - 8.
+# The value of code c is c - 8.
 INT4_TABLE = np.arange(-8, 8, dtype=np.int8)
 INT4_ZERO = 8
 LARGEST_SCALE = 127
@@ -56,36 +36,24 @@ def where_greater(builder, a, b, then, otherwise):
 @operation(i32x16, i32x16, i32x16, types.int32)
 def put_code(builder, line, code, shift):
     """Return `line` with `code` written from bit `shift` of each lane."""
-    return builder.or_(line, builder.shl(code, splat(builder, shift)))
+    return builder.or_(line, builder.shl(code, builder.splat(shift)))
 
 
-@intrinsic
-def store_line(typingctx, packed, index, line):
+@operation(types.void, ANY, INDEX, i32x16)
+def store_line(builder, packed, index, line):
     """Store 16 lanes of 4 bytes at flat byte `index`."""
-
-    def codegen(context, builder, signature, arguments):
-        container, first, vector = arguments
-        pointer = element_pointer(context, builder, signature.args[0], container, first, I32X16)
-        builder.store(vector, pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(packed, types.intp, i32x16), codegen
+    packed.store(index, line, align=4)
 
 
-@intrinsic
-def bfloat16_value(typingctx, bits):
+@operation(types.float32, types.uint16)
+def bfloat16_value(builder, bits):
     """Return the float32 that begins with these 16 bits."""
-
-    def codegen(context, builder, signature, arguments):
-        wide = builder.zext(arguments[0], ir.IntType(32))
-        return builder.bitcast(builder.shl(wide, ir.IntType(32)(16)), F32)
-
-    return types.float32(types.uint16), codegen
+    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
 
 
 @by_type
 def value_at(rows, n, k):
-    """Return an element of a float32 array, or of a uint16 array that stands for bfloat16."""
+    """Return an element of a float32 array, or of a uint16 array (bfloat16)."""
     if rows.dtype == types.uint16:
         return lambda rows, n, k: bfloat16_value(rows[n, k])
     return lambda rows, n, k: rows[n, k]
@@ -93,7 +61,7 @@ def value_at(rows, n, k):
 
 @always_inline
 def load_block(rows, first, x):
-    """Write 16 rows as columns, x[k, r]; rows and columns that do not exist are zero."""
+    """Load 16 rows as columns, x[k, r]; missing rows and columns are zero."""
     x[:] = np.float32(0)
     for r in range(min(LANES, rows.shape[0] - first)):
         for k in range(rows.shape[1]):
@@ -103,19 +71,18 @@ def load_block(rows, first, x):
 @always_inline
 def inverse(a):
     """Return ``1 / a``, 0 where a is 0."""
-    zero = splat_f32(0.0)
-    return where_greater(absolute(a), zero, divide(splat_f32(1.0), a), zero)
+    return where_greater(absolute(a), 0.0, 1.0 / a, 0.0)
 
 
 @always_inline
 def code(x, to_code, lowest, highest):
     """Return the codes of 16 weights as whole floats."""
-    return minimum(maximum(nearest(multiply(x, to_code)), splat_f32(lowest)), splat_f32(highest))
+    return minimum(maximum(nearest(x * to_code), lowest), highest)
 
 
 @always_inline
 def extreme_of(x, first, size):
-    """Return the weight of largest size in each of 16 rows of one group, with its sign."""
+    """Return the weight of largest magnitude in each of 16 rows of one group, with its sign."""
     extreme = splat_f32(0.0)
     for k in range(first, first + size):
         v = load_f32(x, k * LANES)
@@ -125,12 +92,12 @@ def extreme_of(x, first, size):
 
 @always_inline
 def better_scale(products, squares, scale, best):
-    """Return the scale of least squares and its gain where that is more than `best`, else what is given.
+    """Return the scale of least squares and its gain where that is more than `best`, else `scale` and `best`.
 
     products : sums of weights times codes' values; squares : sums of the values' squares.
     """
-    optimum = multiply(products, inverse(squares))
-    gain = multiply(products, optimum)
+    optimum = products * inverse(squares)
+    gain = products * optimum
     return where_greater(gain, best, optimum, scale), maximum(gain, best)
 
 
@@ -140,7 +107,7 @@ def int4_scale(x, first, size, ends):
     to_end = inverse(extreme_of(x, first, size))
     best, scale = splat_f32(0.0), splat_f32(0.0)
     for e in range(ends.shape[0]):
-        to_code = multiply(to_end, splat_f32(-ends[e]))
+        to_code = to_end * -ends[e]
         xq, qq = splat_f32(0.0), splat_f32(0.0)
         for k in range(first, first + size):
             v = load_f32(x, k * LANES)
@@ -152,11 +119,11 @@ def int4_scale(x, first, size, ends):
 
 @always_inline
 def int8_scale(x, first, size):
-    """Return ``max|x| / 127`` for 16 rows of one group: with 255 codes no search is worth its time."""
+    """Return ``max|x| / 127`` for 16 rows of one group: with 255 codes a search gains too little."""
     peak = splat_f32(0.0)
     for k in range(first, first + size):
         peak = maximum(peak, absolute(load_f32(x, k * LANES)))
-    return multiply(peak, splat_f32(1 / 127))
+    return peak * (1 / 127)
 
 
 @always_inline
@@ -165,7 +132,7 @@ def pack_group(x, first, size, scale, bits, packed, line):
     per_line = 32 // bits
     limit = np.float32(7 if bits == 4 else 127)
     lowest = np.float32(-8) if bits == 4 else -limit
-    zero = splat_f32(np.float32(INT4_ZERO if bits == 4 else ZERO))
+    zero = np.float32(INT4_ZERO if bits == 4 else ZERO)
     to_code = inverse(scale)
     lost, square = splat_f32(0.0), splat_f32(0.0)
     for j in range(size // per_line):
@@ -173,16 +140,16 @@ def pack_group(x, first, size, scale, bits, packed, line):
         for i in range(per_line):
             v = load_f32(x, (first + j * per_line + i) * LANES)
             q = code(v, to_code, lowest, limit)
-            difference = fma(q, multiply(scale, splat_f32(-1.0)), v)
+            difference = fma(q, scale * -1.0, v)
             lost, square = fma(difference, difference, lost), fma(v, v, square)
-            bytes_ = put_code(bytes_, to_i32(add(q, zero)), 8 * (i % 4) + 4 * (i // 4))
+            bytes_ = put_code(bytes_, to_i32(q + zero), 8 * (i % 4) + 4 * (i // 4))
         store_line(packed, line + j * 64, bytes_)
     return sum_lanes(lost), sum_lanes(square)
 
 
 @always_inline
 def round_scales(found, scales, row_scales):
-    """Write float scales [groups, 16] as whole numbers times a row's own, and back as what those stand for.
+    """Write float scales [groups, 16] as whole numbers times a row's own, and back as the rounded ones.
 
     scales : int8 [groups, 16]; row_scales : float32 [16].
     """

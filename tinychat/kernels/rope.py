@@ -1,4 +1,4 @@
-"""Rotary position embedding, the append to the KV cache, and the rewrite of what is there.
+"""Rotary position embedding, the append to the KV cache, and its rewrite.
 
 Half-split convention (Hugging Face): channel i pairs with i + d/2,
 
@@ -6,7 +6,7 @@ Half-split convention (Hugging Face): channel i pairs with i + d/2,
     y[i + d/2] = x[i + d/2] * cos + x[i] * sin
 
 (Su et al., 2021). Where only the first channels of a head are rotated, d is their number here; a layer may rotate none.
-Queries are rotated where they stand and take the softmax's factor along, ``log2(e) / sqrt(d)`` in most models, since
+Queries are rotated in place and multiplied by the softmax's factor, ``log2(e) / sqrt(d)`` in most models, since
 attention works in powers of two. Keys and values go to the blocks of the cache (`kernels.kv`).
 """
 
@@ -16,77 +16,74 @@ from tinychat.kernels.jit import always_inline, kernel
 from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import norm_run
-from tinychat.kernels.simd import add, multiply, splat_f32, subtract
 from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
 
 
 @always_inline
-def norm_head(x, place, gain, eps, d):
-    """RMS-norm a head where it stands, where the model norms each head of queries and keys (Qwen3)."""
+def norm_head(x, start, gain, eps, d):
+    """RMS-norm a head in place, where the model norms each head of queries and keys (Qwen3)."""
     if gain.shape[0] > 0:
-        norm_run(x, place, d, gain, eps)
+        norm_run(x, start, d, gain, eps)
 
 
 @always_inline
-def rotate(x, place, cos_sin, rotary_dim, d, factor):
-    """Rotate the first of d numbers, from flat element `place` on, by the angles of their position; multiply all.
+def rotate(x, start, cos_sin, rotary_dim, d, factor):
+    """Rotate the first of d numbers, from flat element `start` on, by the angles of their position; multiply all.
 
-    cos_sin : float32 [>= rotary_dim], cosines then sines. The others keep their direction.
+    cos_sin : float32 [>= rotary_dim], cosines then sines.
     """
     half = rotary_dim // 2
     whole = half // LANES * LANES
     for i in range(0, whole, LANES):
         cos, sin = load_f32(cos_sin, i), load_f32(cos_sin, half + i)
-        first, second = load_f32(x, place + i), load_f32(x, place + half + i)
-        turned = subtract(multiply(first, cos), multiply(second, sin))
-        store_f32(x, place + i, multiply(turned, splat_f32(factor)))
-        turned = add(multiply(second, cos), multiply(first, sin))
-        store_f32(x, place + half + i, multiply(turned, splat_f32(factor)))
+        first, second = load_f32(x, start + i), load_f32(x, start + half + i)
+        store_f32(x, start + i, (first * cos - second * sin) * factor)
+        store_f32(x, start + half + i, (second * cos + first * sin) * factor)
     for i in range(whole, half):
         cos, sin = cos_sin[i], cos_sin[half + i]
-        first, second = load_one(x, place + i), load_one(x, place + half + i)
-        store_one(x, place + i, (first * cos - second * sin) * factor)
-        store_one(x, place + half + i, (second * cos + first * sin) * factor)
+        first, second = load_one(x, start + i), load_one(x, start + half + i)
+        store_one(x, start + i, (first * cos - second * sin) * factor)
+        store_one(x, start + half + i, (second * cos + first * sin) * factor)
     for i in range(rotary_dim, d):
-        store_one(x, place + i, load_one(x, place + i) * factor)
+        store_one(x, start + i, load_one(x, start + i) * factor)
 
 
 @stage
-def rope_append(team, T, job, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
-    """Rotate queries and keys where they stand, append keys and values at their positions.
+def rope_append(team, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
+    """Rotate queries and keys in place, append keys and values at their positions.
 
-    job : of each of T rows or more, its `sequences` and `positions`, int64, which ascend in a sequence, its
-    `query_factors` float32, its `cos_sin` float32 [sets, >= T, >= rotary_dim], cos then sin; and the `tables` of the
-    sequences, int32 [sequences, blocks]; qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain :
-    float32 [d], or [0] for none; angles : which of the sets of `cos_sin`; rotary_dim : how many of a head's numbers are
-    rotated, the first ones; cache : a LayerCache.
+    batch : of T rows or more, the `sequences` and `positions`, int64, ascending in a sequence, `query_factors` float32,
+    `cos_sin` float32 [sets, >= T, >= rotary_dim], cos then sin; and the `tables` of the sequences, int32 [sequences,
+    blocks]; qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; q_gain, k_gain : float32 [d], or [0] for none;
+    angles : the set of `cos_sin`; rotary_dim : channels of a head that are rotated, the first ones; cache : a
+    LayerCache.
     """
     G, d, heads, eps = cache.keys.shape[2], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
     first, last = share_of(team, T * (heads + G))
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
-        place = t * qkv.shape[1] + h * d
+        start = t * qkv.shape[1] + h * d
         if h < heads:
-            norm_head(qkv, place, q_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[angles, t], rotary_dim, d, job.query_factors[t])
+            norm_head(qkv, start, q_gain, eps, d)
+            rotate(qkv, start, batch.cos_sin[angles, t], rotary_dim, d, batch.query_factors[t])
         else:
-            norm_head(qkv, place, k_gain, eps, d)
-            rotate(qkv, place, job.cos_sin[angles, t], rotary_dim, d, np.float32(1))
-            sequence, position = job.sequences[t], job.positions[t]
-            head, i = head_of(cache, job.tables[sequence, position // BLOCK], h - heads), position % BLOCK
-            store_key(cache, head, i, qkv, place, d)
-            store_value(cache, head, i, qkv, place + G * d, d, t == T - 1 or job.sequences[t + 1] != sequence)
+            norm_head(qkv, start, k_gain, eps, d)
+            rotate(qkv, start, batch.cos_sin[angles, t], rotary_dim, d, np.float32(1))
+            sequence, position = batch.sequences[t], batch.positions[t]
+            head, i = head_of(cache, batch.tables[sequence, position // BLOCK], h - heads), position % BLOCK
+            store_key(cache, head, i, qkv, start, d)
+            store_value(cache, head, i, qkv, start + G * d, d, t == T - 1 or batch.sequences[t + 1] != sequence)
 
 
 @kernel
 def rewrite(front, back, tables, moves, row):
-    """Fill positions with keys and values of others: what drops a turn, shifts the context or changes the type.
+    """Fill positions with keys and values of others: drops a turn, shifts the context or changes the type.
 
-    A key that does not move stays as it is, to the bit.
+    A key that does not move keeps its bits.
 
-    front, back : CacheBuffers, of any type each, or the same one; tables : int64 [2, blocks], which blocks of the front
-    hold the old positions, and which of the back, none of them the same, take the new ones; moves : Moves; row :
+    front, back : CacheBuffers, of any type each, or the same one; tables : int64 [2, blocks], the blocks of the front
+    with the old positions, and those of the back, none of them the same, for the new ones; moves : Moves; row :
     float32 [d], scratch.
     """
     L, G, n, d = front.keys.shape[1], front.keys.shape[2], moves.sources.shape[0], row.shape[0]
@@ -95,12 +92,12 @@ def rewrite(front, back, tables, moves, row):
         old, new = layer_cache(front, layer), layer_cache(back, layer)
         for i in range(n):
             source, j = moves.sources[i], moves.first + i
-            there = head_of(old, tables[0, source // BLOCK], g)
-            here = head_of(new, tables[1, j // BLOCK], g)
-            load_key(old, there, source % BLOCK, row, d)
+            old_head = head_of(old, tables[0, source // BLOCK], g)
+            new_head = head_of(new, tables[1, j // BLOCK], g)
+            load_key(old, old_head, source % BLOCK, row, d)
             if source != j:
                 angles = moves.turns[moves.angle_sets[layer], i]
                 rotate(row, 0, angles, moves.rotary_dims[layer], d, np.float32(1))
-            store_key(new, here, j % BLOCK, row, 0, d)
-            load_value(old, there, source % BLOCK, row, d)
-            store_value(new, here, j % BLOCK, row, 0, d, i == n - 1)
+            store_key(new, new_head, j % BLOCK, row, 0, d)
+            load_value(old, old_head, source % BLOCK, row, d)
+            store_value(new, new_head, j % BLOCK, row, 0, d, i == n - 1)

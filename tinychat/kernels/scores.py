@@ -1,15 +1,15 @@
-"""What is done to attention's scores before the softmax, and to logits, where a model does anything.
+"""Changes of attention's scores before the softmax, and of logits, in models that have them.
 
-SoftCap  ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
-Alibi  ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
-AttentionSink    ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
+SoftCap        ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
+Alibi          ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+AttentionSink  ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
 import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.simd import add, divide, exp2, fma, lane_numbers, like, minimum, multiply, splat_f32, subtract
+from tinychat.kernels.simd import exp2, fma, lane_numbers, minimum, splat_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
@@ -19,15 +19,13 @@ from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
 def soft_cap(v, cap):
     """Return ``cap * tanh(v / cap)`` of a vector of any width, off by 1e-7 of the cap at most."""
     # tanh(u) is 1 - 2 / (exp(2 u) + 1); beyond 2**60 nothing changes.
-    doubled = multiply(v, like(v, np.float32(2 * 1.4426950408889634) / cap))
-    power = exp2(minimum(doubled, like(v, np.float32(60))))
-    share = divide(like(v, np.float32(2)), add(power, like(v, np.float32(1))))
-    return multiply(like(v, cap), subtract(like(v, np.float32(1)), share))
+    power = exp2(minimum(v * (np.float32(2 * 1.4426950408889634) / cap), 60.0))
+    return cap * (1.0 - 2.0 / (power + 1.0))
 
 
 @always_inline_by_type
 def final_score(scoring, item, r, start, score):
-    """Return the scores of row `r` of an item (`kernels.attention`) with 64 keys, from position `start` on."""
+    """Return the scores of row `r` of an item (`kernels.attention`) for 64 keys, from position `start` on."""
 
     def capped(scoring, item, r, start, score):
         return soft_cap(score, scoring.cap)
@@ -35,8 +33,8 @@ def final_score(scoring, item, r, start, score):
     def sloped(scoring, item, r, start, score):
         row = min(item.row0 + r, item.rows - 1)
         slope = scoring.slopes[item.g * item.group + row % item.group]
-        distance = add(lane_numbers(score), like(score, np.float32(start - item.positions[r])))
-        return fma(distance, like(score, slope), score)
+        distance = lane_numbers(score) + np.float32(start - item.positions[r])
+        return fma(distance, slope, score)
 
     if is_kind(scoring, SoftCap):
         return capped
@@ -45,18 +43,18 @@ def final_score(scoring, item, r, start, score):
 
 @always_inline_by_type
 def softmax_sum(scoring, item, row, largest, total):
-    """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : that of the keys."""
+    """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : the sum over the keys."""
 
     def sunk(scoring, item, row, largest, total):
         sink = scoring.sinks[item.g * item.group + row % item.group]
-        return add(splat_f32(total), exp2(splat_f32(sink - largest)))
+        return total + exp2(splat_f32(sink - largest))
 
     return sunk if is_kind(scoring, AttentionSink) else lambda scoring, item, row, largest, total: splat_f32(total)
 
 
 @stage
 def cap_rows(team, rows, logits, cap):
-    """Cap rows of logits, float32 [>= rows, a multiple of 16], where they stand; cap : `SoftCap`."""
+    """Cap rows of logits, float32 [>= rows, a multiple of 16], in place; cap : `SoftCap`."""
     vectors = rows * logits.shape[1] // LANES
     first, last = share_of(team, vectors)
     for i in range(first * LANES, last * LANES, LANES):

@@ -1,8 +1,7 @@
-"""Settings that must stand before Numba is imported: instruction set and cache folder; and how many cores there are.
+"""Settings of Numba, made before it is imported: instruction set and cache folder; and the number of cores.
 
-Imported by ``tinychat.kernels`` before anything else. Environment read: ``TINYCHAT_ISA``
-(``avx512vnni``, ``avx2``, ``generic``), ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own
-variables win where the user has set them.
+``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``avx512vnni``, ``avx2``, ``generic``),
+``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
 """
 
 import atexit
@@ -24,46 +23,46 @@ ISA_FEATURES = {
     "avx2": {"avx2", "f16c", "fma"},
     "generic": set[str](),
 }
-# What LLVM compiles for when a lower instruction set is forced. "generic" keeps fma (and with it AVX):
-# without it each fused multiply-add is a call into the C library.
+# CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
+# fused multiply-add is a call into the C library.
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
 CACHE_PREFIX = "kernels-"
 CACHED_VERSIONS = 8
-_has_complained = False
+_has_warned = False
 
 
 def host_instruction_sets() -> list[str]:
-    """Return the instruction sets this processor has, best first."""
+    """Return the instruction sets of this processor, best first."""
     host = {name for name, present in llvm.get_host_cpu_features().items() if present}
     return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
 
 
 def choose_isa(wanted: str | None) -> str:
-    """Return the instruction set to compile for; an unknown or missing one falls to the best there is."""
+    """Return the instruction set to compile for: `wanted`, or the best if this processor does not have it."""
     available = host_instruction_sets()
     if wanted in available:
         return wanted
     if wanted:
-        say(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
+        warn(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
     return available[0]
 
 
-def say(line: str) -> None:
-    """Write one line for the user; the kernels know no other output."""
+def warn(line: str) -> None:
+    """Write one line for the user; kernels have no other output."""
     sys.stderr.write(f"tinychat: {line}\n")
 
 
 def warn_once(folder: Path, reason: object) -> None:
-    """Say that compiled kernels cannot be kept in a folder, the first time."""
-    global _has_complained
-    if not _has_complained:
+    """Warn that compiled kernels cannot be cached in a folder, the first time."""
+    global _has_warned
+    if not _has_warned:
         why = getattr(reason, "strerror", None) or reason
-        say(f"compiled kernels are not kept in {folder} ({why}): they are compiled at every start")
-    _has_complained = True
+        warn(f"cannot cache compiled kernels in {folder} ({why}): they are compiled at every start")
+    _has_warned = True
 
 
 def source_files() -> list[Path]:
-    """Return every file that holds compiled code, in a fixed order: the kernels, and what a model makes of them."""
+    """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
     return sorted(
         [*package.glob("kernels/*.py"), *package.glob("engine/forward.py"), *package.glob("engine/arguments.py")]
@@ -71,7 +70,7 @@ def source_files() -> list[Path]:
 
 
 def sources_digest() -> str:
-    """Return a hash of all compiled code as it is written; what it computes does not depend on the processor."""
+    """Return a hash of all compiled code as it is written; its results do not depend on the processor."""
     digest = hashlib.sha256()
     for path in source_files():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -79,7 +78,7 @@ def sources_digest() -> str:
 
 
 def cache_key() -> str:
-    """Return a hash of whatever the machine code depends on but Numba's own cache key leaves out."""
+    """Return a hash of everything that machine code depends on but Numba's own cache key leaves out."""
     versions = [installed_version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
     what = "|".join([sources_digest(), sys.version, ISA, *versions, *settings])
@@ -93,7 +92,7 @@ def process_cache_key() -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the text of the file in which a package has its version, without importing the package."""
+    """Return the text of a package's version file, without importing the package."""
     spec = importlib.util.find_spec(package)
     folder = Path(spec.origin or "").parent if spec else Path()
     files = [path for path in (folder / "_version.py", folder / "version.py") if path.is_file()]
@@ -104,8 +103,8 @@ PER_RUN = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER", "NUM
 
 
 def writable_cache_folder() -> Path | None:
-    """Return a folder for compiled kernels that is this user's alone, else a temporary one; None if there is none."""
-    # Named in the message where even this cannot be found out.
+    """Return this user's own folder for compiled kernels, else a temporary one; None if there is none."""
+    # For the message, if the folder cannot be determined.
     folder = Path("the user's cache folder")
     try:
         folder = cache_folder(os.environ) / f"{CACHE_PREFIX}{process_cache_key()}"
@@ -116,33 +115,33 @@ def writable_cache_folder() -> Path | None:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        return temporary_cache_folder(f"cannot keep compiled kernels in {folder} ({error.strerror or error})")
+        return temporary_cache_folder(f"cannot cache compiled kernels in {folder} ({error.strerror or error})")
 
 
 def temporary_cache_folder(reason: str) -> Path | None:
-    """Return a folder that lasts as long as the process, saying why; None where there is no place for one.
+    """Return a folder that lasts as long as the process, and warn of it; None where it cannot be made.
 
     A fresh one each time: compiled code is never loaded from where others may have put something.
     """
     try:
         folder = fresh_folder(CACHE_PREFIX)
     except OSError:
-        say(f"{reason}, nor in a temporary folder: nothing is kept")
+        warn(f"{reason}, nor in a temporary folder")
         return None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    say(f"{reason}: using {folder} this time")
+    warn(f"{reason}: using {folder} this time")
     return folder
 
 
 def evict_old_kernels(root: Path) -> None:
-    """Remove the kernels of all but the newest few versions: each is a few megabytes that nobody would ever miss."""
+    """Remove all but the newest few versions of the cache, a few megabytes each."""
     folders = sorted(root.glob(f"{CACHE_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders[:-CACHED_VERSIONS]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def available_cores() -> int:
-    """Return the cores this process may use: affinity, then the cgroup's quota."""
+    """Return the number of cores this process may use: affinity, then the cgroup's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -155,16 +154,16 @@ ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))
 
 
 def prepare() -> None:
-    """Put the settings into the environment that Numba reads on import."""
+    """Set the environment that Numba reads on import."""
     if ISA != host_instruction_sets()[0]:
         cpu_name, cpu_features = FORCED_TARGET[ISA]
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
-    # Vectors are spelled out here: a third level of optimization finds nothing more, and takes a fifth longer.
+    # Kernels write out their vectors: a third level of optimization finds nothing more, and takes a fifth longer.
     os.environ.setdefault("NUMBA_OPT", "2")
     # One of ours was set by a parent process, perhaps for other sources.
     if Path(os.environ.get("NUMBA_CACHE_DIR") or CACHE_PREFIX).name.startswith(CACHE_PREFIX):
-        # Empty stands for none: see `jit.compiled`.
+        # Empty for none: see `jit.cached`.
         os.environ["NUMBA_CACHE_DIR"] = str(writable_cache_folder() or "")
     if "numba" in sys.modules:
         # Imported before us: it reads its settings again, and has compiled nothing of ours yet.

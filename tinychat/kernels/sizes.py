@@ -1,4 +1,4 @@
-"""Sizes of vectors, tiles and blocks: what the shapes of arrays follow from, on this processor."""
+"""Sizes of vectors, tiles and blocks on this processor."""
 
 from typing import Any
 
@@ -9,11 +9,10 @@ from tinychat.kernels.setup import ISA
 
 LANES = 16  # of a vector of 32-bit numbers
 
-# Tile shapes: tuples whose lengths count. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
-# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed, which costs less than looking codes up for
-# fewer tokens would. Tiles of fewer tokens compute less for nothing, in less time than the weights take to be read. A
-# tile is one row block high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for
-# one token or a few).
+# Tile shapes: tuples of these lengths. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
+# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed: cheaper than lookups for fewer tokens.
+# Tiles of fewer tokens compute less in vain, in less time than the weights take to be read. A tile is one row block
+# high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
 FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
@@ -21,7 +20,7 @@ FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
 )
 TILE_FLOATS = len(TOKENS) * LANES
 
-# The KV cache: what each of its types keeps a number in, how many numbers share a lane, positions of a block.
+# The KV cache: the storage of each of its types, numbers that share a lane, positions of a block.
 STORAGE: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(np.uint32),
     "f16": np.dtype(np.uint16),
@@ -39,5 +38,5 @@ MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")
 # Attention: positions of a chunk, and rows of an item.
 CHUNK = 512
 ITEM_ROWS = 48  # whole tiles of any shape; a multiple of 16 too
-# Chunks are handed out by themselves if there are no more items than this for each thread.
+# Each chunk is a work tile if there are no more items than this for each thread.
 ITEMS_PER_THREAD = 8

@@ -1,13 +1,13 @@
-"""Threads that run one compiled function together: a split of work, a barrier, and how a worker waits for a job.
+"""Threads that run one compiled function together: shares of work, a barrier, and the wait for a job.
 
-Every thread is an ordinary Python thread inside a compiled function that has let go of the interpreter's lock. Between
-jobs a worker waits here, in compiled code, so that the next token finds it awake; after some milliseconds of nothing it
-parks and goes back to Python to sleep.
+Every thread is a Python thread inside a compiled function that has released the interpreter's lock. Between jobs a
+worker spins here, in compiled code, so that the next token finds it awake; after some milliseconds without a job it
+parks: it returns to Python and sleeps.
 
 Beside busy programs, threads compute together only while all of them are on their cores. Linux's cores tick together,
-so turns on them are either in step or alternate. A thread that waits in vain lets other programs go first, which brings
-the turns into step. It does so once, and then spins anew: a yield counts as a whole turn, and many of them would keep
-it off its core when the others are back.
+so turns on them are either in step or alternate. A thread that waits in vain yields to other programs, which brings the
+turns into step. It yields once, and then spins again: a yield counts as a whole turn, and many of them would keep it
+off its core when the others are back.
 
 Numba's own parallel loops are not used: they start a region a little slower (1-2 us under OpenMP, 30-100 us under
 workqueue), and one around the whole forward pass takes as long to compile as all the rest.
@@ -18,11 +18,10 @@ import time
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from tinychat.kernels.compile_queue import deferred
+from tinychat.kernels.intrinsics import ANY, I32, I64, INDEX, operation
 from tinychat.kernels.jit import always_inline, inline, inline_call_only, noinline
-from tinychat.kernels.memory import element_pointer
 from tinychat.kernels.team_queue import (
     ARRIVALS,
     AWAKE,
@@ -43,78 +42,48 @@ from tinychat.kernels.team_queue import (
     WAITED,
 )
 
-# A thread that waits looks at the clock after so many spins, some tens of microseconds, and then again and again.
-# Shorter waits are not counted.
+# Spins between two looks at the clock, some tens of microseconds. Shorter waits are not counted.
 SPINS_BETWEEN_CLOCKS = 1024
-# Nanoseconds from the first such look to a yield: longer than threads wait for each other unless one has been taken off
-# its core, and short beside a turn of the scheduler (4 ms). And to the end of a worker's waiting for a job.
+# Nanoseconds from the first look to a yield: longer than threads wait for each other unless one was taken off its core,
+# and short beside a turn of the scheduler (4 ms). And to the moment when a worker without a job parks.
 YIELD_AFTER = 300_000
 PARK_AFTER = 20_000_000
 NO_TICKET = 2**62
 
 
-@intrinsic
-def atomic_add(typingctx, array, index, value):
-    """Add to an int64 element, atomically; return what it held before."""
-
-    def codegen(context, builder, signature, arguments):
-        container, position, addend = arguments
-        pointer = element_pointer(context, builder, signature.args[0], container, position, ir.IntType(64))
-        return builder.atomic_rmw("add", pointer, addend, ordering="acq_rel")
-
-    return types.int64(array, types.intp, types.int64), codegen
+@operation(types.int64, ANY, INDEX, types.int64)
+def atomic_add(builder, array, index, value):
+    """Add to an int64 element, atomically; return its old value."""
+    return builder.atomic_rmw("add", array.pointer(index, I64), value, ordering="acq_rel")
 
 
-@intrinsic
-def atomic_load(typingctx, array, index):
+@operation(types.int64, ANY, INDEX)
+def atomic_load(builder, array, index):
     """Return an int64 element, no older than the last write that another thread released."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = element_pointer(context, builder, signature.args[0], *arguments, ir.IntType(64))
-        return builder.load_atomic(pointer, ordering="acquire", align=8)
-
-    return types.int64(array, types.intp), codegen
+    return builder.load_atomic(array.pointer(index, I64), ordering="acquire", align=8)
 
 
-@intrinsic
-def exchange(typingctx, array, index, expected, value):
-    """Replace `expected` by `value` in an int64 element, atomically; return whether it was there."""
-
-    def codegen(context, builder, signature, arguments):
-        container, position, old, new = arguments
-        pointer = element_pointer(context, builder, signature.args[0], container, position, ir.IntType(64))
-        return builder.extract_value(builder.cmpxchg(pointer, old, new, "acq_rel", "acquire"), 1)
-
-    return types.boolean(array, types.intp, types.int64, types.int64), codegen
+@operation(types.boolean, ANY, INDEX, types.int64, types.int64)
+def exchange(builder, array, index, expected, value):
+    """Compare and swap an int64 element, atomically; return whether it was `expected`."""
+    swapped = builder.cmpxchg(array.pointer(index, I64), expected, value, "acq_rel", "acquire")
+    return builder.extract_value(swapped, 1)
 
 
-@intrinsic
-def relax(typingctx):
-    """Tell the processor that this is a spin loop, where there is an instruction for it."""
-
-    def codegen(context, builder, signature, arguments):
-        if "x86" in builder.module.triple:
-            void = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, void, "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+@operation(types.void)
+def relax(builder):
+    """Emit the processor's instruction for spin loops, if there is one."""
+    if "x86" in builder.module.triple:
+        builder.intrinsic("llvm.x86.sse2.pause", ir.VoidType())
 
 
-@intrinsic
-def nanoseconds(typingctx):
-    """Return the time of a clock that never goes back."""
-    integer, pair = ir.IntType(64), ir.LiteralStructType([ir.IntType(64)] * 2)
-
-    def codegen(context, builder, signature, arguments):
-        signature = ir.FunctionType(ir.IntType(32), [ir.IntType(32), pair.as_pointer()])
-        now = cgutils.alloca_once(builder, pair)
-        function = cgutils.get_or_insert_function(builder.module, signature, "clock_gettime")
-        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), now])
-        seconds, rest = (builder.extract_value(builder.load(now), i) for i in range(2))
-        return builder.add(builder.mul(seconds, ir.Constant(integer, 10**9)), rest)
-
-    return types.int64(), codegen
+@operation(types.int64)
+def nanoseconds(builder):
+    """Return the time of the monotonic clock."""
+    now = cgutils.alloca_once(builder, ir.LiteralStructType([I64, I64]))
+    builder.intrinsic("clock_gettime", I32, I32(time.CLOCK_MONOTONIC), now)
+    seconds, rest = (builder.extract_value(builder.load(now), i) for i in range(2))
+    return builder.add(builder.mul(seconds, I64(10**9)), rest)
 
 
 yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
@@ -122,7 +91,7 @@ yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
 
 @always_inline
 def check_clock(since):
-    """Return the time, and since when this thread has spun (0: not yet); if for long, other programs go first once."""
+    """Return the time and the start of this spin (`since` 0: now); yield after `YIELD_AFTER`, and start another."""
     now = nanoseconds()
     if since == 0:
         return now, now
@@ -135,7 +104,7 @@ def check_clock(since):
 
 @always_inline
 def share(thread, threads, items):
-    """Return the contiguous range of `items` that is thread `thread`'s; an empty one if it takes no part."""
+    """Return the contiguous range of `items` of a thread; an empty one if it is not in the job."""
     if thread >= threads:
         return items, items
     return items * thread // threads, items * (thread + 1) // threads
@@ -143,17 +112,17 @@ def share(thread, threads, items):
 
 @always_inline
 def share_of(team, items):
-    """Return the contiguous range of `items` that is this thread's in the present stage."""
+    """Return this thread's contiguous range of `items`."""
     return share(team.thread, team.queue[THREADS], items)
 
 
 @always_inline
 def next_tile(team):
-    """Return the next unit of a stage whose units go to whichever thread is free.
+    """Return the index of the next work tile, of a stage whose work tiles go to whichever thread is free.
 
-    Cores are not equally fast, nor left alone by other programs. Tickets are numbered without end: a stage of n
-    units hands out ``n + threads`` of them, the last to each thread that finds nothing left, so all know where the
-    next stage begins.
+    Cores are not equally fast, nor left alone by other programs. The counter of tickets is never reset: a stage of n
+    work tiles hands out ``n + threads`` tickets, the last of them to threads that find nothing left, so every thread
+    knows the first ticket of the next stage.
     """
     queue = team.queue
     if team.thread >= queue[THREADS]:
@@ -162,17 +131,17 @@ def next_tile(team):
 
 
 @always_inline
-def finish_stage(team, units):
-    """Note that this thread has seen the end of a stage of `units` units."""
-    team.queue[STATES + team.thread * LINE + FIRST_TICKET] += units + team.queue[THREADS]
+def finish_stage(team, tiles):
+    """Move this thread's first ticket behind a stage of `tiles` work tiles."""
+    team.queue[STATES + team.thread * LINE + FIRST_TICKET] += tiles + team.queue[THREADS]
 
 
 @noinline
 def barrier(queue, thread):
-    """Wait until all threads of the job have arrived here; what they wrote before is visible after.
+    """Wait until all threads of the job have arrived; what they wrote before is visible after.
 
-    Returns how many threads go on. Those that do not, the last ones, find nothing to do until the job's end: no
-    share, no ticket, no barrier that waits for them.
+    Returns the number of threads that go on. The others, the last ones, get no share, no ticket and no barrier until
+    the job ends.
     """
     threads = queue[THREADS]
     if thread >= threads or threads == 1:
@@ -183,7 +152,7 @@ def barrier(queue, thread):
     else:
         queue[ARRIVALS] = 0
         if queue[WAITED] > queue[MAX_WAIT] and threads > queue[MIN_THREADS]:
-            # One that is late at each barrier would cost a turn of the scheduler for each.
+            # A thread that is late at each barrier would cost a turn of the scheduler for each.
             queue[THREADS] = threads - 1
         atomic_add(queue, PASSED, 1)
     return queue[THREADS]
@@ -191,7 +160,7 @@ def barrier(queue, thread):
 
 @always_inline
 def wait_for_others(queue, passed):
-    """Wait until more barriers are passed; count the time if it is long."""
+    """Wait until another barrier is passed; add a long wait to `WAITED`."""
     spins, before, since = 0, 0, 0
     while atomic_load(queue, PASSED) == passed:
         relax()
@@ -205,7 +174,7 @@ def wait_for_others(queue, passed):
 
 @inline
 def post(queue, threads):
-    """Begin a job if every worker of `threads` is awake to take it, else change nothing; return whether it began."""
+    """Post a job if every worker of `threads` is awake, else change nothing; return whether it was posted."""
     for thread in range(1, threads):
         if not exchange(queue, STATES + thread * LINE, AWAKE, CLAIMED):
             for claimed in range(1, thread):
@@ -222,11 +191,11 @@ def post(queue, threads):
 
 @inline
 def await_job(queue, thread):
-    """Wait for the next job; return whether there is one, or the thread has parked instead.
+    """Wait for the next job; return whether there is one: if not, the thread has parked.
 
-    A worker that is claimed has not yet served the job that was posted, or the caller is about to post it. One that a
-    job has let go is claimed as well, and parks: it must not take from others the core that it was too slow on. One
-    that jobs go on without parks too: its core may be the only one that no other program holds.
+    A claimed worker has not yet served the job that was posted, or is about to be. A worker that was dropped from
+    a job is claimed as well, and parks: it must not use the core that it was too slow on. A worker that jobs go on
+    without parks too: its core may be the only one that no other program holds.
     """
     state, served = STATES + thread * LINE, STATES + thread * LINE + SERVED
     posted = STATES + thread * LINE + POSTED
@@ -249,7 +218,7 @@ def await_job(queue, thread):
 
 @noinline
 def begin(queue, thread, threads):
-    """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one to do."""
+    """Post a job for `threads` threads (thread 0) or wait for one; return whether there is one."""
     if thread < 0:
         return False
     return post(queue, threads) if thread == 0 else await_job(queue, thread)
@@ -257,16 +226,16 @@ def begin(queue, thread, threads):
 
 @always_inline
 def record_time(team):
-    """Note the time if that is asked for: `clocks[0]` says where it goes and moves on, 0 that nobody asks."""
+    """Append a timestamp to `clocks` when profiling is on: `clocks[0]` is the next index, 0 when it is off."""
     clocks = team.clocks
-    place = clocks[0]
-    if team.thread == 0 and 0 < place < clocks.shape[0]:
-        clocks[place], clocks[0] = nanoseconds(), place + 1
+    index = clocks[0]
+    if team.thread == 0 and 0 < index < clocks.shape[0]:
+        clocks[index], clocks[0] = nanoseconds(), index + 1
 
 
 @noinline
 def end_stage(team):
-    """Wait until all threads have done their part of a stage, and note the time."""
+    """Wait for all threads, and record the time."""
     barrier(team.queue, team.thread)
     record_time(team)
 
@@ -288,6 +257,6 @@ def stage(function):
 
 @noinline
 def release(queue):
-    """Let the workers that are still in the job park again: it is done."""
+    """End a job: its workers may park again."""
     for thread in range(1, queue[THREADS]):
         exchange(queue, STATES + thread * LINE, CLAIMED, AWAKE)

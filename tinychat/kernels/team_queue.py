@@ -1,29 +1,29 @@
-"""What the threads of a team share, and what each knows of the others."""
+"""The memory that a team of threads shares."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Where a queue, int64, keeps what; each on a cache line of its own.
+# Indices of a queue, int64; what different threads write is on different cache lines.
 LINE = 8
-THREADS = 0  # how many take part in the job, from the next barrier on
-MIN_THREADS = 1  # how few a job may go on with
+THREADS = 0  # of the job, from the next barrier on
+MIN_THREADS = 1  # with which a job may go on
 MAX_WAIT = 2  # nanoseconds that the threads of a job may wait before it goes on with one fewer
 CLOSING = LINE
 JOBS = LINE + 1  # posted so far
 ARRIVALS = 2 * LINE
 TICKETS = 3 * LINE
-PASSED = 4 * LINE  # barriers that all have reached
+PASSED = 4 * LINE  # barriers that all threads have reached
 WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
-STATES = 6 * LINE  # from here on one line for each thread: its state, jobs served, tickets settled, jobs posted to it
+STATES = 6 * LINE  # from here on a line for each thread: its state, jobs served, first ticket of the stage, jobs posted
 SERVED, FIRST_TICKET, POSTED = 1, 2, 3
 AWAKE, PARKED, CLAIMED = 0, 1, 2
 
 
 class Team(NamedTuple):
-    """What a thread knows of the threads that it works with: the first argument of every stage."""
+    """A thread and the team that it belongs to: the first argument of every stage."""
 
-    thread: int  # its number, from 0 on
+    thread: int  # from 0 on
     queue: np.ndarray  # int64: see `new_queue`
     clocks: np.ndarray  # int64: see `record_time`
 

@@ -1,5 +1,6 @@
-"""Parts of a layer that some models have and others lack, or have another of: each a type of its own."""
+"""Types of the parts of a layer in which models differ; a kernel chooses its code by them (`jit`)."""
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,6 @@ class LayerNorm(NamedTuple):
     bias: np.ndarray  # float32 [>= D]
 
 
-class NoNorm(NamedTuple):
-    """A place without a norm."""
-
-
-class NoPositions(NamedTuple):
-    """A model that does not learn vectors for positions."""
-
-
 class WidthNorm(NamedTuple):
     """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
 
@@ -33,12 +26,8 @@ class WidthNorm(NamedTuple):
     keys: np.ndarray  # float32 [G d]
 
 
-class Unchanged(NamedTuple):
-    """Numbers that stay as they are."""
-
-
 class SoftCap(NamedTuple):
-    """Numbers that are brought into -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
+    """Scores or logits capped to -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
 
     cap: Any  # float32
 
@@ -50,44 +39,32 @@ class Alibi(NamedTuple):
 
 
 class AttentionSink(NamedTuple):
-    """Scores beside a sink's, which takes weight from the keys and adds nothing."""
+    """A score of each head that takes weight from the keys and adds nothing."""
 
-    sinks: np.ndarray  # float32 [H]: its score, times log2(e)
-
-
-class Silu(NamedTuple):
-    """SiLU, also called swish."""
-
-
-class Gelu(NamedTuple):
-    """GELU by the error function."""
-
-
-class GeluTanh(NamedTuple):
-    """GELU by the hyperbolic tangent."""
-
-
-class Relu(NamedTuple):
-    """The positive part."""
-
-
-class Relu2(NamedTuple):
-    """Its square."""
+    sinks: np.ndarray  # float32 [H], times log2(e)
 
 
 class ClampedSwiglu(NamedTuple):
-    """SiLU of clamped gates, steeper than usual, times what they let through and 1; stacked over layers."""
+    """The activation of gpt-oss (`kernels.activations`); stacked over layers."""
 
     alpha: Any  # float32
     limit: Any  # float32
 
 
-class NoShared(NamedTuple):
-    """Layers whose experts are all chosen."""
-
-
 class Shared(NamedTuple):
-    """An expert that all tokens pass; the router's last row is its gate."""
+    """An expert of all tokens; the router's last row is its gate."""
 
     gate_up_proj: Any
     down_proj: Any
+
+
+# Parts without parameters: the activations of `kernels.activations`, and parts that a model lacks.
+Silu = namedtuple("Silu", ())
+Gelu = namedtuple("Gelu", ())
+GeluTanh = namedtuple("GeluTanh", ())
+Relu = namedtuple("Relu", ())
+Relu2 = namedtuple("Relu2", ())
+NoNorm = namedtuple("NoNorm", ())
+NoPositions = namedtuple("NoPositions", ())
+NoShared = namedtuple("NoShared", ())
+Unchanged = namedtuple("Unchanged", ())  # scores and logits as they are

@@ -1,4 +1,4 @@
-"""What compiled code reads off a weight: one layer of it, and its sizes."""
+"""A layer of stacked weights, and the sizes of a weight."""
 
 from numba import types
 
@@ -16,7 +16,7 @@ from tinychat.kernels.weights import (
 
 @by_type
 def layer_of(stacked, layer):
-    """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
+    """Return element `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
     classes = {}
 
     def element(kind, name, index):
@@ -27,11 +27,11 @@ def layer_of(stacked, layer):
             return f"MixedWeight({name}.indices[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"
         indices = [index] * len(kind.fields)
         if kind.instance_class is PerLayer:
-            place = f"{name}.indices[{index}]"
-            # Of what a layer does not have, it gets the first, which nobody looks at.
-            indices = [index, f"max({place}, 0)", f"max(-1 - {place}, 0)"]
+            at = f"{name}.indices[{index}]"
+            # Of the type that a layer does not have it gets the first, which is not read.
+            indices = [index, f"max({at}, 0)", f"max(-1 - {at}, 0)"]
         found = zip(kind.types, kind.fields, indices)
-        parts = ", ".join(element(part, f"{name}.{field}", place) for part, field, place in found)
+        parts = ", ".join(element(part, f"{name}.{field}", at) for part, field, at in found)
         return f"{kind.instance_class.__name__}({parts})"
 
     return eval(f"lambda stacked, layer: {element(stacked, 'stacked', 'layer')}", classes)
@@ -51,7 +51,7 @@ def columns(weight):
 
 @by_type
 def input_group(weight):
-    """Return how many columns of the input of a quantized weight share a scale: no more than those of the weight do."""
+    """Return how many columns of a quantized weight's input share a scale: no more than columns of the weight do."""
     if is_kind(weight, MixedWeight):
         return lambda weight: min(input_group(weight.four), input_group(weight.eight))
     if is_kind(weight, Affine4Weight, Affine8Weight):

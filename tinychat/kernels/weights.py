@@ -1,28 +1,28 @@
-"""What a linear layer reads: packed weights, and activations in the order the tiles want.
+"""Packed weights of linear layers, and their activations in the order of the tiles.
 
 Weight [N, K], N padded to 16, K to the group. A weight is ``row_scale * scale * value``: a float for each row, a whole
-number for each row and group of columns, and what its code stands for. A 64-byte line holds whole columns of 16 rows,
-a lane is a row:
+number for each row and group of columns, and the value of its code. A 64-byte line holds whole columns of 16 rows, a
+lane is a row:
 
     Int4Weight   packed uint8 [N/16, K/8, 16, 4]: byte (b, j, r, i) holds the code of row 16b+r, column 8j+i in its
-                 low nibble, of column 8j+4+i in its high nibble; code c stands for ``table[c]``, int8 [16]
+                 low nibble, of column 8j+4+i in its high nibble; code c has the value ``table[c]``, int8 [16]
     Int8Weight   packed uint8 [N/16, K/4, 16, 4]: byte (b, j, r, i) is the code of row 16b+r, column 4j+i;
-                 code c stands for ``c - 128``
+                 code c has the value ``c - 128``
     Float32Weight values float32 [N/16, K, 16]
 
 Of these, `scales` is int8 [N/16, K/group_size, 16], `row_scales` float32 [N/16, 16]; `bias` float32 [N], or [0] for
 none.
 
-Where the numbers of a file are kept as they are, a weight is ``f * scale * c + h * offset``, with scale and offset of a
-group of columns, and factors f and h of a span of such groups (`models.passthrough` says which):
+In native (passthrough) quantization a weight is ``f * scale * c + h * offset``, with scale and offset of a group of
+columns, and factors f and h of a span of such groups (`models.passthrough`):
 
     Affine4Weight  packed as in Int4Weight; c is the code
     Affine8Weight  packed as in Int8Weight; c is the code minus 128
 
-`scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 that stands for float16; `factors` float32
+`scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 for float16; `factors` float32
 [N/16, K/span, 2, 16], first those of the scales. Eight-bit weights without offsets have [N/16, 0, 16] of them.
 
-Stacked over layers, each array has one more axis in front. Groups of up to 256 columns leave the sums of a group room.
+Stacked over layers, each array has one more axis in front. Sums of groups of up to 256 columns do not overflow.
 """
 
 from typing import Any, NamedTuple
@@ -76,10 +76,10 @@ class Affine8Weight(NamedTuple):
 
 
 class MixedWeight(NamedTuple):
-    """Row blocks in two kinds, in any order.
+    """Row blocks in two types, in any order.
 
-    indices : int32 [N/16], or stacked; which block of `four` each is, or, from -1 downwards, of `eight`; these hold the
-    blocks of all layers, one after another, and no bias.
+    indices : int32 [N/16], or stacked; of each block, its index in `four`, or, from -1 downwards, in `eight`; these
+    have the blocks of all layers, one after another, and no bias.
     """
 
     indices: np.ndarray
@@ -89,23 +89,23 @@ class MixedWeight(NamedTuple):
 
 
 class Float32Weight(NamedTuple):
-    """Weights as they are: the reference mode."""
+    """Weights that are not quantized: the reference mode."""
 
     values: np.ndarray
     bias: np.ndarray
 
 
 class SplitWeight(NamedTuple):
-    """Rows in two kinds, over the same columns: the first ones as `frequent`, the others as `rest`."""
+    """Rows in two types, over the same columns: the first ones as `frequent`, the others as `rest`."""
 
     frequent: Int8Weight
     rest: Int4Weight
 
 
 class PerLayer(NamedTuple):
-    """Parts of which each layer has one, each stacked over the layers that have it.
+    """A part of which each layer has one of two types, each stacked over the layers that have it.
 
-    indices : int64 [L]; which of `first` a layer has, or, from -1 downwards, of `second`.
+    indices : int64 [L]; of each layer, its index in `first`, or, from -1 downwards, in `second`.
     """
 
     indices: np.ndarray
@@ -117,8 +117,8 @@ class QuantizedActivations(NamedTuple):
     """The input of a quantized linear; T tokens in tiles of `tokens`, K in the weight's groups.
 
     codes int8 [T/tokens, K/4, tokens, 4]; scales float32 and corrections int32 [T/tokens, groups, tokens]: the
-    sums of a group begin at them, for the zero point of the weight's codes (`kernels.inputs`); sums float32 [T/tokens,
-    groups, tokens], what the codes of a group sum up to, times its scale: by these an offset counts.
+    start of the sums of a group, for the zero point of the weight's codes (`kernels.inputs`); sums float32 [T/tokens,
+    groups, tokens], the sum of a group's codes times its scale, which offsets are multiplied by.
     """
 
     codes: np.ndarray

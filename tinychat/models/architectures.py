@@ -2,7 +2,8 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from tinychat.errors import UnsupportedModelError
@@ -15,50 +16,41 @@ from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
 
 
-class _Families(MutableMapping[str, Family]):
-    """Families by architecture, each file imported when one of it is asked for; a list of all imports all."""
-
-    def __init__(self, files: Iterable[str]) -> None:
-        self._files = [*files]
-        self._unread, self._found = [*self._files], dict[str, Family]()
-
-    def __getitem__(self, name: str) -> Family:
-        if name not in self._found:
-            # Most have the name of their file; of the others, nobody knows where they are.
-            self._read([file for file in self._unread if name.lower().startswith(file.replace("_", ""))])
-        if name not in self._found:
-            self._read([*self._unread])
-        return self._found[name]
-
-    def __setitem__(self, name: str, family: Family) -> None:
-        self._found[name] = family
-
-    def __delitem__(self, name: str) -> None:
-        del self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (family.architecture for file in self._files for family in _families_of(file))
-
-    def __len__(self) -> int:
-        return len([*self])
-
-    def _read(self, files: list[str]) -> None:
-        for file in files:
-            self._found.update({family.architecture: family for family in _families_of(file)})
-        # Replaced as a whole: another thread may read meanwhile.
-        self._unread = [file for file in self._unread if file not in files]
+@cache
+def supported_families() -> dict[str, Family]:
+    """Return all families by architecture."""
+    names = [file.name for file in pkgutil.iter_modules(families.__path__)]
+    return {family.architecture: family for name in names for family in _families_in(name)}
 
 
-def _families_of(file: str) -> Sequence[Family]:
-    found: Sequence[Family] = importlib.import_module(f"{families.__name__}.{file}").FAMILIES
+@cache
+def find_family(architecture: str) -> Family | None:
+    """Return the family of an architecture, None for an unknown one.
+
+    Most have the name of their file: to import all files would take some 20 milliseconds of every start.
+    """
+    for file in pkgutil.iter_modules(families.__path__):
+        if architecture.lower().startswith(file.name.replace("_", "")):
+            for family in _families_in(file.name):
+                if family.architecture == architecture:
+                    return family
+    return supported_families().get(architecture)
+
+
+def _families_in(name: str) -> Sequence[Family]:
+    found: Sequence[Family] = importlib.import_module(f"{families.__name__}.{name}").FAMILIES
     return found
 
 
-FAMILIES = _Families(file.name for file in pkgutil.iter_modules(families.__path__))
+def family_of(architecture: str) -> Family:
+    """Return the family of a supported architecture."""
+    family = find_family(architecture)
+    assert family is not None, architecture
+    return family
 
 
 def unsupported(source: str, what: str) -> UnsupportedModelError:
-    """Return the error about a model that is not implemented, which leads to the list of those that are."""
+    """Return the error about a model that is not implemented, with a link to the list of those that are."""
     where = "see 'Supported families' in docs/, or `tinychat models --available`"
     return UnsupportedModelError(f"{path_end(source)}: {what} is not supported; {where}")
 
@@ -69,14 +61,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
-    """Validate a parsed `config.json` of transformers 4 or 5; of a multimodal model, its text model's part.
-
-    Parameters
-    ----------
-    raw : Mapping
-        The JSON object; keys that are not needed are ignored.
-    source : str
-        The file's name, for errors.
+    """Validate a parsed `config.json` of transformers 4 or 5, or its text model's part; errors name it `source`.
 
     Raises
     ------
@@ -86,7 +71,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         If a value is missing, of the wrong type, out of range or contradicts another.
     """
     raw = text_part(raw)
-    family = FAMILIES[_read_architecture(ConfigValues(raw, source))]
+    family = family_of(_read_architecture(ConfigValues(raw, source)))
     prepared = raw if family.prepared is None else family.prepared(raw)
     values = ConfigValues({**family.defaults, **prepared}, source, family.names)
     return family.read(values, read_common(values, family.architecture, family.partial_rotary))
@@ -94,37 +79,41 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
 
 def linears(config: ModelConfig) -> list[Linear]:
     """List a model's linear layers: the embedding first, which counts as one; tied models have no ``lm_head``."""
-    return FAMILIES[config.architecture].linears(config)
+    family = family_of(config.architecture)
+    return family.linears(config, family.tensors)
 
 
 def weight_count(config: ModelConfig) -> int:
-    """Return how many weights a model's linear layers have."""
+    """Return the number of weights of a model's linear layers."""
     return sum(linear.weights for linear in linears(config))
 
 
 def norms(config: ModelConfig) -> list[Norm]:
     """List a model's norms."""
-    return FAMILIES[config.architecture].norms(config)
+    family = family_of(config.architecture)
+    return family.norms(config, family.tensors)
 
 
 def tables(config: ModelConfig) -> list[Table]:
     """List a model's tables of vectors that stay float32."""
-    return FAMILIES[config.architecture].tables(config)
+    return family_of(config.architecture).tables(config)
 
 
 def _read_architecture(values: ConfigValues) -> str:
     names = values.get("architectures")
     model_type = values.optional_text("model_type")
     if names is None and model_type is not None:
-        names = [name for name, family in FAMILIES.items() if family.model_type == model_type] or [model_type]
+        names = [name for name, family in supported_families().items() if family.model_type == model_type] or [
+            model_type
+        ]
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     name = names[0]
-    if name not in FAMILIES:
+    if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
-    if model_type not in (None, FAMILIES[name].model_type):
+    if model_type not in (None, family_of(name).model_type):
         raise UnsupportedModelError(
             f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {name!r} is not"
-            f" supported; expected {FAMILIES[name].model_type!r}"
+            f" supported; expected {family_of(name).model_type!r}"
         )
     return name

@@ -1,5 +1,6 @@
 """A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields keep the file's key names."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -30,58 +31,52 @@ class ModelConfig:
 
     Attributes
     ----------
-    architecture : str
-        As `config.json` names it: see `tinychat.models.families`.
     hidden_act : str
         Activation of the MLP, one of `ACTIVATIONS`' values.
     rms_norm_eps : float
-        What all norms add to the mean square or the variance.
+        Added to the mean square, or variance, in all norms.
     rope_theta, rope_scaling
         Base of the rotary embedding and its scaling; None is the plain embedding.
     sliding_rope_theta : float or None
         Base in the layers that have a window, where it is another one: those do not have the scaling.
     qkv_bias, o_bias, mlp_bias : bool
-        Whether q/k/v, o, and gate/up/down projections have a bias.
+        Biases of the q/k/v, o, and gate/up/down projections.
     qk_norm : "head", "width" or None
-        Whether queries and keys are RMS-normalised before the rotation: each head, or all heads together.
+        RMS norm of queries and keys before the rotation: of each head, or of all heads together.
     rotary_dims : tuple of int
-        One per layer: how many channels of each head are rotated, the first ones.
+        By layer, the channels of each head that are rotated, the first ones.
     sliding_windows : tuple of int
-        One per layer: how many positions a query sees, its own included; 0 is all of them.
+        By layer, the positions that a query sees, its own included; 0 is all of them.
     attention_scale : float
-        What scores are multiplied by before the softmax.
+        Multiplies scores before the softmax.
     temperature_beta, temperature_length : float, int
-        Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``; 0 and 1 where they are not.
+        Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``.
     log_temperature_length : int
-        Queries at position p are multiplied by ``max(1, ln(1 + p) / ln(length))``; 0 where they are not.
+        Queries at position p are multiplied by ``max(1, ln(1 + p) / ln(length))``, unless it is 0.
     alibi_slopes : tuple of float
-        For each head, what scores lose for each position of distance; empty in models without them.
+        By head, the decrease of scores for each position of distance; empty in models without ALiBi.
     learned_positions : bool
-        Whether there is a vector for each position up to `max_position_embeddings`, beyond which there can be no token.
+        A vector for each position up to `max_position_embeddings`, beyond which there can be no token.
     attention_softcap, logits_softcap : float or None
-        Where scores and logits are brought into -cap..cap.
+        Bounds of scores and logits, by tanh.
     layer_norm : bool
-        Whether norms are layer norms, with mean and bias, instead of RMS norms.
+        Layer norms, with mean and bias, instead of RMS norms.
     gated : bool
-        Whether the MLP has gates.
+        Gates in the MLP.
     parallel : bool
-        Whether the MLP reads what attention reads, instead of what attention leaves.
+        The MLP reads the input of attention instead of its output.
     separate_mlp_norm : bool
-        Whether an MLP beside attention has a norm of its own.
-    embedding_multiplier : float
-        What embeddings are multiplied by.
+        A parallel MLP has a norm of its own.
+    embedding_multiplier, logits_multiplier : float
+        Multiply embeddings and logits.
     residual_multiplier : float
-        What attention and MLP are multiplied by before they are added to the residual stream.
-    logits_multiplier : float
-        What logits are multiplied by.
+        Multiplies the outputs of attention and MLP before they are added to the residual stream.
     unit_outputs : bool
-        Whether each row of the output matrix is brought to length 1.
+        Each row of the output matrix is brought to length 1.
     sinks : bool
-        Whether each head has a score that attention's softmax counts beside those of the keys.
+        Each head has a score that attention's softmax counts beside those of the keys.
     swiglu_alpha, swiglu_limit : float, float or None
-        How steep the gates are and where they are clamped, with what they let through; None: as `hidden_act` says.
-    experts : Experts or None
-        Where MLPs are mixtures of experts.
+        Steepness and bound of clamped gates; None: as `hidden_act` says.
     conv_layers : tuple of int
         The layers that have a short convolution instead of attention.
     conv_L_cache : int
@@ -153,9 +148,9 @@ class ModelConfig:
 
     @property
     def cache_layers(self) -> tuple[int, ...]:
-        """For each layer of the KV cache, whose it is.
+        """For each layer of the KV cache, the model's layer that it belongs to.
 
-        Attention has one; a convolution as many as keep `hidden_size` numbers of a position as keys and values.
+        Attention has one; a convolution as many as hold `hidden_size` numbers of a position as keys and values.
         """
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
         layers = range(self.num_hidden_layers)
@@ -163,27 +158,12 @@ class ModelConfig:
 
     @property
     def angle_sets(self) -> tuple[int, ...]:
-        """One per layer: which set of rotary angles; 1 is that of `sliding_rope_theta`."""
+        """By layer, the set of rotary angles; 1 is that of `sliding_rope_theta`."""
         return tuple(int(window > 0 and self.sliding_rope_theta is not None) for window in self.sliding_windows)
 
 
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
-    """Read the values that all families share; the other fields become neutral, as `Family.read` expects them.
-
-    Parameters
-    ----------
-    values : ConfigValues
-    architecture : str
-    partial_rotary : bool
-        Whether this architecture may rotate only a part of each head.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If activation, rotary embedding or a quantization are not implemented.
-    CheckpointError
-        If a value is missing, of the wrong type, out of range or contradicts another.
-    """
+    """Read the values that all families share; the other fields become neutral, as `Family.read` expects them."""
     _refuse_quantized(values)
     for key in ("bos_token_id", "eos_token_id"):
         values.check_token_ids(key)
@@ -262,25 +242,37 @@ def _read_head_dim(values: ConfigValues, heads: int) -> int:
     return head_dim
 
 
-def windows_of_types(values: ConfigValues, window: int | None, layers: int) -> tuple[int, ...]:
-    """Return the window of each layer that ``layer_types`` says has one; 0 for the others.
+def read_window(values: ConfigValues, switched: bool = False) -> int | None:
+    """Read ``sliding_window``; None without one and, if `switched`, unless ``use_sliding_window`` is true."""
+    if switched and not values.flag("use_sliding_window", False):
+        return None
+    return values.optional_integer("sliding_window", 1, MAX_POSITIONS)
 
-    Raises
-    ------
-    UnsupportedModelError
-        If a layer is of another type.
-    CheckpointError
-        If it is not a list of `layers` names, or a layer needs a window and there is none.
-    """
-    layer_types = values.get("layer_types")
-    if not isinstance(layer_types, list) or len(layer_types) != layers:
-        raise values.error("layer_types", f"a list of {layers} names, one per layer")
-    for name in layer_types:
-        if name not in ("full_attention", "sliding_attention"):
-            raise UnsupportedModelError(
-                f"{values.source}: layer type {one_line(repr(name))} is not supported;"
-                " supported are full_attention, sliding_attention"
-            )
+
+def read_windows(
+    values: ConfigValues, layers: int, is_windowed: Callable[[int], bool], switched: bool = False
+) -> tuple[int, ...]:
+    """Read the window of each layer, 0 for none: of those that ``layer_types`` names, else those of `is_windowed`."""
+    window = read_window(values, switched)
+    layer_types = read_layer_types(values, layers, ("full_attention", "sliding_attention"))
+    if layer_types is None:
+        return tuple(window or 0 if is_windowed(layer) else 0 for layer in range(layers))
     if window is None and "sliding_attention" in layer_types:
         raise values.error("sliding_window", "a window, with use_sliding_window true, for layer_types")
     return tuple(window or 0 if name == "sliding_attention" else 0 for name in layer_types)
+
+
+def read_layer_types(values: ConfigValues, layers: int, supported: Sequence[str]) -> list[str] | None:
+    """Read ``layer_types``, one name per layer; None where the file has none."""
+    found = values.get("layer_types")
+    if found is None:
+        return None
+    if not isinstance(found, list) or len(found) != layers:
+        raise values.error("layer_types", f"a list of {layers} names, one per layer")
+    for name in found:
+        if name not in supported:
+            raise UnsupportedModelError(
+                f"{values.source}: layer type {one_line(repr(name))} is not supported;"
+                f" supported are {', '.join(supported)}"
+            )
+    return found

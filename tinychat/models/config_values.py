@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tinychat.errors import CheckpointError
+from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 
 MAX_VOCAB_SIZE = 1 << 24
@@ -11,17 +11,8 @@ MAX_VOCAB_SIZE = 1 << 24
 class ConfigValues:
     """A JSON object whose values are not trusted.
 
-    A key that is missing and a key that is null are the same thing: None from the ``optional_``
-    methods, an error from the others.
-
-    Parameters
-    ----------
-    raw : Mapping
-        The object as parsed.
-    source : str
-        What errors call it: a file, or a file and a key.
-    names : Mapping, optional
-        What the object calls some keys.
+    A key that is missing and a key that is null are the same: None from the ``optional_`` methods, an error from the
+    others. `source` is the name in errors, a file or a file and a key; `names` maps keys to those of this object.
     """
 
     def __init__(self, raw: Mapping[str, object], source: str, names: Mapping[str, str] | None = None) -> None:
@@ -30,7 +21,7 @@ class ConfigValues:
         self.source = source
 
     def name_of(self, key: str) -> str:
-        """Return what the object calls a key."""
+        """Return the name that a key has in the object."""
         return self._names.get(key, key)
 
     def get(self, key: str) -> object:
@@ -38,7 +29,7 @@ class ConfigValues:
         return self._raw.get(self.name_of(key))
 
     def error(self, key: str, expected: str) -> CheckpointError:
-        """Return the error that says what `key` is and what it should be."""
+        """Return the error that names the value of `key` and the expected one."""
         key = self.name_of(key)
         if self._raw.get(key) is None:
             return CheckpointError(f"{self.source}: {key} is missing; expected {expected}")
@@ -86,6 +77,14 @@ class ConfigValues:
             raise self.error(key, "true or false")
         return value
 
+    def require(self, **only: bool | None) -> None:
+        """Refuse values that are not implemented: a flag other than the given one; any value where that is None."""
+        for key, value in only.items():
+            if value is None and self.get(key) is not None:
+                raise UnsupportedModelError(f"{self.source}: {key} is not supported")
+            if value is not None and self.flag(key, value) != value:
+                raise UnsupportedModelError(f"{self.source}: {key} {str(not value).lower()} is not supported")
+
     def optional_text(self, key: str) -> str | None:
         """Return a string, or None."""
         value = self.get(key)
@@ -112,3 +111,9 @@ class ConfigValues:
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(i) is int and 0 <= i < MAX_VOCAB_SIZE for i in ids):
             raise self.error(key, f"token ids from 0 to {MAX_VOCAB_SIZE - 1}")
+
+
+def with_default_mlp(raw: Mapping[str, object], width: str, mlp: str) -> Mapping[str, object]:
+    """Return the values of a file with an MLP of four times the model's width, where it names none; by their keys."""
+    size = raw.get(width)
+    return {**raw, mlp: 4 * size} if raw.get(mlp) is None and type(size) is int else raw

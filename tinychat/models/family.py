@@ -1,10 +1,11 @@
-"""What sets one architecture apart: how its `config.json` is read, and what its tensors are called."""
+"""The description of an architecture: how its `config.json` is read, and the names of its tensors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import TensorNames, decoder_linears, decoder_norms
 from tinychat.models.tensors import Linear, Norm, Table
 
 
@@ -23,12 +24,16 @@ class Family:
     read : callable
         Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries
         and keys, no windows, every layer rotated. Returns the configuration of this family.
-    linears, norms, tables : callable
-        Take a configuration and list its tensors.
+    tensors : TensorNames
+        Names of the tensors in the checkpoint, where they differ from Llama's.
+    linears, norms : callable
+        Take a configuration and these names and list the tensors, where they are more than names.
+    tables : callable
+        Takes a configuration and lists its tables.
     partial_rotary : bool
         Whether ``partial_rotary_factor`` may say that only the first channels of each head are rotated.
     names : Mapping
-        What its `config.json` calls keys that `read_common` reads, where that differs from Llama's.
+        Keys of its `config.json` by Llama's, which `read_common` reads, where they differ.
     prepared : callable or None
         Takes a file's values and returns them in the form that is read, where there are several.
     """
@@ -39,8 +44,9 @@ class Family:
     covered: str
     defaults: Mapping[str, object]
     read: Callable[[ConfigValues, ModelConfig], ModelConfig]
-    linears: Callable[[ModelConfig], list[Linear]]
-    norms: Callable[[ModelConfig], list[Norm]]
+    tensors: TensorNames = field(default_factory=TensorNames)
+    linears: Callable[[ModelConfig, TensorNames], list[Linear]] = decoder_linears
+    norms: Callable[[ModelConfig, TensorNames], list[Norm]] = decoder_norms
     tables: Callable[[ModelConfig], list[Table]] = lambda config: []
     partial_rotary: bool = False
     names: Mapping[str, str] = field(default_factory=dict)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+Order: TypeAlias = "tuple[NDArray[np.intp] | None, ...]"
+"""For each source of a linear, the checkpoint's row of each row, or None where they stay; empty if all do."""
 
 
 @dataclass(frozen=True)
@@ -20,27 +24,24 @@ class Linear:
     name : str
         Its field of `engine.forward.Layer` or `Parameters`.
     sources : tuple of str
-        Names in the checkpoint without ``.weight``; ``{}`` stands for the layer, a second one for the expert.
+        Names in the checkpoint without ``.weight``; ``{}`` is the layer, a second one the expert.
     rows : tuple of int
         Of each source.
-    columns : int
     layers : int or None
-        How many layers have it. None: it is outside the decoder's layers.
-    bias : bool
+        Number of layers that have it; None outside of the decoder's layers.
     first : int
         Row of its only source at which it begins.
-    order : tuple of arrays
-        For each source, which of the checkpoint's rows each row is, or None where they stay; empty if all do.
+    order : Order
     scale : float
-        What the checkpoint's weights and biases are multiplied by.
+        Multiplies the checkpoint's weights and biases.
     transposed : bool
-        Whether the checkpoint has the weights as [K, N] (GPT-2's Conv1D).
+        The checkpoint has the weights as [K, N] (GPT-2's Conv1D).
     unit_rows : bool
-        Whether each row of the checkpoint's weights is divided by its length.
+        Each row of the checkpoint's weights is divided by its length.
     experts : int
-        How many of it each layer has; 0 for one that does not belong to an expert.
+        Experts of each layer; 0 for a linear that does not belong to one.
     at : tuple of int
-        Which layers have it; empty if all do.
+        The layers that have it; empty if all do.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Linear:
     layers: int | None
     bias: bool = False
     first: int = 0
-    order: tuple[NDArray[np.intp] | None, ...] = field(default=(), compare=False)
+    order: Order = field(default=(), compare=False)
     scale: float = 1.0
     transposed: bool = False
     unit_rows: bool = False
@@ -71,7 +72,7 @@ class Linear:
 
     @property
     def weights(self) -> int:
-        """How many weights all of its kind have."""
+        """Number of weights of all of its kind."""
         return self.shards * sum(self.rows) * self.columns
 
     def layer_of(self, shard: int) -> int:
@@ -91,7 +92,7 @@ class Norm:
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
-    `at` says which layers have it; empty if all do.
+    `at` lists the layers that have it; empty if all do.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Table:
 
 
 def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:
-    """Return which row each is, for rows of queries, keys and values that stand together for each key/value head.
+    """Return the order of rows of queries, keys and values that stand together for each key/value head.
 
     A group has `group` heads of queries, then one of keys, then one of values; in the result all queries stand before
     all keys, and these before all values.
@@ -137,7 +138,7 @@ def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:
 
 
 def halves_order(heads: int, head_dim: int, rotary_dim: int, others: int = 0) -> NDArray[np.intp]:
-    """Return which row each is, for rows of heads whose channels 2i and 2i + 1 are rotated together.
+    """Return the order of rows of heads whose channels 2i and 2i + 1 are rotated together.
 
     In the result those are i and i + rotary_dim / 2, as `models.rope` has it; the others stay, as do the `others` rows
     that follow the heads.
@@ -152,7 +153,7 @@ def halves_order(heads: int, head_dim: int, rotary_dim: int, others: int = 0) ->
 
 
 def alternating_order(count: int) -> NDArray[np.intp]:
-    """Return which row each is, for rows of two kinds that alternate, `count` of each; first all of the first kind."""
+    """Return the order of rows of two kinds that alternate, `count` of each: all of the first kind first."""
     import numpy as np
 
     return np.arange(2 * count).reshape(-1, 2).T.reshape(-1)

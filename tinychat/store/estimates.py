@@ -120,9 +120,9 @@ def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:
         place, needed = parts[0][1], sum(size for _, _, size in parts)
         free = shutil.disk_usage(place).free
         if needed > free:
-            whats = " and ".join(f"{what} ({gigabytes(size)})" for what, _, size in parts if size)
+            wanted = " and ".join(f"{what} ({gigabytes(size)})" for what, _, size in parts if size)
             raise ConversionError(
-                f"{gigabytes(needed)} are needed on the disk of {place} for {whats}, and {gigabytes(free)} are free:"
+                f"{gigabytes(needed)} are needed on the disk of {place} for {wanted}, and {gigabytes(free)} are free:"
                 " free some space"
             )
 

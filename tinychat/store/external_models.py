@@ -17,7 +17,7 @@ from tinychat.checkpoint.gguf import ENDING, first_parts, parts_of
 from tinychat.errors import CheckpointError, TinychatError
 from tinychat.files import read_small
 from tinychat.json_file import one_line, path_end, read_json_object
-from tinychat.models.architectures import FAMILIES, read_config
+from tinychat.models.architectures import find_family, read_config
 from tinychat.models.multimodal import wrapper_of
 
 OLLAMA, LM_STUDIO, HUB_CACHE = "Ollama", "LM Studio", "the hub's cache"
@@ -194,7 +194,7 @@ def _is_whole_checkpoint(folder: Path) -> bool:
         config = read_json_object(folder / "config.json")
         architectures = config.get("architectures")
         name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-        if not (name.endswith(_LANGUAGE_MODELS) or name in FAMILIES or wrapper_of(config)):
+        if not (name.endswith(_LANGUAGE_MODELS) or find_family(name) or wrapper_of(config)):
             return False
         for whole in ("model.safetensors", "pytorch_model.bin"):
             if os.path.isfile(folder / whole):

@@ -30,25 +30,13 @@ _OSC52_BYTES = 74_000
 
 
 def read_clipboard() -> str:
-    """Return the clipboard's text.
-
-    Raises
-    ------
-    SettingError
-        If no program gives it.
-    """
+    """Return the clipboard's text."""
     done = _run_first(_READERS, None, "paste into the prompt instead")
     return done.stdout.decode("utf-8", errors="replace")
 
 
 def write_clipboard(text: str) -> None:
-    """Put `text` onto the clipboard.
-
-    Raises
-    ------
-    SettingError
-        If no program takes it.
-    """
+    """Put `text` onto the clipboard."""
     _run_first(_WRITERS, text.encode("utf-8"), "use /export FILE.md instead")
 
 

@@ -23,14 +23,7 @@ from prompt_toolkit.search import SearchState
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from tinychat.terminal.line_input import (
-    CONTINUATION,
-    Candidate,
-    InputPrompt,
-    LineDiscarded,
-    as_message,
-    is_open,
-)
+from tinychat.terminal.line_input import CONTINUATION, Candidate, InputPrompt, LineDiscarded, as_message, is_open
 from tinychat.terminal.pasted_text import PastedTexts, UnfoldedHistory
 from tinychat.terminal.resizing import follow_size
 from tinychat.terminal.safe_text import safe_text

@@ -10,18 +10,19 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import bloom, llama
+from tinychat.models.decoder import ATTENTION, TensorNames, decoder_linears
+from tinychat.models.families.bloom import slopes_of
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear
 
 DEFAULTS = {"rms_norm_eps": 1e-6, "model_max_length": 4096}
-NAMES = {"max_position_embeddings": "model_max_length"}
-# Of Baichuan 2, whose larger size says nothing else that Baichuan 1 does not.
+TENSORS = TensorNames(qkv=(f"{ATTENTION}W_pack",))
+# Of Baichuan 2, whose larger size differs from Baichuan 1 in nothing else.
 SECOND_VOCAB_SIZE = 125696
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Give the length its name where a file has only the usual one."""
+    """Give the length its name where a file has only the common one."""
     length = raw.get("max_position_embeddings")
     return raw if length is None or raw.get("model_max_length") is not None else {**raw, "model_max_length": length}
 
@@ -32,18 +33,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     config = replace(config, unit_outputs=is_second)
     if "max_position_embeddings" in values.keys():
         return config
-    slopes = bloom.slopes_of(config.num_attention_heads)
+    slopes = slopes_of(config.num_attention_heads)
     return replace(config, alibi_slopes=slopes, rotary_dims=(0,) * config.num_hidden_layers)
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers."""
-    fused = f"{llama.ATTENTION}W_pack"
-    changed = {
-        "qkv_proj": lambda linear: replace(linear, sources=(fused,), rows=(sum(linear.rows),)),
-        "lm_head": lambda linear: replace(linear, unit_rows=config.unit_outputs),
-    }
-    return [changed.get(linear.name, lambda same: same)(linear) for linear in llama.linears(config)]
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers, the output matrix with rows of length 1."""
+    found = decoder_linears(config, names)
+    return [replace(each, unit_rows=config.unit_outputs) if each.name == "lm_head" else each for each in found]
 
 
 _BAICHUAN = Family(
@@ -53,9 +50,9 @@ _BAICHUAN = Family(
     "fused projection, rotation or ALiBi, output rows of length 1",
     DEFAULTS,
     read,
+    TENSORS,
     linears,
-    llama.norms,
-    names=NAMES,
+    names={"max_position_embeddings": "model_max_length"},
     prepared=prepared,
 )
 FAMILIES = (

@@ -8,11 +8,10 @@ https://github.com/mosaicml/llm-foundry; github.com/huggingface/transformers, mo
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
-from tinychat.models.config_values import ConfigValues
+from tinychat.models.config_values import ConfigValues, with_default_mlp
+from tinychat.models.decoder import TensorNames, grouped_rows, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, split_order
 
 LAYER, BLOCK = "transformer.h.{}.", "transformer.blocks.{}."
 BLOOM = {
@@ -35,40 +34,54 @@ MPT_NAMES = {
     "max_position_embeddings": "max_seq_len",
     "rms_norm_eps": "layer_norm_epsilon",
 }
+BLOOM_TENSORS = TensorNames(
+    embed="transformer.word_embeddings",
+    qkv=(f"{LAYER}self_attention.query_key_value",),
+    qkv_order=grouped_rows,
+    o=f"{LAYER}self_attention.dense",
+    gate_up=(f"{LAYER}mlp.dense_h_to_4h",),
+    down=f"{LAYER}mlp.dense_4h_to_h",
+    norms={
+        "embed_norm": "transformer.word_embeddings_layernorm",
+        **layer_norms(f"{LAYER}input_layernorm", f"{LAYER}post_attention_layernorm", "transformer.ln_f"),
+    },
+    norm_bias=True,
+)
+MPT_TENSORS = TensorNames(
+    embed="transformer.wte",
+    qkv=(f"{BLOCK}attn.Wqkv",),
+    o=f"{BLOCK}attn.out_proj",
+    gate_up=(f"{BLOCK}ffn.up_proj",),
+    down=f"{BLOCK}ffn.down_proj",
+    norms=layer_norms(f"{BLOCK}norm_1", f"{BLOCK}norm_2", "transformer.norm_f"),
+)
 
 
 def prepare_bloom(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Bring the names of older files to one, and say how wide the MLP is: four times the model."""
-    width = raw.get("n_embed") or raw.get("hidden_size")
-    known = {key: raw[old] for key, old in (("n_head", "num_attention_heads"),) if raw.get(key) is None and old in raw}
-    return {**raw, **known, "hidden_size": width, "intermediate_size": 4 * width if type(width) is int else None}
+    """Bring the names of older files to one, and add the width of the MLP: four times the model."""
+    found = {**raw, "hidden_size": raw.get("n_embed") or raw.get("hidden_size"), "intermediate_size": None}
+    if raw.get("n_head") is None and "num_attention_heads" in raw:
+        found["n_head"] = raw["num_attention_heads"]
+    return with_default_mlp(found, "hidden_size", "intermediate_size")
 
 
 def prepare_mpt(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Say how wide the MLP is: four times the model."""
-    width = raw.get("d_model")
-    return {**raw, "intermediate_size": 4 * width if type(width) is int else None}
+    """Add the width of the MLP: four times the model."""
+    return with_default_mlp({**raw, "intermediate_size": None}, "d_model", "intermediate_size")
 
 
 def read_bloom(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All linears have biases."""
-    if values.flag("apply_residual_connection_post_layernorm", False):
-        raise UnsupportedModelError(f"{values.source}: apply_residual_connection_post_layernorm is not supported")
+    values.require(apply_residual_connection_post_layernorm=False)
     config = replace(config, layer_norm=True, gated=False, qkv_bias=True, o_bias=True, mlp_bias=True)
     return _sloped(config, slopes_of(config.num_attention_heads))
 
 
 def read_mpt(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Nothing has a bias; attention is in a section of its own."""
+    """No linear has a bias; attention is in a section of its own."""
     section = values.optional_section("attn_config") or ConfigValues({}, values.source)
-    for key, only in (("alibi", True), ("qk_ln", False), ("prefix_lm", False)):
-        if section.flag(key, only) != only:
-            raise UnsupportedModelError(f"{section.source}: {key} {str(not only).lower()} is not supported")
-    for holder, key in ((section, "clip_qkv"), (values, "logit_scale")):
-        if holder.get(key) is not None:
-            raise UnsupportedModelError(f"{holder.source}: {key} is not supported")
-    if not values.flag("no_bias", True):
-        raise UnsupportedModelError(f"{values.source}: no_bias false is not supported")
+    section.require(alibi=True, qk_ln=False, prefix_lm=False, clip_qkv=None)
+    values.require(logit_scale=None, no_bias=True)
     scale = section.optional_number("softmax_scale", 1e-6, 1e6) or config.attention_scale
     config = replace(config, layer_norm=True, gated=False, attention_scale=scale)
     largest = section.optional_integer("alibi_bias_max", 1, 1024) or 8
@@ -94,55 +107,6 @@ def mpt_slopes_of(heads: int, largest: int) -> tuple[float, ...]:
     return tuple(series if power == heads else (series[1::2] + series[::2])[:heads])
 
 
-def linears_bloom(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of BLOOM."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    order = (split_order(config.num_attention_heads, 1, config.head_dim),)
-    fused = f"{LAYER}self_attention.query_key_value"
-    found = [
-        Linear("embed_tokens", ("transformer.word_embeddings",), (V,), D, None),
-        Linear("qkv_proj", (fused,), (3 * D,), D, L, True, order=order),
-        Linear("o_proj", (f"{LAYER}self_attention.dense",), (D,), D, L, True),
-        Linear("up_proj", (f"{LAYER}mlp.dense_h_to_4h",), (F,), D, L, True),
-        Linear("down_proj", (f"{LAYER}mlp.dense_4h_to_h",), (D,), F, L, True),
-    ]
-    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
-
-
-def norms_bloom(config: ModelConfig) -> list[Norm]:
-    """List the norms of BLOOM, that of the embeddings too."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    return [
-        Norm("embed_norm", "transformer.word_embeddings_layernorm", D, None, bias=True),
-        Norm("input_layernorm", f"{LAYER}input_layernorm", D, L, bias=True),
-        Norm("post_attention_layernorm", f"{LAYER}post_attention_layernorm", D, L, bias=True),
-        Norm("norm", "transformer.ln_f", D, None, bias=True),
-    ]
-
-
-def linears_mpt(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of MPT."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    found = [
-        Linear("embed_tokens", ("transformer.wte",), (V,), D, None),
-        Linear("qkv_proj", (f"{BLOCK}attn.Wqkv",), (3 * D,), D, L),
-        Linear("o_proj", (f"{BLOCK}attn.out_proj",), (D,), D, L),
-        Linear("up_proj", (f"{BLOCK}ffn.up_proj",), (F,), D, L),
-        Linear("down_proj", (f"{BLOCK}ffn.down_proj",), (D,), F, L),
-    ]
-    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
-
-
-def norms_mpt(config: ModelConfig) -> list[Norm]:
-    """List the norms of MPT."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    return [
-        Norm("input_layernorm", f"{BLOCK}norm_1", D, L),
-        Norm("post_attention_layernorm", f"{BLOCK}norm_2", D, L),
-        Norm("norm", "transformer.norm_f", D, None),
-    ]
-
-
 FAMILIES = (
     Family(
         "BloomForCausalLM",
@@ -151,8 +115,7 @@ FAMILIES = (
         "ALiBi, MLP without gates, norm of the embeddings",
         BLOOM,
         read_bloom,
-        linears_bloom,
-        norms_bloom,
+        BLOOM_TENSORS,
         names=BLOOM_NAMES,
         prepared=prepare_bloom,
     ),
@@ -163,8 +126,7 @@ FAMILIES = (
         "ALiBi, MLP without gates, no biases",
         MPT,
         read_mpt,
-        linears_mpt,
-        norms_mpt,
+        MPT_TENSORS,
         names=MPT_NAMES,
         prepared=prepare_mpt,
     ),

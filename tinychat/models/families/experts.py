@@ -8,16 +8,30 @@ github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe and ol
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config import ModelConfig, read_window, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.experts import Experts, expert_linears, read_experts, with_one_name
+from tinychat.models.decoder import LAYER, MLP, ExpertNames, TensorNames
+from tinychat.models.experts import Experts, read_experts, with_num_experts
 from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
-from tinychat.models.tensors import Linear, Norm
 
-MLP, MIXTRAL = llama.MLP, f"{llama.LAYER}block_sparse_moe."
+MIXTRAL, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
+MIXTRAL_TENSORS = TensorNames(
+    experts=ExpertNames(
+        (f"{MIXTRAL}gate",),
+        (f"{MIXTRAL}experts.{{}}.w1", f"{MIXTRAL}experts.{{}}.w3"),
+        f"{MIXTRAL}experts.{{}}.w2",
+    )
+)
+TENSORS = TensorNames(
+    experts=ExpertNames(
+        (f"{MLP}gate", f"{MLP}shared_expert_gate"),
+        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
+        f"{EXPERT}down_proj",
+        f"{MLP}shared_expert.",
+    )
+)
 
 
 def read_mixtral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -28,33 +42,22 @@ def read_mixtral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every other layer has the window, if it is used: of those before ``max_window_layers``."""
-    used = values.flag("use_sliding_window", False)
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
-    if values.get("layer_types") is not None:
-        windows = windows_of_types(values, window, config.num_hidden_layers)
-    else:
-        last = values.integer("max_window_layers", 0, MAX_POSITIONS)
-        layers = range(config.num_hidden_layers)
-        windows = tuple(window or 0 if layer % 2 == 0 and layer < last else 0 for layer in layers)
+
+    def is_windowed(layer: int) -> bool:
+        return layer % 2 == 0 and layer < values.integer("max_window_layers", 0, MAX_POSITIONS)
+
+    windows = read_windows(values, config.num_hidden_layers, is_windowed, switched=True)
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     experts = replace(_read_sparse(values, config), shared_intermediate_size=shared)
-    qkv_bias = values.flag("qkv_bias", True)
-    return replace(config, qkv_bias=qkv_bias, sliding_windows=windows, experts=experts)
+    return replace(config, qkv_bias=values.flag("qkv_bias", True), sliding_windows=windows, experts=experts)
 
 
 def read_qwen3_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have the window, if it is used."""
     bias = values.flag("attention_bias", False)
-    used = values.flag("use_sliding_window", False)
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
-    return replace(
-        config,
-        qkv_bias=bias,
-        o_bias=bias,
-        qk_norm="head",
-        sliding_windows=(window or 0,) * config.num_hidden_layers,
-        experts=_read_sparse(values, config),
-    )
+    windows = (read_window(values, switched=True) or 0,) * config.num_hidden_layers
+    experts = _read_sparse(values, config)
+    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", sliding_windows=windows, experts=experts)
 
 
 def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
@@ -73,54 +76,11 @@ def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
 
 def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts; biases are as the file says."""
-    if values.get("clip_qkv") is not None:
-        raise UnsupportedModelError(
-            f"{values.source}: clip_qkv, which clips queries, keys and values, is not supported"
-        )
+    values.require(clip_qkv=None)
     bias = values.flag("attention_bias", False)
     experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
     experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width", experts=experts)
-
-
-def linears_with(config: ModelConfig, found: list[Linear]) -> list[Linear]:
-    """List the linears of a model whose MLPs are `found`, in the layers that have experts."""
-    experts = config.experts
-    dense = experts.dense_layers(config.num_hidden_layers) if experts else ()
-    first: list[Linear] = []
-    last: list[Linear] = []
-    for linear in llama.linears(config):
-        if linear.name in ("gate_up_proj", "down_proj"):
-            first += [replace(linear, layers=len(dense), at=dense)] if dense else []
-        else:
-            (last if linear.name == "lm_head" else first).append(linear)
-    return [*first, *found, *last]
-
-
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of all but Mixtral."""
-    assert config.experts is not None
-    shared = config.experts.shared_intermediate_size > 0
-    router = (f"{MLP}gate", f"{MLP}shared_expert_gate")[: 1 + shared]
-    gate_up, down = (f"{MLP}experts.{{}}.gate_proj", f"{MLP}experts.{{}}.up_proj"), f"{MLP}experts.{{}}.down_proj"
-    found = expert_linears(config.experts, config.hidden_size, router, gate_up, down, f"{MLP}shared_expert.")
-    return linears_with(config, found)
-
-
-def mixtral_linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of Mixtral."""
-    assert config.experts is not None
-    gate_up, down = (f"{MIXTRAL}experts.{{}}.w1", f"{MIXTRAL}experts.{{}}.w3"), f"{MIXTRAL}experts.{{}}.w2"
-    return linears_with(config, expert_linears(config.experts, config.hidden_size, (f"{MIXTRAL}gate",), gate_up, down))
-
-
-def olmoe_norms(config: ModelConfig) -> list[Norm]:
-    """List the norms of OLMoE: those of queries and keys are over all heads."""
-    sizes = {"q_norm": config.num_attention_heads, "k_norm": config.num_key_value_heads}
-    return [
-        replace(norm, size=sizes[norm.name] * config.head_dim) if norm.name in sizes else norm
-        for norm in llama.norms(config)
-    ]
 
 
 _MIXTRAL = {
@@ -162,9 +122,8 @@ FAMILIES = (
         "experts, sliding window",
         _MIXTRAL,
         read_mixtral,
-        mixtral_linears,
-        llama.norms,
-        prepared=with_one_name,
+        MIXTRAL_TENSORS,
+        prepared=with_num_experts,
     ),
     Family(
         "Qwen2MoeForCausalLM",
@@ -173,9 +132,8 @@ FAMILIES = (
         "experts, a shared expert, sliding window by layer",
         {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
         read_qwen2_moe,
-        linears,
-        llama.norms,
-        prepared=with_one_name,
+        TENSORS,
+        prepared=with_num_experts,
     ),
     Family(
         "Qwen3MoeForCausalLM",
@@ -184,9 +142,8 @@ FAMILIES = (
         "experts, q/k norm",
         _QWEN3_MOE,
         read_qwen3_moe,
-        linears,
-        llama.norms,
-        prepared=with_one_name,
+        TENSORS,
+        prepared=with_num_experts,
     ),
     Family(
         "OlmoeForCausalLM",
@@ -195,8 +152,7 @@ FAMILIES = (
         "experts, q/k norm over all heads",
         _OLMOE,
         read_olmoe,
-        linears,
-        olmoe_norms,
-        prepared=with_one_name,
+        TENSORS,
+        prepared=with_num_experts,
     ),
 )

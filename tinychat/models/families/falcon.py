@@ -8,11 +8,11 @@ github.com/huggingface/transformers, models/falcon).
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
-from tinychat.models.config_values import ConfigValues
+from tinychat.models.config_values import ConfigValues, with_default_mlp
+from tinychat.models.decoder import TensorNames, decoder_norms, grouped_rows, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, split_order
+from tinychat.models.tensors import Norm
 
 LAYER = "transformer.h.{}."
 DEFAULTS = {
@@ -27,24 +27,29 @@ NAMES = {
     "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation",
 }
+TENSORS = TensorNames(
+    embed="transformer.word_embeddings",
+    qkv=(f"{LAYER}self_attention.query_key_value",),
+    qkv_order=grouped_rows,
+    o=f"{LAYER}self_attention.dense",
+    gate_up=(f"{LAYER}mlp.dense_h_to_4h",),
+    down=f"{LAYER}mlp.dense_4h_to_h",
+    norms=layer_norms(f"{LAYER}input_layernorm", f"{LAYER}input_layernorm", "transformer.ln_f"),
+    norm_bias=True,
+)
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Say how wide the MLP is, four times the model if the file does not, and how many heads keys have."""
-    width, found = raw.get("hidden_size"), dict(raw)
-    if raw.get("ffn_hidden_size") is None and type(width) is int:
-        found["ffn_hidden_size"] = 4 * width
-    if not raw.get("new_decoder_architecture", False):
-        found["num_kv_heads"] = 1 if raw.get("multi_query", True) else None
-    return found
+    """Add the width of the MLP, four times the model if the file has none, and the number of key heads."""
+    found = with_default_mlp(raw, "hidden_size", "ffn_hidden_size")
+    if raw.get("new_decoder_architecture", False):
+        return found
+    return {**found, "num_kv_heads": 1 if raw.get("multi_query", True) else None}
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Linears have biases if the file says so."""
-    if values.flag("alibi", False):
-        raise UnsupportedModelError(f"{values.source}: alibi is not supported in this architecture")
-    if not values.flag("parallel_attn", True):
-        raise UnsupportedModelError(f"{values.source}: parallel_attn false is not supported")
+    values.require(alibi=False, parallel_attn=True)
     norms = values.optional_integer("num_ln_in_parallel_attn", 1, 2)
     separate = values.flag("new_decoder_architecture", False) and norms != 1
     bias = values.flag("bias", False)
@@ -52,31 +57,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=bias)
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers: queries of a group stand with their keys and values."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    order, bias = (split_order(G, H // G, d),), config.qkv_bias
-    fused = f"{LAYER}self_attention.query_key_value"
-    found = [
-        Linear("embed_tokens", ("transformer.word_embeddings",), (V,), D, None),
-        Linear("qkv_proj", (fused,), ((H + 2 * G) * d,), D, L, bias, order=order),
-        Linear("o_proj", (f"{LAYER}self_attention.dense",), (D,), H * d, L, bias),
-        Linear("up_proj", (f"{LAYER}mlp.dense_h_to_4h",), (F,), D, L, bias),
-        Linear("down_proj", (f"{LAYER}mlp.dense_4h_to_h",), (D,), F, L, bias),
-    ]
-    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
-
-
-def norms(config: ModelConfig) -> list[Norm]:
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms: attention and MLP have their own, or share one."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    first, second = ("ln_attn", "ln_mlp") if config.separate_mlp_norm else ("input_layernorm",) * 2
-    return [
-        Norm("input_layernorm", f"{LAYER}{first}", D, L, bias=True),
-        Norm("post_attention_layernorm", f"{LAYER}{second}", D, L, bias=True),
-        Norm("norm", "transformer.ln_f", D, None, bias=True),
-    ]
+    own = layer_norms(f"{LAYER}ln_attn", f"{LAYER}ln_mlp", "transformer.ln_f")
+    return decoder_norms(config, replace(names, norms=own) if config.separate_mlp_norm else names)
 
 
 FAMILIES = (
@@ -87,8 +71,8 @@ FAMILIES = (
         "MLP without gates beside attention, one or several heads of keys and values",
         DEFAULTS,
         read,
-        linears,
-        norms,
+        TENSORS,
+        norms=norms,
         names=NAMES,
         prepared=prepared,
     ),

@@ -9,23 +9,30 @@ gemma2 and gemma3).
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_norms
 from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import MAX_POSITIONS, read_sliding_theta, split_rope
+from tinychat.models.rope_scaling import read_sliding_theta, split_rope
 from tinychat.models.tensors import Norm
 
-LAYER = llama.LAYER
+FOUR_NORMS = TensorNames(
+    norms={
+        "input_layernorm": f"{LAYER}input_layernorm",
+        "norm": "model.norm",
+        "q_norm": f"{ATTENTION}q_norm",
+        "k_norm": f"{ATTENTION}k_norm",
+        "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
+        "post_attention_layernorm": f"{LAYER}pre_feedforward_layernorm",
+        "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
+    }
+)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Activations that are called "gelu" are meant to be the approximation by tanh, as in transformers."""
-    if values.flag("use_bidirectional_attention", False):
-        raise UnsupportedModelError(
-            f"{values.source}: use_bidirectional_attention makes it an encoder, which is not supported"
-        )
+    values.require(use_bidirectional_attention=False)
     config = llama.read_llama(values, config)
     activation = "gelu_tanh" if config.hidden_act == "gelu" else config.hidden_act
     return replace(config, hidden_act=activation, mlp_bias=False, embedding_multiplier=config.hidden_size**0.5)
@@ -34,7 +41,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_gemma2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every other layer has the window, from the first one on, where the file does not say which."""
     config = _read_scale_and_caps(values, read(values, config))
-    return replace(config, sliding_windows=_windows(values, config.num_hidden_layers, 2))
+    return replace(config, sliding_windows=read_windows(values, config.num_hidden_layers, lambda layer: layer % 2 == 0))
 
 
 def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -42,7 +49,7 @@ def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     config = _read_scale_and_caps(values, read(values, config))
     interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 6
     theta = read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30))
-    windows = _windows(values, config.num_hidden_layers, interval)
+    windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % interval != 0)
     return replace(config, qk_norm="head", sliding_windows=windows, sliding_rope_theta=theta)
 
 
@@ -55,28 +62,9 @@ def _read_scale_and_caps(values: ConfigValues, config: ModelConfig) -> ModelConf
     )
 
 
-def _windows(values: ConfigValues, layers: int, interval: int) -> tuple[int, ...]:
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS)
-    if values.get("layer_types") is not None:
-        return windows_of_types(values, window, layers)
-    return tuple(0 if (layer + 1) % interval == 0 else window or 0 for layer in range(layers))
-
-
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms of Gemma 1."""
-    return [replace(norm, offset=1.0) for norm in llama.norms(config)]
-
-
-def four_norms(config: ModelConfig) -> list[Norm]:
-    """List the norms of Gemma 2 and 3: before and after attention, before and after the MLP."""
-    sources = {
-        "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
-        "post_attention_layernorm": f"{LAYER}pre_feedforward_layernorm",
-        "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
-    }
-    D, L = config.hidden_size, config.num_hidden_layers
-    others = [norm for norm in norms(config) if norm.name not in sources]
-    return [*others, *(Norm(name, source, D, L, offset=1.0) for name, source in sources.items())]
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms, which multiply by ``1 + weight``."""
+    return [replace(norm, offset=1.0) for norm in decoder_norms(config, names)]
 
 
 _GEMMA = {
@@ -114,8 +102,7 @@ FAMILIES = (
         "GELU gates, large embeddings",
         _GEMMA,
         read,
-        llama.linears,
-        norms,
+        norms=norms,
     ),
     Family(
         "Gemma2ForCausalLM",
@@ -124,8 +111,8 @@ FAMILIES = (
         "norms before and after, soft caps, sliding window by layer",
         _GEMMA2,
         read_gemma2,
-        llama.linears,
-        four_norms,
+        FOUR_NORMS,
+        norms=norms,
         names=_NAMES,
     ),
     Family(
@@ -135,8 +122,8 @@ FAMILIES = (
         "norms before and after, q/k norm, rotation and sliding window by layer",
         _GEMMA3,
         read_gemma3,
-        llama.linears,
-        four_norms,
+        FOUR_NORMS,
+        norms=norms,
         names=_NAMES,
         prepared=split_rope,
     ),

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import llama, phi3
+from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, TensorNames, neighbours_rows
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, halves_order
 
 DEFAULTS = {
     "rms_norm_eps": 1.5625e-7,
@@ -21,33 +20,20 @@ DEFAULTS = {
     "attention_bias": True,
     "partial_rotary_factor": 0.5,
 }
+TENSORS = TensorNames(qkv_order=neighbours_rows, gate_up=(f"{MLP}gate_up_proj",))
+GLM4_TENSORS = replace(
+    TENSORS,
+    norms={
+        **LLAMA_NORMS,
+        "post_self_attn_layernorm": f"{LAYER}post_self_attn_layernorm",
+        "post_mlp_layernorm": f"{LAYER}post_mlp_layernorm",
+    },
+)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Queries, keys and values have biases, if the file says so."""
     return replace(config, qkv_bias=values.flag("attention_bias", False))
-
-
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers: gate and up projections are one tensor; rows of queries and keys are reordered."""
-    d, rotary_dim = config.head_dim, config.rotary_dim
-    order = (
-        halves_order(config.num_attention_heads, d, rotary_dim),
-        halves_order(config.num_key_value_heads, d, rotary_dim),
-        None,
-    )
-    fused = {linear.name: linear for linear in phi3.linears(config)}
-    return [
-        replace(linear, order=order) if linear.name == "qkv_proj" else fused[linear.name]
-        for linear in llama.linears(config)
-    ]
-
-
-def norms_glm4(config: ModelConfig) -> list[Norm]:
-    """List the norms: before and after attention, before and after the MLP."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    names = ("post_self_attn_layernorm", "post_mlp_layernorm")
-    return [*llama.norms(config), *(Norm(name, f"{llama.LAYER}{name}", D, L) for name in names)]
 
 
 FAMILIES = (
@@ -58,8 +44,7 @@ FAMILIES = (
         "half of each head rotated, by neighbours; q/k/v biases",
         DEFAULTS,
         read,
-        linears,
-        llama.norms,
+        TENSORS,
         partial_rotary=True,
     ),
     Family(
@@ -69,8 +54,7 @@ FAMILIES = (
         "the same, norms before and after",
         DEFAULTS,
         read,
-        linears,
-        norms_glm4,
+        GLM4_TENSORS,
         partial_rotary=True,
     ),
 )

@@ -7,11 +7,11 @@ https://arxiv.org/abs/2305.06161; github.com/huggingface/transformers, models/gp
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
-from tinychat.models.config_values import ConfigValues
+from tinychat.models.config_values import ConfigValues, with_default_mlp
+from tinychat.models.decoder import TensorNames, decoder_linears, grouped_rows, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, Table, split_order
+from tinychat.models.tensors import Linear, Order, Table
 
 LAYER = "transformer.h.{}."
 DEFAULTS = {
@@ -29,22 +29,29 @@ NAMES = {
     "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function",
 }
+TENSORS = TensorNames(
+    embed="transformer.wte",
+    qkv=(f"{LAYER}attn.c_attn",),
+    o=f"{LAYER}attn.c_proj",
+    gate_up=(f"{LAYER}mlp.c_fc",),
+    down=f"{LAYER}mlp.c_proj",
+    norms=layer_norms(f"{LAYER}ln_1", f"{LAYER}ln_2", "transformer.ln_f"),
+    norm_bias=True,
+)
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Give an MLP whose width is not said four times that of the model."""
-    width = raw.get("n_embd")
-    return {**raw, "n_inner": 4 * width} if raw.get("n_inner") is None and type(width) is int else raw
+    """Add the width of the MLP, four times the model if the file has none."""
+    return with_default_mlp(raw, "n_embd", "n_inner")
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Scores are divided by sqrt(d), unless the file says otherwise."""
-    for key in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        if values.flag(key, False):
-            raise UnsupportedModelError(f"{values.source}: {key} is not supported")
-    config = replace(config, layer_norm=True, gated=False, learned_positions=True, rotary_dims=_none(config))
+    values.require(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     scale = config.attention_scale if values.flag("scale_attn_weights", True) else 1.0
-    return replace(config, qkv_bias=True, o_bias=True, mlp_bias=True, attention_scale=scale)
+    config = replace(config, layer_norm=True, gated=False, learned_positions=True, attention_scale=scale)
+    unrotated = (0,) * config.num_hidden_layers
+    return replace(config, qkv_bias=True, o_bias=True, mlp_bias=True, rotary_dims=unrotated)
 
 
 def read_bigcode(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -53,49 +60,15 @@ def read_bigcode(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(read(values, config), num_key_value_heads=heads)
 
 
-def _none(config: ModelConfig) -> tuple[int, ...]:
-    return (0,) * config.num_hidden_layers
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers of GPT-2, transposed in the checkpoint."""
+    found = decoder_linears(config, names)
+    return [each if each.layers is None else replace(each, transposed=True) for each in found]
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of GPT-2."""
-    inside = ("qkv_proj", "o_proj", "up_proj", "down_proj")
-    return [
-        replace(linear, order=(), transposed=True) if linear.name in inside else linear
-        for linear in linears_bigcode(config)
-    ]
-
-
-def linears_bigcode(config: ModelConfig) -> list[Linear]:
-    """List the linear layers of StarCoder: as many heads of keys as of queries stand together with them."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    found = [
-        Linear("embed_tokens", ("transformer.wte",), (V,), D, None),
-        Linear(
-            "qkv_proj",
-            (f"{LAYER}attn.c_attn",),
-            ((H + 2 * G) * d,),
-            D,
-            L,
-            True,
-            order=(split_order(H, 1, d),) if G == H else (),
-        ),
-        Linear("o_proj", (f"{LAYER}attn.c_proj",), (D,), H * d, L, True),
-        Linear("up_proj", (f"{LAYER}mlp.c_fc",), (F,), D, L, True),
-        Linear("down_proj", (f"{LAYER}mlp.c_proj",), (D,), F, L, True),
-    ]
-    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
-
-
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    return [
-        Norm("input_layernorm", f"{LAYER}ln_1", D, L, bias=True),
-        Norm("post_attention_layernorm", f"{LAYER}ln_2", D, L, bias=True),
-        Norm("norm", "transformer.ln_f", D, None, bias=True),
-    ]
+def rows_bigcode(config: ModelConfig) -> Order:
+    """As many heads of keys as of queries stand together with them."""
+    return grouped_rows(config) if config.num_key_value_heads == config.num_attention_heads else ()
 
 
 def tables(config: ModelConfig) -> list[Table]:
@@ -111,9 +84,9 @@ FAMILIES = (
         "learned positions, MLP without gates",
         DEFAULTS,
         read,
+        TENSORS,
         linears,
-        norms,
-        tables,
+        tables=tables,
         names=NAMES,
         prepared=prepared,
     ),
@@ -124,9 +97,8 @@ FAMILIES = (
         "the same, one head of keys and values",
         DEFAULTS | {"activation_function": "gelu_pytorch_tanh"},
         read_bigcode,
-        linears_bigcode,
-        norms,
-        tables,
+        replace(TENSORS, qkv_order=rows_bigcode),
+        tables=tables,
         names=NAMES,
         prepared=prepared,
     ),

@@ -7,30 +7,25 @@ are clamped and steeper than usual, what they let through is clamped and counts 
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.experts import expert_linears, read_experts, with_one_name
-from tinychat.models.families import experts, llama
+from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import MAX_POSITIONS
 from tinychat.models.tensors import Linear, Norm, alternating_order
 
-MLP = llama.MLP
+EXPERT = f"{MLP}experts.{{}}."
+TENSORS = TensorNames(experts=ExpertNames((f"{MLP}router",), (f"{EXPERT}gate_up_proj",), f"{EXPERT}down_proj"))
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts; biases of attention are as the file says."""
     L, bias = config.num_hidden_layers, values.flag("attention_bias", True)
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS)
-    if values.get("layer_types") is not None:
-        windows = windows_of_types(values, window, L)
-    else:
-        windows = tuple(0 if layer % 2 else window or 0 for layer in range(L))
     return replace(
         config,
         qkv_bias=bias,
         o_bias=bias,
-        sliding_windows=windows,
+        sliding_windows=read_windows(values, L, lambda layer: layer % 2 == 0),
         sinks=True,
         swiglu_alpha=values.number("swiglu_alpha", 1e-3, 1e3),
         swiglu_limit=values.number("swiglu_limit", 1e-3, 1e6),
@@ -38,20 +33,18 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers."""
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers; rows of gates and of what they let through alternate."""
     assert config.experts is not None
     order = (alternating_order(config.experts.intermediate_size),)
-    gate_up, down = f"{MLP}experts.{{}}.gate_up_proj", f"{MLP}experts.{{}}.down_proj"
-    found = expert_linears(config.experts, config.hidden_size, (f"{MLP}router",), (gate_up,), down)
-    ordered = [replace(each, order=order) if each.name == "expert_gate_up_proj" else each for each in found]
-    return experts.linears_with(config, ordered)
+    found = decoder_linears(config, names)
+    return [replace(each, order=order) if each.name == "expert_gate_up_proj" else each for each in found]
 
 
-def norms(config: ModelConfig) -> list[Norm]:
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and attention's sinks."""
-    sinks = Norm("sinks", f"{llama.ATTENTION}sinks", config.num_attention_heads, config.num_hidden_layers, padded=False)
-    return [*llama.norms(config), sinks]
+    sinks = Norm("sinks", f"{ATTENTION}sinks", config.num_attention_heads, config.num_hidden_layers, padded=False)
+    return [*decoder_norms(config, names), sinks]
 
 
 DEFAULTS = {
@@ -83,8 +76,9 @@ FAMILIES = (
         "experts, attention sinks, clamped gates, sliding window by layer, weights in MXFP4",
         DEFAULTS,
         read,
+        TENSORS,
         linears,
         norms,
-        prepared=with_one_name,
+        prepared=with_num_experts,
     ),
 )

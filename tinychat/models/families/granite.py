@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import TensorNames, decoder_linears, decoder_norms
 from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear, Norm
@@ -39,19 +40,16 @@ def read_minicpm(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers: those that add to the residual stream give it what it multiplies."""
-    return [
-        replace(linear, scale=config.residual_multiplier) if linear.name in ("o_proj", "down_proj") else linear
-        for linear in llama.linears(config)
-    ]
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers; those that add to the residual stream have its multiplier."""
+    scales = dict.fromkeys(("o_proj", "down_proj"), config.residual_multiplier)
+    return [replace(each, scale=scales.get(each.name, each.scale)) for each in decoder_linears(config, names)]
 
 
-def norms(config: ModelConfig) -> list[Norm]:
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms: the last one multiplies the logits."""
-    return [
-        replace(norm, scale=config.logits_multiplier) if norm.name == "norm" else norm for norm in llama.norms(config)
-    ]
+    scales = {"norm": config.logits_multiplier}
+    return [replace(each, scale=scales.get(each.name, each.scale)) for each in decoder_norms(config, names)]
 
 
 _GRANITE = {
@@ -79,8 +77,8 @@ FAMILIES = (
         "multipliers of embedding, residual, scores, logits",
         _GRANITE,
         read,
-        linears,
-        norms,
+        linears=linears,
+        norms=norms,
     ),
     Family(
         "MiniCPMForCausalLM",
@@ -89,7 +87,7 @@ FAMILIES = (
         "multipliers of embedding, residual, logits",
         _MINICPM,
         read_minicpm,
-        linears,
-        norms,
+        linears=linears,
+        norms=norms,
     ),
 )

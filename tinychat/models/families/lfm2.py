@@ -13,18 +13,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.json_file import one_line
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import llama
+from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_linears, decoder_norms, layer_norms
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear, Norm
 
-CONVOLUTION, MLP = f"{llama.LAYER}conv.", f"{llama.LAYER}feed_forward."
+CONVOLUTION, MLP = f"{LAYER}conv.", f"{LAYER}feed_forward."
+TENSORS = TensorNames(
+    o=f"{ATTENTION}out_proj",
+    gate_up=(f"{MLP}w1", f"{MLP}w3"),
+    down=f"{MLP}w2",
+    norms={
+        **layer_norms(f"{LAYER}operator_norm", f"{LAYER}ffn_norm", "model.embedding_norm"),
+        "q_norm": f"{ATTENTION}q_layernorm",
+        "k_norm": f"{ATTENTION}k_layernorm",
+    },
+)
 LONGEST = 64  # positions that a convolution sees, at most: a block of the cache
 
 
-def with_usual_names(raw: Mapping[str, object]) -> Mapping[str, object]:
+def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file with the names that transformers writes: older files have two of their own."""
     found = dict(raw)
     for older, name in (("block_ff_dim", "intermediate_size"), ("tie_embedding", "tie_word_embeddings")):
@@ -34,9 +43,8 @@ def with_usual_names(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Which layers have attention, and how wide the MLP is, is computed from what the file says."""
-    if values.flag("conv_bias", False):
-        raise UnsupportedModelError(f"{values.source}: conv_bias true is not supported: no published model has it")
+    """The layers with attention, and the width of the MLP, are computed."""
+    values.require(conv_bias=False)
     if config.hidden_size % config.head_dim:
         raise values.error("hidden_size", f"a multiple of head_dim ({config.head_dim})")
     attention = _attention_layers(values, config.num_hidden_layers)
@@ -57,27 +65,19 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def _attention_layers(values: ConfigValues, layers: int) -> list[int]:
     """Return the layers that ``layer_types`` names, or ``full_attn_idxs`` in older files; all without either."""
-    supported = ("full_attention", "conv")
-    layer_types, listed = values.get("layer_types"), values.get("full_attn_idxs")
-    if layer_types is None:
-        if listed is None:
-            return list(range(layers))
-        if not isinstance(listed, list) or not all(type(layer) is int and 0 <= layer < layers for layer in listed):
-            raise values.error("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
-        return sorted(set(listed))
-    if not isinstance(layer_types, list) or len(layer_types) != layers:
-        raise values.error("layer_types", f"a list of {layers} names, one per layer")
-    for name in layer_types:
-        if name not in supported:
-            known = ", ".join(supported)
-            raise UnsupportedModelError(
-                f"{values.source}: layer type {one_line(repr(name))} is not supported; supported are {known}"
-            )
-    return [layer for layer, name in enumerate(layer_types) if name == supported[0]]
+    layer_types = read_layer_types(values, layers, ("full_attention", "conv"))
+    if layer_types is not None:
+        return [layer for layer, name in enumerate(layer_types) if name == "full_attention"]
+    listed = values.get("full_attn_idxs")
+    if listed is None:
+        return list(range(layers))
+    if not isinstance(listed, list) or not all(type(layer) is int and 0 <= layer < layers for layer in listed):
+        raise values.error("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
+    return sorted(set(listed))
 
 
 def _inner_size(values: ConfigValues, size: int) -> int:
-    """Return how wide the MLP is: two thirds of what the file says, times a factor, up to the next multiple."""
+    """Return the width of the MLP: two thirds of the file's, times a factor, up to the next multiple."""
     if not values.flag("block_auto_adjust_ff_dim", True):
         return size
     size = int(2 * size / 3)
@@ -88,37 +88,29 @@ def _inner_size(values: ConfigValues, size: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers."""
-    D, F = config.hidden_size, config.intermediate_size
-    attention, convolution = config.attention_layers, config.conv_layers
-    found = {linear.name: linear for linear in llama.linears(config)}
-    found["qkv_proj"] = replace(found["qkv_proj"], layers=len(attention), at=attention)
-    names = (f"{llama.ATTENTION}out_proj",)
-    found["o_proj"] = replace(found["o_proj"], sources=names, layers=len(attention), at=attention)
-    found["gate_up_proj"] = replace(found["gate_up_proj"], sources=(f"{MLP}w1", f"{MLP}w3"), rows=(F, F))
-    found["down_proj"] = replace(found["down_proj"], sources=(f"{MLP}w2",), columns=F)
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers: attention's and the convolutions' in their own layers."""
+    D, attention, convolution = config.hidden_size, config.attention_layers, config.conv_layers
+    found = [
+        replace(each, layers=len(attention), at=attention) if each.name in ("qkv_proj", "o_proj") else each
+        for each in decoder_linears(config, names)
+    ]
     if convolution:
         count = len(convolution)
-        found["conv_in_proj"] = Linear("conv_in_proj", (f"{CONVOLUTION}in_proj",), (3 * D,), D, count, at=convolution)
-        found["conv_out_proj"] = Linear("conv_out_proj", (f"{CONVOLUTION}out_proj",), (D,), D, count, at=convolution)
-    return list(found.values())
+        found.append(Linear("conv_in_proj", (f"{CONVOLUTION}in_proj",), (3 * D,), D, count, at=convolution))
+        found.append(Linear("conv_out_proj", (f"{CONVOLUTION}out_proj",), (D,), D, count, at=convolution))
+    return found
 
 
-def norms(config: ModelConfig) -> list[Norm]:
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the taps of the convolutions."""
-    D, d, L = config.hidden_size, config.head_dim, config.num_hidden_layers
     attention, convolution = config.attention_layers, config.conv_layers
     found = [
-        Norm("input_layernorm", f"{llama.LAYER}operator_norm", D, L),
-        Norm("post_attention_layernorm", f"{llama.LAYER}ffn_norm", D, L),
-        Norm("norm", "model.embedding_norm", D, None),
+        replace(each, layers=len(attention), at=attention) if each.name in ("q_norm", "k_norm") else each
+        for each in decoder_norms(config, names)
     ]
-    for x in "qk":
-        source = f"{llama.ATTENTION}{x}_layernorm"
-        found.append(Norm(f"{x}_norm", source, d, len(attention), padded=False, at=attention))
     if convolution:
-        size, count = D * config.conv_L_cache, len(convolution)
+        size, count = config.hidden_size * config.conv_L_cache, len(convolution)
         taps = Norm("conv_taps", f"{CONVOLUTION}conv", size, count, padded=False, at=convolution, flattened=True)
         found.append(taps)
     return found
@@ -145,9 +137,10 @@ FAMILIES = (
         "short convolutions in most layers, q/k norm in the others",
         DEFAULTS,
         read,
+        TENSORS,
         linears,
         norms,
         names={"rms_norm_eps": "norm_eps"},
-        prepared=with_usual_names,
+        prepared=prepared,
     ),
 )

@@ -32,7 +32,7 @@ DEFAULTS = {
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """What queries grow by stands with the rotary embedding; all layers have the window, if there is one."""
+    """The growth of queries is in the section of the rotary embedding."""
     section = values.optional_section("rope_parameters") or ConfigValues({}, values.source)
     length = section.integer("original_max_position_embeddings", 1, MAX_POSITIONS)
     return replace(
@@ -50,7 +50,5 @@ FAMILIES = (
         "yarn, scores that grow with the position",
         DEFAULTS,
         read,
-        llama.linears,
-        llama.norms,
     ),
 )

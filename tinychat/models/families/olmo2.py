@@ -8,12 +8,21 @@ in the others only, EXAONE does not rotate there at all (OLMo, 2024, https://arx
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import llama
+from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import MAX_POSITIONS, read_sliding_theta, split_rope
-from tinychat.models.tensors import Norm
+from tinychat.models.rope_scaling import read_sliding_theta, split_rope
+
+TENSORS = TensorNames(
+    norms={
+        "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
+        "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
+        "norm": "model.norm",
+        "q_norm": f"{ATTENTION}q_norm",
+        "k_norm": f"{ATTENTION}k_norm",
+    }
+)
 
 
 def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -23,8 +32,8 @@ def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_olmo3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """All but every fourth layer have the window, where the file does not say which."""
-    windows = _windows(values, config.num_hidden_layers, 4)
+    """Layers without a window stretch positions; the others rotate with a base of their own."""
+    windows = _windows(values, config.num_hidden_layers)
     theta = read_sliding_theta(values, config.rope_theta)
     separate = theta != config.rope_theta or config.rope_scaling is not None
     return replace(read_olmo2(values, config), sliding_windows=windows, sliding_rope_theta=theta if separate else None)
@@ -35,34 +44,18 @@ def read_exaone4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     config = replace(config, qk_norm="head")
     if values.get("sliding_window") is None:
         return config
-    windows = _windows(values, config.num_hidden_layers, 4)
+    windows = _windows(values, config.num_hidden_layers)
     rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
     if not any(rotary_dims):
         raise values.error("layer_types", "some layers with a window, since sliding_window is given")
     return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
 
 
-def _windows(values: ConfigValues, layers: int, interval: int) -> tuple[int, ...]:
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS)
-    if values.get("layer_types") is not None:
-        return windows_of_types(values, window, layers)
-    if type(values.get("sliding_window_pattern")) is int:
-        interval = values.integer("sliding_window_pattern", 1, 4096)
-    return tuple(0 if (layer + 1) % interval == 0 else window or 0 for layer in range(layers))
-
-
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms: of what attention gives, of what the MLP gives, of queries and keys, and the last one."""
-    D, d, L = config.hidden_size, config.head_dim, config.num_hidden_layers
-    queries, keys = (config.num_attention_heads * d, config.num_key_value_heads * d)
-    q_size, k_size = (queries, keys) if config.qk_norm == "width" else (d, d)
-    return [
-        Norm("post_self_attn_layernorm", f"{llama.LAYER}post_attention_layernorm", D, L),
-        Norm("post_mlp_layernorm", f"{llama.LAYER}post_feedforward_layernorm", D, L),
-        Norm("norm", "model.norm", D, None),
-        Norm("q_norm", f"{llama.ATTENTION}q_norm", q_size, L, padded=False),
-        Norm("k_norm", f"{llama.ATTENTION}k_norm", k_size, L, padded=False),
-    ]
+def _windows(values: ConfigValues, layers: int) -> tuple[int, ...]:
+    """Read the window of each layer: all but every fourth, where the file does not say which."""
+    has_interval = type(values.get("sliding_window_pattern")) is int
+    interval = values.integer("sliding_window_pattern", 1, 4096) if has_interval else 4
+    return read_windows(values, layers, lambda layer: (layer + 1) % interval != 0)
 
 
 _OLMO2 = {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048}
@@ -77,8 +70,7 @@ FAMILIES = (
         "norms after, q/k norm over all heads",
         _OLMO2,
         read_olmo2,
-        llama.linears,
-        norms,
+        TENSORS,
     ),
     Family(
         "Olmo3ForCausalLM",
@@ -87,8 +79,7 @@ FAMILIES = (
         "the same, sliding window by layer, yarn in the others",
         _OLMO3,
         read_olmo3,
-        llama.linears,
-        norms,
+        TENSORS,
         prepared=split_rope,
     ),
     Family(
@@ -98,7 +89,6 @@ FAMILIES = (
         "norms after, q/k norm, sliding window by layer, no rotation in the others",
         _EXAONE4,
         read_exaone4,
-        llama.linears,
-        norms,
+        TENSORS,
     ),
 )

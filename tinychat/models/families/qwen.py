@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import TensorNames, layer_norms
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling
-from tinychat.models.tensors import Linear, Norm
 
 LAYER = "transformer.h.{}."
 DEFAULTS = {
@@ -30,16 +30,24 @@ NAMES = {
     "partial_rotary_factor": "rotary_pct",
     "rope_theta": "rotary_emb_base",
 }
+TENSORS = TensorNames(
+    embed="transformer.wte",
+    qkv=(f"{LAYER}attn.c_attn",),
+    o=f"{LAYER}attn.c_proj",
+    gate_up=(f"{LAYER}mlp.w2", f"{LAYER}mlp.w1"),
+    down=f"{LAYER}mlp.c_proj",
+    norms=layer_norms(f"{LAYER}ln_1", f"{LAYER}ln_2", "transformer.ln_f"),
+)
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Give each of the MLP's two halves its width: files say that of both."""
+    """Give each of the MLP's two halves its width: files have that of both."""
     width = raw.get("intermediate_size")
     return {**raw, "intermediate_size": width // 2} if type(width) is int else raw
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """What grows beyond the training length is as the file says; the other linears have biases, or none."""
+    """The growth beyond the training length, and biases of the other linears, are as the file says."""
     bias = not values.flag("no_bias", True)
     config = replace(config, qkv_bias=True, o_bias=bias, mlp_bias=bias)
     if values.flag("use_dynamic_ntk", False):
@@ -50,31 +58,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return config
 
 
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers: ``w2`` has the gates."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    width = config.num_attention_heads * config.head_dim
-    gate_up = (f"{LAYER}mlp.w2", f"{LAYER}mlp.w1")
-    found = [
-        Linear("embed_tokens", ("transformer.wte",), (V,), D, None),
-        Linear("qkv_proj", (f"{LAYER}attn.c_attn",), (3 * width,), D, L, True),
-        Linear("o_proj", (f"{LAYER}attn.c_proj",), (D,), width, L, config.o_bias),
-        Linear("gate_up_proj", gate_up, (F, F), D, L, config.mlp_bias),
-        Linear("down_proj", (f"{LAYER}mlp.c_proj",), (D,), F, L, config.mlp_bias),
-    ]
-    return found if config.tie_word_embeddings else [*found, Linear("lm_head", ("lm_head",), (V,), D, None)]
-
-
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms."""
-    D, L = config.hidden_size, config.num_hidden_layers
-    return [
-        Norm("input_layernorm", f"{LAYER}ln_1", D, L),
-        Norm("post_attention_layernorm", f"{LAYER}ln_2", D, L),
-        Norm("norm", "transformer.ln_f", D, None),
-    ]
-
-
 FAMILIES = (
     Family(
         "QWenLMHeadModel",
@@ -83,8 +66,7 @@ FAMILIES = (
         "q/k/v biases, dynamic NTK by doublings, attention that grows with the position's logarithm",
         DEFAULTS,
         read,
-        linears,
-        norms,
+        TENSORS,
         partial_rotary=True,
         names=NAMES,
         prepared=prepared,

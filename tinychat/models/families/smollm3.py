@@ -6,11 +6,10 @@ https://arxiv.org/abs/2501.18795; github.com/huggingface/transformers, models/sm
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, windows_of_types
+from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import MAX_POSITIONS
 
 DEFAULTS = {
     "rms_norm_eps": 1e-6,
@@ -26,18 +25,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Biases are as the file says; windows, if they are used, are for the layers that do not rotate."""
     config = llama.read_llama(values, config)
     rotated = _rotated_layers(values, config.num_hidden_layers)
-    used = values.flag("use_sliding_window", False)
-    window = values.optional_integer("sliding_window", 1, MAX_POSITIONS) if used else None
-    if values.get("layer_types") is not None:
-        windows = windows_of_types(values, window, config.num_hidden_layers)
-    else:
-        windows = tuple(0 if rotates else window or 0 for rotates in rotated)
+    windows = read_windows(values, config.num_hidden_layers, lambda layer: not rotated[layer], switched=True)
     rotary_dims = tuple(config.rotary_dim if rotates else 0 for rotates in rotated)
     return replace(config, rotary_dims=rotary_dims, sliding_windows=windows)
 
 
 def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
-    """Return of each layer whether it rotates; in spite of its name, ``no_rope_layers`` has a 1 for those that do."""
+    """Read whether each layer rotates; in spite of its name, ``no_rope_layers`` has a 1 for those that do."""
     flags = values.get("no_rope_layers")
     if flags is None:
         interval = values.integer("no_rope_layer_interval", 1, 4096)
@@ -55,7 +49,5 @@ FAMILIES = (
         "layers without rotation, sliding window by layer",
         DEFAULTS,
         read,
-        llama.linears,
-        llama.norms,
     ),
 )

@@ -6,10 +6,9 @@ Some sizes have biases of queries, keys and values, or an MLP that stands beside
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import llama
+from tinychat.models.decoder import LLAMA_NORMS, TensorNames, decoder_norms
 from tinychat.models.family import Family
 from tinychat.models.tensors import Norm
 
@@ -21,20 +20,9 @@ DEFAULTS = {
 }
 
 
-def refuse_head_norms(values: ConfigValues) -> None:
-    """Refuse layer norms of queries and keys.
-
-    Raises
-    ------
-    UnsupportedModelError
-    """
-    if values.flag("qk_layernorm", False):
-        raise UnsupportedModelError(f"{values.source}: qk_layernorm is not supported")
-
-
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases and the place of the MLP are as the file says."""
-    refuse_head_norms(values)
+    """Biases, and an MLP beside or after attention, are as the file says."""
+    values.require(qk_layernorm=False)
     return replace(
         config,
         layer_norm=True,
@@ -43,15 +31,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms: an MLP beside attention reads what attention's norm gives."""
-    return layer_norms(config, llama.norms(config))
-
-
-def layer_norms(config: ModelConfig, found: list[Norm]) -> list[Norm]:
-    """Return Llama's norms with biases; where the MLP stands beside attention, both have the first one."""
-    shared = {"post_attention_layernorm": found[0].source} if config.parallel else {}
-    return [replace(norm, bias=True, source=shared.get(norm.name, norm.source)) for norm in found]
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms: an MLP beside attention shares its norm."""
+    shared = {**LLAMA_NORMS, "post_attention_layernorm": LLAMA_NORMS["input_layernorm"]}
+    return decoder_norms(config, replace(names, norms=shared) if config.parallel else names)
 
 
 FAMILIES = (
@@ -62,8 +45,8 @@ FAMILIES = (
         "layer norms, a part of each head rotated, MLP beside attention",
         DEFAULTS,
         read,
-        llama.linears,
-        norms,
+        TensorNames(norm_bias=True),
+        norms=norms,
         partial_rotary=True,
         names={"rms_norm_eps": "layer_norm_eps"},
     ),

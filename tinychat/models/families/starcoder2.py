@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.families import llama, stablelm
+from tinychat.models.decoder import MLP, TensorNames
+from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm
 
 DEFAULTS = {
     "norm_epsilon": 1e-5,
@@ -19,6 +19,7 @@ DEFAULTS = {
     "use_bias": True,
     "tie_word_embeddings": True,
 }
+TENSORS = TensorNames(gate_up=(f"{MLP}c_fc",), down=f"{MLP}c_proj", norm_bias=True)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -26,26 +27,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     bias = values.flag("use_bias", False)
     config = replace(llama.read_mistral(values, config), layer_norm=True, gated=False)
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=bias)
-
-
-def linears(config: ModelConfig) -> list[Linear]:
-    """List the linear layers."""
-    return ungated(config, f"{llama.MLP}c_fc", f"{llama.MLP}c_proj")
-
-
-def ungated(config: ModelConfig, up: str, down: str) -> list[Linear]:
-    """List Llama's linear layers, with an MLP of two, by their names in the checkpoint."""
-    F, D, L, bias = config.intermediate_size, config.hidden_size, config.num_hidden_layers, config.mlp_bias
-    mlp = {
-        "gate_up_proj": Linear("up_proj", (up,), (F,), D, L, bias),
-        "down_proj": Linear("down_proj", (down,), (D,), F, L, bias),
-    }
-    return [mlp.get(linear.name, linear) for linear in llama.linears(config)]
-
-
-def norms(config: ModelConfig) -> list[Norm]:
-    """List the norms."""
-    return stablelm.layer_norms(config, llama.norms(config))
 
 
 FAMILIES = (
@@ -56,8 +37,7 @@ FAMILIES = (
         "layer norms, MLP without gates, biases, sliding window",
         DEFAULTS,
         read,
-        linears,
-        norms,
+        TENSORS,
         names={"rms_norm_eps": "norm_epsilon"},
     ),
 )

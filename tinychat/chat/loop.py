@@ -1,0 +1,135 @@
+"""What slash commands act on: the conversation, its workspace, the input and the renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tinychat.chat.draft import Draft
+from tinychat.chat.interrupt_flag import InterruptFlag
+from tinychat.chat.workspace import Workspace
+from tinychat.conversation.conversation import Chat
+from tinychat.conversation.messages import exchanges
+from tinychat.conversation.overflow import way_out
+from tinychat.conversation.state import ReplyHooks
+from tinychat.errors import SettingError
+from tinychat.generate.reply import Delta
+from tinychat.terminal.line_input import InputPrompt, PlainInput, as_message
+from tinychat.terminal.rendering import Renderer
+
+if TYPE_CHECKING:
+    from tinychat.terminal.line_editor import TerminalInput
+
+
+class ChatLoop:
+    """The actions of a chat that commands and messages share.
+
+    Attributes
+    ----------
+    draft : Draft
+        The beginning of the next prompt.
+    is_leaving : bool
+        Whether the loop ends after this command.
+    multiline : bool
+        Whether Enter begins a new line instead of sending.
+    """
+
+    def __init__(
+        self, chat: Chat, lines: PlainInput | TerminalInput, renderer: Renderer, workspace: Workspace | None = None
+    ) -> None:
+        self.chat = chat
+        self.workspace = workspace or Workspace(chat)
+        self.renderer = renderer
+        self.draft = Draft()
+        self.is_leaving = self.multiline = False
+        self._lines = lines
+        chat.on_summarising = renderer.summary_progress
+
+    def notice(self, text: str) -> None:
+        """Show a notice to the user."""
+        self.renderer.notice(text)
+
+    def prefill(self, draft: Draft) -> None:
+        """Begin the next prompt with a text that the user may edit, send or discard."""
+        self.draft = draft if draft.is_command else Draft(as_message(draft.text), draft.replaced)
+
+    def confirm(self, question: str) -> bool:
+        """Ask a yes/no question; a SettingError without a terminal."""
+        if not self._lines.interactive:
+            raise SettingError("this needs a confirmation at a terminal: run it in the shell, and pipe its output in")
+        self.notice(question)
+        try:
+            answer = self._lines.read(InputPrompt(is_question=True))
+        except (KeyboardInterrupt, EOFError):
+            return False
+        if answer.strip().lower() not in ("y", "yes", "n", "no", ""):
+            # A message that was typed ahead.
+            self.draft = Draft(answer)
+        return answer.strip().lower() in ("y", "yes")
+
+    def show_loaded(self, lines: Iterable[str], pending: Draft) -> None:
+        """Show the last exchange of a conversation just loaded and `lines` about it; prefill its pending message."""
+        messages = self.chat.messages
+        if self._lines.interactive and messages and messages[-1].role == "assistant":
+            self.renderer.exchange(messages[exchanges(messages)[-1]].content, messages[-1].text)
+        for line in lines:
+            self.notice(line)
+        self.prefill(pending)
+
+    def regenerate(self) -> None:
+        """Write the last reply again."""
+        self.write_reply(self.chat.regenerate)
+
+    def go_on(self) -> None:
+        """Continue a reply that was stopped or cut."""
+        self.write_reply(self.chat.go_on, self.chat.stopped_in_thought)
+
+    def compact(self, turns: int) -> str:
+        """Summarise all but the last turns, and return the summary; empty after Ctrl-C."""
+        with InterruptFlag() as interrupted:
+            try:
+                hooks: ReplyHooks = {"on_prefill": self.renderer.prefill_progress, "cancelled": interrupted}
+                summary = self.chat.compact(turns, **hooks)
+            finally:
+                self.renderer.clear_status()
+        if interrupted() and not self._lines.interactive:
+            raise KeyboardInterrupt
+        if not summary:
+            self.notice("stopped: the conversation is unchanged")
+        return summary
+
+    def write_reply(self, start: Callable[..., Iterator[Delta]], in_thought: bool | None = None) -> None:
+        """Stream the reply of `start`, which may begin inside its think section; Ctrl-C ends it."""
+        messages_before = self.chat.messages
+        self.renderer.starts_thinking = self.chat.opens_thinking if in_thought is None else in_thought
+        with InterruptFlag() as interrupted:
+            try:
+                for delta in start(on_prefill=self.renderer.prefill_progress, cancelled=interrupted):
+                    self.renderer.text(delta.text)
+            finally:
+                self.renderer.end_reply()
+        if interrupted() and not self._lines.interactive:
+            raise KeyboardInterrupt
+        if self.chat.messages is messages_before:
+            self.notice("stopped before the reply began: the conversation is unchanged")
+        else:
+            self._show_end_of_reply()
+
+    def _show_end_of_reply(self) -> None:
+        """Show counts and rates, and advice if the reply was cut."""
+        summary = self.chat.summary
+        if summary is None:
+            return
+        self.renderer.summary(summary)
+        if self.chat.miss is not None and self.renderer.show_stats:
+            self.notice(str(self.chat.miss))
+        if not self._lines.interactive:
+            return
+        self.renderer.gap()
+        if summary.finish_reason == "context":
+            model = self.chat.model
+            advice = way_out(model.context_size + 1, model.trained_length, "drop turns with /undo or /clear")
+            can_grow = model.context_size < model.trained_length
+            self.notice(f"the context is full: {advice}{', then /continue' if can_grow else ''}")
+        elif summary.finish_reason == "loop":
+            self.notice("the reply repeats itself: /retry writes another, /continue continues it")

@@ -1,0 +1,170 @@
+"""Device functions that emit their own LLVM IR: the decorator `operation`, and the types of vectors.
+
+Vectors are as wide on every processor: where registers are narrower LLVM splits them, so one kernel source and one
+weight layout serve all.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import PrimitiveModel, register_default
+from numba.extending import intrinsic, lower_cast
+from numba.np import arrayobj
+
+from tinychat.kernels.sizes import LANES
+
+F16, F32 = ir.HalfType(), ir.FloatType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F32X16 = ir.VectorType(F32, 16)
+I32X16 = ir.VectorType(I32, 16)
+U8X64 = ir.VectorType(I8, 64)
+
+
+class Vector(types.Type):
+    """A SIMD register as a Numba type, of float32 or int32 lanes, or bytes."""
+
+    def __init__(self, name: str, register: ir.VectorType, lane: types.Number):
+        self.register, self.lane = register, lane
+        super().__init__(name)
+
+
+@register_default(Vector)
+class VectorModel(PrimitiveModel):
+    """A vector in Numba's code: the LLVM vector itself."""
+
+    def __init__(self, manager: Any, fe_type: Vector):
+        super().__init__(manager, fe_type, fe_type.register)
+
+
+f32x16 = Vector("f32x16", F32X16, types.float32)
+f32x64 = Vector("f32x64", ir.VectorType(F32, 64), types.float32)
+i32x16 = Vector("i32x16", I32X16, types.int32)
+u8x64 = Vector("u8x64", U8X64, types.uint8)
+
+
+@lower_cast(types.Number, Vector)
+def splat_number(context, builder, given, wanted, value):
+    """Cast a number to a vector: into all lanes."""
+    return Emitter(builder).splat(context.cast(builder, value, given, wanted.lane), wanted.register.count)
+
+
+SAME = object()  # the type of the first operand that is no number
+ANY = object()  # whatever type an operand has
+INDEX = types.intp
+
+
+class Emitter:
+    """Numba's IR builder, with the operations of vectors."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def intrinsic(self, name: str, result: ir.Type, *values: ir.Value) -> ir.Value:
+        """Emit a call of an LLVM intrinsic or a C function."""
+        function_type = ir.FunctionType(result, [value.type for value in values])
+        return self.call(cgutils.get_or_insert_function(self.module, function_type, name), values)
+
+    def splat(self, value: ir.Value, lanes: int = LANES) -> ir.Value:
+        """Emit a vector whose lanes all hold `value`."""
+        first = self.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, I32(0))
+        return self.shuffle_vector(first, first, constant(0, I32, lanes))
+
+    def lanes(self, vector: ir.Value, lanes: range) -> ir.Value:
+        """Emit a vector of some lanes of another."""
+        return self.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+    def joined(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Emit a vector of the lanes of two."""
+        count = 2 * low.type.count
+        return self.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+
+    def fused(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """Emit ``a * b + c`` of float vectors, rounded once."""
+        return self.intrinsic(f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
+
+    def apart(self, first: ir.Value, stride: ir.Value, step: int) -> ir.Value:
+        """Emit ``first + step * stride``."""
+        return self.add(first, self.mul(stride, I64(step)))
+
+
+class Elements:
+    """A C-contiguous array, by its flat elements."""
+
+    def __init__(self, context: Any, builder: Emitter, array_type: types.Array, array: ir.Value) -> None:
+        self.builder = builder
+        self.dtype = array_type.dtype
+        self._data = arrayobj.make_array(array_type)(context, builder, array).data
+
+    def pointer(self, index: ir.Value, pointee: ir.Type, unit: ir.Type | None = None) -> ir.Value:
+        """Emit the address of a flat element; unit : what `index` counts, where that is not the array's elements."""
+        data = self._data if unit is None else self.builder.bitcast(self._data, unit.as_pointer())
+        return self.builder.bitcast(self.builder.gep(data, [index]), pointee.as_pointer())
+
+    def load(self, index: ir.Value, pointee: ir.Type, align: int, unit: ir.Type | None = None) -> ir.Value:
+        """Emit a load from a flat element."""
+        return self.builder.load(self.pointer(index, pointee, unit), align=align)
+
+    def splat(self, index: ir.Value, element: ir.Type, align: int = 4) -> ir.Value:
+        """Emit the load of one element into all 16 lanes."""
+        return self.builder.splat(self.load(index, element, align))
+
+    def splats(self, first: ir.Value, count: int, element: ir.Type) -> list[ir.Value]:
+        """Emit the loads of `count` consecutive 4-byte elements, each into all 16 lanes."""
+        return [self.splat(self.builder.add(first, I64(i)), element) for i in range(count)]
+
+    def store(self, index: ir.Value, value: ir.Value, align: int, unit: ir.Type | None = None) -> None:
+        """Emit a store from a flat element on."""
+        self.builder.store(value, self.pointer(index, value.type, unit), align=align)
+
+
+def operation(result: Any, *operands: Any) -> Callable[..., Any]:
+    """Make a device function of ``emit(builder, *values)``, which emits its IR.
+
+    result, operands : Numba types, to which operands are cast, `SAME` or `ANY`; `result` may be a function of the types
+    of the operands. An array reaches `emit` as `Elements`, a tuple as a list; a tuple is returned as a list.
+    """
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def typed(typingctx, *given):
+            same = next((own for own in given if not isinstance(own, types.Number)), None)
+            wanted = [same if kind is SAME else own if kind is ANY else kind for kind, own in zip(operands, given)]
+            returned = same if result is SAME else result
+            if not isinstance(returned, types.Type):
+                returned = result(*wanted)
+
+            def codegen(context, builder, signature, values):
+                operands = zip(values, signature.args, wanted)
+                emitter = Emitter(builder)
+                emitted = emit(emitter, *(_operand(context, emitter, *each) for each in operands))
+                if emitted is None:
+                    return context.get_dummy_value()
+                return cgutils.pack_array(builder, emitted) if isinstance(emitted, list) else emitted
+
+            return returned(*given), codegen
+
+        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        # Numba counts the arguments by the signature: emit's, whose first is the builder.
+        typed.__signature__ = inspect.signature(emit)
+        return intrinsic(typed)
+
+    return decorate
+
+
+def _operand(context: Any, builder: Emitter, value: ir.Value, given: types.Type, wanted: types.Type) -> Any:
+    if isinstance(wanted, types.Array):
+        return Elements(context, builder, wanted, value)
+    if isinstance(wanted, types.BaseTuple):
+        return [builder.extract_value(value, i) for i in range(len(wanted))]
+    return context.cast(builder, value, given, wanted)
+
+
+def constant(value: float, element: ir.Type = F32, lanes: int = LANES) -> ir.Constant:
+    """Return a vector constant."""
+    return ir.Constant(ir.VectorType(element, lanes), [value] * lanes)

@@ -1,0 +1,134 @@
+"""Linear layers and norms of a decoder, from its configuration and the names of its tensors in the checkpoint."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER
+from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_order
+
+LAYER = "model.layers.{}."
+ATTENTION, MLP = f"{LAYER}self_attn.", f"{LAYER}mlp."
+LLAMA_NORMS = {
+    "input_layernorm": f"{LAYER}input_layernorm",
+    "post_attention_layernorm": f"{LAYER}post_attention_layernorm",
+    "norm": "model.norm",
+    "q_norm": f"{ATTENTION}q_norm",
+    "k_norm": f"{ATTENTION}k_norm",
+}
+
+
+def grouped_rows(config: ModelConfig) -> Order:
+    """Order of a fused projection in which the queries of each group are followed by their key and value."""
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    return (split_order(groups, heads // groups, config.head_dim),)
+
+
+def neighbours_rows(config: ModelConfig) -> Order:
+    """Order of queries, keys and values of which neighbouring channels are rotated together."""
+    d, rotary_dim = config.head_dim, config.rotary_dim
+    queries = halves_order(config.num_attention_heads, d, rotary_dim)
+    return queries, halves_order(config.num_key_value_heads, d, rotary_dim), None
+
+
+def fused_neighbours_rows(config: ModelConfig) -> Order:
+    """Order of a fused projection of which neighbouring channels of queries and keys are rotated together."""
+    heads, groups, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    return (halves_order(heads + groups, d, config.rotary_dim, others=groups * d),)
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
+
+    `router` is followed by the gate of the shared expert, whose linears begin with `shared`.
+    """
+
+    router: tuple[str, ...]
+    gate_up: tuple[str, ...]
+    down: str
+    shared: str = ""
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """Names of a decoder's tensors in the checkpoint, without ``.weight``; ``{}`` is the layer. Llama's by default.
+
+    One name of `qkv` or `gate_up` is a fused tensor; an MLP without gates has `up` alone in `gate_up`. `norms` has the
+    checkpoint's name by that of the program, in the order of the model folder. `qkv_order` gives `Linear.order`.
+    """
+
+    embed: str = "model.embed_tokens"
+    qkv: tuple[str, ...] = (f"{ATTENTION}q_proj", f"{ATTENTION}k_proj", f"{ATTENTION}v_proj")
+    o: str = f"{ATTENTION}o_proj"
+    gate_up: tuple[str, ...] = (f"{MLP}gate_proj", f"{MLP}up_proj")
+    down: str = f"{MLP}down_proj"
+    lm_head: str = "lm_head"
+    norms: Mapping[str, str] = field(default_factory=LLAMA_NORMS.copy)
+    norm_bias: bool = False
+    lm_head_bias: bool = False
+    qkv_order: Callable[[ModelConfig], Order] = lambda config: ()
+    experts: ExpertNames | None = None
+
+
+def layer_norms(attention: str, mlp: str, last: str) -> dict[str, str]:
+    """Return `TensorNames.norms` of a model with one norm before attention, one before the MLP, and the last."""
+    return {"input_layernorm": attention, "post_attention_layernorm": mlp, "norm": last}
+
+
+def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers; an embedding counts as one, tied models have no ``lm_head``."""
+    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
+    mlp_at = config.experts.dense_layers(L) if config.experts else ()
+    mlp_layers = len(mlp_at) if config.experts else L
+    found = [
+        Linear("embed_tokens", (names.embed,), (V,), D, None),
+        Linear("qkv_proj", names.qkv, qkv_rows, D, L, config.qkv_bias, order=names.qkv_order(config)),
+        Linear("o_proj", (names.o,), (D,), queries, L, config.o_bias),
+    ]
+    if mlp_layers:
+        up = "gate_up_proj" if config.gated else "up_proj"
+        rows = (F,) * len(names.gate_up) if not config.gated or len(names.gate_up) == 2 else (2 * F,)
+        found.append(Linear(up, names.gate_up, rows, D, mlp_layers, config.mlp_bias, at=mlp_at))
+        found.append(Linear("down_proj", (names.down,), (D,), F, mlp_layers, config.mlp_bias, at=mlp_at))
+    found += _expert_linears(config, names.experts)
+    if not config.tie_word_embeddings:
+        found.append(Linear("lm_head", (names.lm_head,), (V,), D, None, names.lm_head_bias))
+    return found
+
+
+def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Linear]:
+    experts = config.experts
+    if experts is None or names is None:
+        return []
+    D, F, S, E = config.hidden_size, experts.intermediate_size, experts.shared_intermediate_size, experts.num_experts
+    L, bias, at = len(experts.layers), experts.bias, experts.layers
+    router = names.router if S else names.router[:1]
+    rows = (F, F) if len(names.gate_up) == 2 else (2 * F,)
+    found = [
+        Linear(ROUTER, router, (E, 1)[: len(router)], D, L, bias, at=at),
+        Linear("expert_gate_up_proj", names.gate_up, rows, D, L, bias, experts=E, at=at),
+        Linear("expert_down_proj", (names.down,), (D,), F, L, bias, experts=E, at=at),
+    ]
+    if S:
+        gate_up = (f"{names.shared}gate_proj", f"{names.shared}up_proj")
+        found.append(Linear("shared_gate_up_proj", gate_up, (S, S), D, L, at=at))
+        found.append(Linear("shared_down_proj", (f"{names.shared}down_proj",), (D,), S, L, at=at))
+    return found
+
+
+def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms; those of queries and keys only where the model has them."""
+    heads = {"q_norm": config.num_attention_heads, "k_norm": config.num_key_value_heads}
+    found = []
+    for name, source in names.norms.items():
+        layers = config.num_hidden_layers if "{}" in source else None
+        if name not in heads:
+            found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
+        elif config.qk_norm is not None:
+            size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
+            found.append(Norm(name, source, size, layers, padded=False))
+    return found
