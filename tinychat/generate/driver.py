@@ -96,6 +96,25 @@ class Driver:
                 self._idle.put(self._another())
             return self._idle.last
 
+    def cached(self, ids: list[int]) -> Sequence:
+        """Return another sequence that holds what is cached of `ids`."""
+        with self.lock:
+            self._end_dropped()
+            self._check_open()
+            self._idle.remember()
+            sequence = self._another()
+            sequence.reuse([*ids, ids[-1]])
+            return sequence
+
+    def forget(self, ids: list[int]) -> int:
+        """Let prompts reuse only what other texts share with `ids`; return how many tokens were cached."""
+        with self.lock:
+            sequence = self.cached(ids)
+            count = len(sequence.ids)
+            self._idle.release_within(ids)
+            sequence.forget()
+            return count
+
     def submit(self, run: Run) -> None:
         """Let a reply be written; `SettingError` if the driver is closed."""
         with self.lock:

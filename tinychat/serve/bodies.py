@@ -14,8 +14,10 @@ MOST_BYTES = 32 << 20
 _DEEPEST = 64
 
 
-async def read_object(request: HttpRequest) -> dict[str, Any]:
+async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Return the JSON object of a body, without keys whose value is null.
+
+    With `may_be_empty`, a body without bytes is an object without keys.
 
     Raises
     ------
@@ -27,6 +29,8 @@ async def read_object(request: HttpRequest) -> dict[str, Any]:
         data += chunk
         if len(data) > MOST_BYTES:
             raise ApiError(413, f"the body is larger than {MOST_BYTES >> 20} MiB: shorten it")
+    if may_be_empty and not data:
+        return {}
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -121,6 +121,11 @@ class ChatTemplate:
         """
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
 
+    @property
+    def source(self) -> str:
+        """The Jinja program."""
+        return self._source
+
     @cached_property
     def thinking_switch(self) -> str | None:
         """The variable by which the template switches thinking on and off, None if it has none.

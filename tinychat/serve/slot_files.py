@@ -1,0 +1,95 @@
+"""``POST /slots/N``: save, restore or erase the cache of the conversation that a slot has run last."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from tinychat.errors import FieldError
+from tinychat.generate.model import Model
+from tinychat.serve.answering import Payload, in_thread
+from tinychat.serve.api_error import ApiError
+from tinychat.serve.bodies import read_object
+from tinychat.serve.server import Server
+from tinychat.serve.slots import Slot
+
+# A name in the folder, never a path, a hidden file, or a device of Windows.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_ACTIONS = ("save", "restore", "erase")
+
+
+async def change_slot(server: Server, http: HttpRequest) -> Response:
+    """Do what ``?action=`` says with a slot.
+
+    Raises
+    ------
+    ApiError
+    """
+    slot = _slot(server, http.path_params["number"])
+    action = http.query_params.get("action")
+    if action not in _ACTIONS:
+        raise ApiError(400, f"action must be one of {', '.join(_ACTIONS)}", param="action")
+    if slot.is_processing:
+        raise ApiError(503, f"slot {slot.number} runs a request: try again later", "server_error", retry_after=1)
+    body = await read_object(http, may_be_empty=True)
+    path = None if action == "erase" else _path(server, body.get("filename"))
+    # What a slot has run is of one model; what is restored may be of any.
+    name = body.get("model") if action == "restore" else slot.model or None
+    async with server.use(name) as served:
+        return JSONResponse(await in_thread(lambda: _done(slot, path, served.model, is_saved=action == "save")))
+
+
+def _slot(server: Server, number: str) -> Slot:
+    slots = server.admission.slots
+    if not number.isdecimal() or len(number) > 9 or int(number) >= len(slots):
+        raise ApiError(404, f"there is no slot {number[:20]}: they are 0 to {len(slots) - 1}", code="not_found")
+    return slots[int(number)]
+
+
+def _path(server: Server, name: object) -> Path:
+    if server.slot_folder is None:
+        message = "no slot can be saved: start the server with --slot-save-path"
+        raise ApiError(501, message, "not_supported_error", code="slots_not_saved")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ApiError(400, "filename must be a name of letters, digits, dots, hyphens and underscores", param="filename")
+    return server.slot_folder / name
+
+
+def _done(slot: Slot, path: Path | None, model: Model, *, is_saved: bool) -> Payload:
+    fields: Payload = {"id_slot": slot.number}
+    if path is None:
+        ids, slot.ids = [*slot.ids], ()
+        return fields | {"n_erased": model.driver.forget(ids) if ids else 0}
+    started = perf_counter()
+    count = _saved(slot, path, model) if is_saved else _restored(path, model)
+    milliseconds = round(1000 * (perf_counter() - started), 3)
+    names: tuple[Any, ...] = ("n_saved", "n_written", "save_ms") if is_saved else ("n_restored", "n_read", "restore_ms")
+    numbers = {names[0]: count, names[1]: path.stat().st_size}
+    return fields | {"filename": path.name, **numbers, "timings": {names[2]: milliseconds}}
+
+
+def _saved(slot: Slot, path: Path, model: Model) -> int:
+    if not slot.ids:
+        raise FieldError("id_slot", f"{slot.number} has run no request: there is nothing to save")
+    with model.driver.lock:
+        sequence = model.driver.cached([*slot.ids])
+        count = len(sequence.ids)
+        try:
+            if not sequence.save(path):
+                raise FieldError("id_slot", f"{slot.number} has nothing cached any more: send its request again")
+        finally:
+            sequence.release()
+    return count
+
+
+def _restored(path: Path, model: Model) -> int:
+    with model.driver.lock:
+        count = model.driver.recent.recall(path)
+    if not count:
+        raise FieldError("filename", f"{path.name} has nothing that this model can use: save it again")
+    return count
