@@ -25,10 +25,7 @@ class RequestFields(ReplyKeywords, total=False):
 class Request(ReplySettings):
     """Settings of a reply: those of `tinychat.settings.ReplySettings`, and a `constraint` that masks tokens.
 
-    Raises
-    ------
-    FieldError
-        If a value is out of range, or of another type.
+    `FieldError` if a value is out of range, or of another type.
     """
 
     constraint: Constraint | None = None
