@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.machine import core_wait, free_cores
+from tinychat.machine import available_cores, core_wait, free_cores
 
 linux = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the scheduler's figures of Linux")
 
@@ -53,3 +53,7 @@ def test_a_thread_beside_a_busy_process_waits_for_its_core():
         os.sched_setaffinity(0, usable)
         process.kill()
         process.wait()
+
+
+def test_cores_are_those_this_process_may_use():
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)

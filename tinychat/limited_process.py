@@ -1,9 +1,9 @@
-"""Helper processes with limits, for work whose cost a stranger's file decides: rendering templates, compiling grammars.
+"""Helper processes with limits, for work on untrusted files: rendering templates, compiling grammars.
 
 A helper answers requests with the function ``answer`` of one module, JSON in and JSON out. The system ends it when a
 request takes more processor time than it may, its memory is bounded, and it can open no file, socket or pipe once its
 module is imported. Its answer is data that is parsed, never a pickle. Where the system lacks one of these limits
-(Windows has only the clock's), the others hold.
+(Windows has none but the clock's), the others hold.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ serve(sys.argv[2])
 
 
 class LimitError(Exception):
-    """A request failed, or took more time or memory than it may; the message has the reason, in a few words."""
+    """A request failed, or took more time or memory than it may; the message is the reason, in a few words."""
 
 
 class LimitExceeded(LimitError):
@@ -47,10 +47,10 @@ class LimitExceeded(LimitError):
 
 
 class LimitedProcess:
-    """A helper process that starts with its first request, or with `start`, and again after it has ended.
+    """A helper process that runs ``answer(request)`` of a module, which imports nothing that is slow to load.
 
-    Any number of threads may use it, one request at a time. It ends with this object or this process. `module` has
-    ``answer(request)``, and imports nothing that is slow to load.
+    It starts with its first request, or with `start`, and again after it has ended. Any number of threads may use it,
+    one request at a time. It ends with this object or this process.
     """
 
     def __init__(self, module: str) -> None:
@@ -61,12 +61,12 @@ class LimitedProcess:
         self._end: Callable[[], object] = lambda: None
 
     def start(self) -> None:
-        """Start the process without waiting until it can answer."""
+        """Begin to start the process, and do not wait until it can answer."""
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
     def call(self, request: object) -> Any:
-        """Return the answer to a request, both plain data of JSON; `LimitError` if it failed or exceeded a limit."""
+        """Return the answer to a request, both plain data as JSON has it; a failure or a limit is a LimitError."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             try:

@@ -64,3 +64,13 @@ def free_cores(proc: Path = PROC) -> int | None:
 def usable_cores() -> list[int]:
     """Return the cores that this thread may run on, ascending; none where the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use: affinity, then the cgroup's quota."""
+    cores = len(usable_cores()) or os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores

@@ -18,7 +18,7 @@ from tinychat.bench.report import bench
 from tinychat.bench.work import work_of
 from tinychat.cli import main
 from tinychat.errors import SettingError, TinychatError
-from tinychat.kernels.setup import available_cores
+from tinychat.machine import available_cores
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization
 from tinychat.models.shapes import config_of

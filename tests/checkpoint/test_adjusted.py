@@ -35,7 +35,7 @@ def test_a_tensor_of_another_shape_is_left_for_the_check_of_shapes():
 def config(monkeypatch):
     """A Llama whose attention output counts half, whose queries stand the other way round, and whose norms add 1."""
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.supported_families()["LlamaForCausalLM"]
+    family = architectures.family_of("LlamaForCausalLM")
 
     def linears(config, names):
         turned = np.arange(128)[::-1]
@@ -46,7 +46,7 @@ def config(monkeypatch):
         return [dataclasses.replace(norm, offset=1.0) for norm in family.norms(config, names)]
 
     changed = dataclasses.replace(family, linears=linears, norms=norms)
-    monkeypatch.setitem(architectures.supported_families(), "LlamaForCausalLM", changed)
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
     return config
 
 
@@ -65,7 +65,7 @@ def test_each_tensor_as_its_family_says(config, rng):
 
 def test_transposed_weights_and_other_names(monkeypatch, rng):
     config = parse_config(config_of("tiny"), "tiny")
-    family = architectures.supported_families()["LlamaForCausalLM"]
+    family = architectures.family_of("LlamaForCausalLM")
 
     def linears(config, names):
         return [
@@ -73,11 +73,8 @@ def test_transposed_weights_and_other_names(monkeypatch, rng):
             for linear in family.linears(config, names)
         ]
 
-    monkeypatch.setitem(
-        architectures.supported_families(),
-        "LlamaForCausalLM",
-        dataclasses.replace(family, linears=linears, norms=lambda config, names: []),
-    )
+    changed = dataclasses.replace(family, linears=linears, norms=lambda config, names: [])
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
     values = rng.standard_normal((128, 96), np.float32)
     stored = {
         "layers.0.self_attn.o_proj.weight": values,

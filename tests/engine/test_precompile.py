@@ -90,14 +90,14 @@ def started(monkeypatch):
         commands.append(command)
         raise OSError("no more processes")
 
-    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: 2)
+    monkeypatch.setattr("tinychat.machine.available_cores", lambda: 2)
     monkeypatch.setattr(subprocess, "Popen", start)
     return commands
 
 
 @pytest.mark.parametrize(("cores", "count"), [(1, 0), (2, 1)])
 def test_only_a_second_core_compiles_ahead_and_a_failed_start_does_no_harm(cores, count, started, monkeypatch):
-    monkeypatch.setattr("tinychat.kernels.setup.available_cores", lambda: cores)
+    monkeypatch.setattr("tinychat.machine.available_cores", lambda: cores)
     begin("config", "quantization")
     assert len(started) == count
 

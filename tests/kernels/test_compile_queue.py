@@ -1,5 +1,6 @@
-"""Procedures are compiled after their callers are typed, by whichever process comes first."""
+"""Deferred functions are compiled after their callers are typed, by whichever process comes first."""
 
+import importlib
 from contextlib import ExitStack
 
 import numpy as np
@@ -9,7 +10,15 @@ from numba import float64, int64
 from numba.core.errors import NumbaError
 
 from tinychat.file_lock import locked_within
-from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask, deferred, deferred_by_type, lock_path
+from tinychat.kernels.compile_queue import (
+    COMPILE_QUEUE,
+    DEFERRED,
+    SECONDS,
+    CompileTask,
+    deferred,
+    deferred_by_type,
+    lock_path,
+)
 
 
 @deferred
@@ -141,3 +150,8 @@ def test_a_deferred_function_returns_nothing():
     finally:
         del DEFERRED[first.full_name]
     assert (int64[::1],) not in COMPILE_QUEUE.waiting
+
+
+def test_expected_times_are_of_functions_that_exist():
+    importlib.import_module("tinychat.engine.forward")
+    assert set(SECONDS) <= {name.rpartition(".")[2] for name in DEFERRED}

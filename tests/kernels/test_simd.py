@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from kernels.kernel_inputs import EPS, compiled
+from numba.core.errors import NumbaError
 
 from tinychat.kernels import simd
 from tinychat.kernels.memory import load_f32, load_f32x64, store_f32
@@ -107,6 +108,16 @@ def test_a_number_beside_a_vector_is_in_all_lanes(rng):
     expected = [a + number, 2 - a, a * np.float32(0.1), number / a, np.maximum(number, a)]
     np.testing.assert_array_equal(out[:5], expected)
     np.testing.assert_allclose(out[5], a.astype(np.float64) * number + 0.5, rtol=EPS)
+
+
+@compiled
+def shifted_float(a):
+    return load_f32(a, 0) << 1
+
+
+def test_operators_of_other_lanes_are_refused():
+    with pytest.raises(NumbaError, match="No implementation of function"):
+        shifted_float(np.zeros(LANES, np.float32))
 
 
 def test_fma_does_not_round_the_product():

@@ -75,5 +75,5 @@ def test_a_clipboard_out_of_reach_is_said(install):
     with pytest.raises(SettingError, match=r"none of wl-copy, .* is installed; use /export"):
         loop.run("/copy")
     install("xsel", "exit 1")
-    with pytest.raises(SettingError, match="xsel does not answer; paste into the prompt instead"):
+    with pytest.raises(SettingError, match="xsel failed; paste into the prompt instead"):
         loop.run("/paste")

@@ -59,7 +59,7 @@ def test_a_search_that_finds_nothing_says_so(start):
     terminal.type(CTRL_R + "HELLO")
     terminal.sees("I-search backward: HELLO", "chatty · context")
     terminal.send("zzz")
-    terminal.sees("I-search backward: HELLOzzz", "nothing that was typed has 'HELLOzzz' in it")
+    terminal.sees("I-search backward: HELLOzzz", "no earlier input contains 'HELLOzzz'")
     terminal.send(CTRL_G)
     terminal.sees("chatty · context")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from tinychat.terminal.markdown import BlockPainter
+from tinychat.terminal.markdown import BlockRenderer
 from tinychat.terminal.markdown_table import shared_widths
 
 STYLES = re.compile(r"\x1b\[[\d;]*m")
@@ -17,7 +17,7 @@ COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?[39]\d[;m]")
 
 
 def painter(color_system="truecolor"):
-    return BlockPainter(Console(file=io.StringIO(), force_terminal=True, color_system=color_system))
+    return BlockRenderer(Console(file=io.StringIO(), force_terminal=True, color_system=color_system))
 
 
 def shown(block, width=80):

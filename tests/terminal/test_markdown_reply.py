@@ -52,8 +52,8 @@ class Clock:
         return self.now
 
 
-def draw(screen, pieces, step=1.0, on_folded=None, **environment):
-    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm-256color", **environment}, on_folded, Clock(step))
+def draw(screen, pieces, step=1.0, on_hidden=None, **environment):
+    reply = MarkdownReply(screen, screen.size, {"TERM": "xterm-256color", **environment}, on_hidden, Clock(step))
     for piece in pieces:
         reply.feed(piece)
     reply.finish()
@@ -122,14 +122,14 @@ def test_thinking_stands_before_the_answer():
 
 def test_folded_thinking_is_counted():
     counts = []
-    lines = draw(Screen(), "<think>hm</think>Four.", on_folded=lambda *count: counts.append(count))
+    lines = draw(Screen(), "<think>hm</think>Four.", on_hidden=lambda *count: counts.append(count))
     assert lines == ["Four.", ""]
     assert counts == [(1, False), (2, False), (2, True)]
 
 
 def test_a_reply_cut_while_thinking_ends_its_thinking():
     counts = []
-    draw(Screen(), "<think>hm", on_folded=lambda *count: counts.append(count))
+    draw(Screen(), "<think>hm", on_hidden=lambda *count: counts.append(count))
     assert counts[-1] == (2, True)
     assert draw(Screen(), "<think>hm", NO_COLOR="1")[0] == "hm"
 

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tinychat.errors import TinychatError
-from tinychat.machine import available_memory_bytes, memory_bytes, processor_name
+from tinychat.machine import available_cores, available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.estimates import PROGRAM_BYTES
@@ -54,7 +54,7 @@ def examine_machine(findings: Findings) -> None:
 
     names = ("tinychat", "numba", "llvmlite", "numpy")
     findings.add("versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]))
-    findings.add("processor", f"{processor_name()}, {setup.available_cores()} of {os.cpu_count()} cores to use")
+    findings.add("processor", f"{processor_name()}, {available_cores()} of {os.cpu_count()} cores to use")
     findings.add("instruction set", f"{setup.ISA} (there is: {', '.join(setup.host_instruction_sets())})")
     total, free = memory_bytes(), available_memory_bytes()
     findings.add("memory", f"{_size(total)}, {_size(free)} available")

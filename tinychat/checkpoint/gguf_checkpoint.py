@@ -5,6 +5,7 @@ reorders the rows of queries and keys, since they are rotated in neighbouring pa
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +56,7 @@ TABLES = {"embed_positions": "position_embd"}
 _MAX_PAIRS = 1 << 16
 # Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
+_EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 
 @contextmanager
@@ -119,10 +121,11 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, frozenset(shapes), str(source))
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
     family = family_of(architecture)
-    config = values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
-    config |= _rope(files, values, config, family.partial_rotary)
-    config |= known.extra(values, config)
-    return {"architectures": [architecture]} | {family.names.get(key, key): value for key, value in config.items()}
+    values.config |= values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
+    values.config |= _rope(files, values, family.partial_rotary)
+    values.config |= known.extra(values)
+    named = {family.names.get(key, key): value for key, value in values.config.items()}
+    return {"architectures": [architecture]} | named
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
@@ -142,9 +145,7 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     return name
 
 
-def _rope(
-    files: Sequence[GgufFile], values: GgufValues, config: Mapping[str, Any], partial_rotary: bool
-) -> dict[str, Any]:
+def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -> dict[str, Any]:
     """Return the configuration's keys of the rotary embedding.
 
     llama.cpp stores the divisors of frequencies as tensors, for Llama 3.1 as for Phi-3: LongRoPE has them as keys.
@@ -153,9 +154,9 @@ def _rope(
         key: values.get(f"rope.scaling.{key}")
         for key in ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
     }
-    trained = scaling["original_context_length"] or config.get("max_position_embeddings")
+    trained = scaling["original_context_length"] or values.config.get("max_position_embeddings")
     found: dict[str, Any] = {}
-    head_dim = positive(config.get("head_dim"), 0)
+    head_dim = positive(values.config.get("head_dim"), 0)
     rotary_dim = values.number("rope.dimension_count", 0)
     if head_dim and rotary_dim and (partial_rotary or rotary_dim != head_dim):
         found["partial_rotary_factor"] = rotary_dim / head_dim
@@ -208,11 +209,11 @@ class GgufWeight(Tensor):
     """
 
     def __init__(
-        self, file: GgufFile, name: str, heads: int = 0, cut: slice = slice(None), expert: int | None = None
+        self, file: GgufFile, name: str, heads: int = 0, cut: slice | None = None, expert: int | None = None
     ) -> None:
         file.check_readable(name)
         self.path, self._file, self._name = file.path, file, name
-        self._heads, self._cut, self._expert = heads, cut, expert
+        self._heads, self._cut, self._expert = heads, cut or slice(None), expert
         self._stored_shape = file.tensors[name].shape
         # A matrix of one row may be a vector there.
         self._is_row = name.endswith("_inp_shexp.weight") and len(self._stored_shape) == 1
@@ -326,32 +327,17 @@ def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
                     found[f"{name}.{part}"] = JoinedTensor(f"{name}.{part}", [found[half] for half in halves])
 
 
-def fused_cuts(config: ModelConfig) -> dict[str, tuple[str, slice]]:
-    """Return the fused tensor, and the rows of it, of each of queries, keys and values by the checkpoint's names.
+def fused_rows(config: ModelConfig) -> dict[str, slice]:
+    """Return the rows of queries, keys and values, by GGUF's names, in the tensor that some files fuse them into.
 
-    Files of Phi-2 have them so that are older than the checkpoint's present form.
+    Files of Phi-2 have it that are older than the checkpoint's present form.
     """
     found = {}
     for linear in linears(config):
-        if linear.name == "qkv_proj":
-            for source, rows, stop in zip(linear.sources, linear.rows, accumulate(linear.rows)):
-                for layer in range(config.num_hidden_layers):
-                    for part in ("weight", "bias") if linear.bias else ("weight",):
-                        cut = f"blk.{layer}.attn_qkv.{part}", slice(stop - rows, stop)
-                        found[f"{source.format(layer)}.{part}"] = cut
+        if linear.name == "qkv_proj" and len(linear.rows) > 1:
+            parts = zip(LINEARS["qkv_proj"][3], linear.rows, accumulate(linear.rows))
+            found = {part: slice(stop - rows, stop) for part, rows, stop in parts}
     return found
-
-
-def expert_numbers(config: ModelConfig) -> dict[str, int]:
-    """Return the expert of each weight and bias that is in a tensor of all experts."""
-    return {
-        f"{name}.{part}": shard % linear.experts
-        for linear in linears_of_file(config)
-        if linear.experts
-        for shard in range(linear.shards)
-        for name in linear.names(shard)
-        for part in ("weight", "bias")
-    }
 
 
 def rotated_heads(name: str, config: ModelConfig) -> int:
@@ -371,17 +357,17 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     files = open_gguf(file)
     file_of = {name: part for part in files for name in part.tensors}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
-    names, experts = tensor_names(config, family), expert_numbers(config)
-    cuts: dict[str, slice] = {}
-    if "blk.0.attn_qkv.weight" in file_of and "blk.0.attn_q.weight" in names.values():
-        for name, (fused, cut) in fused_cuts(config).items():
-            names[name], cuts[name] = fused, cut
+    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in file_of else {}
     found: dict[str, Tensor] = {}
-    for name, theirs in names.items():
+    for name, theirs in tensor_names(config, family).items():
+        heads = rotated_heads(theirs, config) if family.neighbours else 0
+        expert = _EXPERT.search(name)
+        *place, kind, part = theirs.split(".")
+        rows = fused.get(kind)
+        if rows is not None:
+            theirs, heads = ".".join([*place, "attn_qkv", part]), 0
         if theirs in file_of:
-            heads = rotated_heads(theirs, config) if family.neighbours else 0
-            cut, expert = cuts.get(name, slice(None)), experts.get(name)
-            found[name] = tensor = GgufWeight(file_of[theirs], theirs, heads, cut, expert)
+            found[name] = tensor = GgufWeight(file_of[theirs], theirs, heads, rows, expert and int(expert[1]))
             if heads and tensor.shape[0] % (2 * heads):
                 raise CheckpointError(
                     f"{file}: {name} has rows that do not make {heads} heads: download the file again"

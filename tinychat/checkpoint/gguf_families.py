@@ -1,4 +1,4 @@
-"""What llama.cpp calls the architectures, and what of each its converter says and changes.
+"""llama.cpp's names of architectures, keys and tensors, and the changes that its converter makes to each family.
 
 (github.com/ggml-org/llama.cpp: conversion/ has the converters; gguf-py/gguf/constants.py the names.)
 """
@@ -25,7 +25,7 @@ KEYS = {
     "rope_theta": "rope.freq_base",
     "sliding_window": "attention.sliding_window",
 }
-# What most architectures call norms, and what else has one number for each channel.
+# Most architectures' names of norms, and of what else has one number for each channel.
 NORMS = {
     "embed_norm": "token_embd_norm",
     "input_layernorm": "attn_norm",
@@ -43,38 +43,26 @@ MAX_LAYERS = 4096
 
 
 class GgufValues:
-    """What a GGUF file says of its model: metadata by keys without the architecture's name, and which tensors it has.
+    """Metadata of a GGUF file by keys without the architecture's name, and the names of its tensors.
 
-    Parameters
-    ----------
-    metadata : Mapping
-    architecture : str
-        As ``general.architecture`` names it.
-    tensors : set of str
-        Their names.
-    source : str
-        The file, for errors.
+    Lists for more layers than a model has raise `CheckpointError`; `source` is the file. `config` collects the keys of
+    ``config.json``.
     """
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str, tensors: frozenset[str], source: str) -> None:
         self._metadata, self._architecture = metadata, architecture
         self.tensors, self.source = tensors, source
+        self.config: dict[str, Any] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; of a list with the same value for each layer, that.
-
-        Raises
-        ------
-        CheckpointError
-            If it is a list for more layers than a model has.
-        """
+        """Return a value; of a list with the same value for each layer, that value."""
         value = self._listed(key)
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         return default if value is None else value
 
     def _listed(self, key: str) -> Any:
-        """Return a value, that of an array as a list."""
+        """Return a value, an array as a list."""
         key = f"{self._architecture}.{key}"
         value = self._metadata.get(key)
         if isinstance(value, list | np.ndarray) and len(value) > MAX_LAYERS:
@@ -86,11 +74,11 @@ class GgufValues:
         return positive(self.get(key), default)
 
     def has(self, tensor: str) -> bool:
-        """Say whether there is a tensor of the first layer of this name."""
+        """Return whether the first layer has a tensor of this name."""
         return f"blk.0.{tensor}" in self.tensors
 
     def common(self) -> dict[str, Any]:
-        """Return what all architectures say alike, by the keys that most families of transformers have."""
+        """Return the values that all architectures have, by the keys of most families of transformers."""
         found = {key: self.get(theirs) for key, theirs in KEYS.items()}
         if found["rms_norm_eps"] is None:
             found["rms_norm_eps"] = self.get("attention.layer_norm_epsilon")
@@ -103,7 +91,7 @@ class GgufValues:
         return {key: value for key, value in found.items() if value is not None}
 
     def layer_types(self, interval: int) -> list[str]:
-        """Return which layers have the window: as the file says, or all but every so many."""
+        """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
         layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
         # Not through `get`: a list that says the same of all layers is still a list.
         pattern = self._listed("attention.sliding_window_pattern")
@@ -119,12 +107,9 @@ def positive(value: object, default: float) -> float:
     return value if type(value) in (int, float) and 0 < value < MOST else default  # type: ignore[operator,return-value]
 
 
-Extra = Callable[[GgufValues, Mapping[str, Any]], Mapping[str, Any]]
-"""Called with what a file says and what `GgufValues.common` made of it; returns what else ``config.json`` would say."""
-
-
-def _nothing(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {}
+Config = Mapping[str, Any]
+Extra = Callable[[GgufValues], Config]
+"""Called with a file's values; returns more keys of ``config.json``."""
 
 
 @dataclass(frozen=True)
@@ -134,83 +119,75 @@ class GgufFamily:
     Attributes
     ----------
     architecture : str or callable
-        What transformers calls it; or, of `GgufValues`, which of several.
+        Its name in transformers; or a function of `GgufValues` that chooses one.
     neighbours : bool
         Whether rows of queries and keys are reordered in the file, so that neighbouring channels are rotated together.
     done : frozenset of str
-        Which of a family's adjustments (`checkpoint.adjusted`) are done in the file: "order", "transposed", "offset".
+        Adjustments of the family (`checkpoint.adjusted`) that the file has already: "order", "transposed", "offset".
     extra : callable
         See `Extra`.
     experts : bool
         Whether a mixture of experts of it is known.
-    norms : mapping
-        What norms are called that have other names than in `NORMS`.
-    parallel_norms : mapping
-        The same, where an MLP beside attention has a norm of its own.
+    norms, parallel_norms : mapping
+        Names of norms that differ from `NORMS`; where an MLP beside attention has a norm of its own, both.
     """
 
     architecture: str | Callable[[GgufValues], str]
     neighbours: bool = False
     done: frozenset[str] = frozenset()
-    extra: Extra = _nothing
+    extra: Extra = lambda values: {}
     experts: bool = False
     norms: Mapping[str, str] = field(default_factory=dict)
     parallel_norms: Mapping[str, str] = field(default_factory=dict)
 
     def norm_names(self, config: ModelConfig) -> dict[str, str]:
-        """Return what norms are called in files of a model."""
+        """Return the names of norms in files of a model."""
         return {**NORMS, **self.norms, **(self.parallel_norms if config.separate_mlp_norm else {})}
 
 
-def _gemma2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _gemma2(values: GgufValues) -> Config:
     # The largest sizes divide scores by another number than the size of a head, which no key says.
-    is_largest = config.get("num_hidden_layers") in (46, 62)
-    width, heads = (positive(config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
+    is_largest = values.config.get("num_hidden_layers") in (46, 62)
+    width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
     found = {
-        "query_pre_attn_scalar": width / heads if is_largest else config.get("head_dim"),
+        "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
         "attn_logit_softcapping": values.get("attn_logit_softcapping"),
         "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": config.get("sliding_window"),
+        "sliding_window": values.config.get("sliding_window"),
     }
     return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
 
 
-def _gemma3(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = {**_gemma2(values, config), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
+def _gemma3(values: GgufValues) -> Config:
+    found = {**_gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
     return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
 
 
-def _granite(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _multipliers(values, config, 1.0, 1.0, 1.0)
-
-
-def _minicpm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _minicpm(values: GgufValues) -> Config:
     # Older files have none of the keys: they are of the first model.
-    layers, width = positive(config.get("num_hidden_layers"), 40), positive(config.get("hidden_size"), 256)
-    return _multipliers(values, config, 12.0, 1.4 / layers**0.5, width / 256)
+    layers = positive(values.config.get("num_hidden_layers"), 40)
+    return _multipliers(values, 12.0, 1.4 / layers**0.5, positive(values.config.get("hidden_size"), 256) / 256)
 
 
-def _multipliers(
-    values: GgufValues, config: Mapping[str, Any], embedding: float, residual: float, logits: float
-) -> Mapping[str, Any]:
+def _multipliers(values: GgufValues, embedding: float, residual: float, logits: float) -> Config:
     return {
         "embedding_multiplier": values.get("embedding_scale", embedding),
         "residual_multiplier": values.get("residual_scale", residual),
         "logits_scaling": values.get("logit_scale", logits),
-        "attention_multiplier": values.number("attention.scale", positive(config.get("head_dim"), 64) ** -0.5),
+        "attention_multiplier": values.number("attention.scale", positive(values.config.get("head_dim"), 64) ** -0.5),
     }
 
 
-def _exaone4(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    window = config.get("sliding_window")
+def _exaone4(values: GgufValues) -> Config:
+    window = values.config.get("sliding_window")
     return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
 
 
-def _ministral3(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _ministral3(values: GgufValues) -> Config:
     magnitude = values.get("rope.scaling.yarn_log_multiplier", 1.0)
     rope = {
         "rope_type": "yarn",
-        "rope_theta": config.get("rope_theta"),
+        "rope_theta": values.config.get("rope_theta"),
         "factor": values.get("rope.scaling.factor"),
         "original_max_position_embeddings": values.get("rope.scaling.original_context_length"),
         "beta_fast": values.get("rope.scaling.yarn_beta_fast", 32.0),
@@ -222,29 +199,21 @@ def _ministral3(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, A
     return {"rope_parameters": rope, "rope_scaling": None}
 
 
-def _stablelm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _stablelm(values: GgufValues) -> Config:
     return {
-        "use_qkv_bias": config["attention_bias"],
+        "use_qkv_bias": values.config["attention_bias"],
         "use_parallel_residual": bool(values.get("use_parallel_residual", False)),
         "qk_layernorm": values.has("attn_q_norm.weight"),
     }
 
 
-def _gpt_neox(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"use_parallel_residual": bool(values.get("use_parallel_residual", True))}
-
-
-def _bigcode(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"multi_query": config.get("num_key_value_heads") == 1}
-
-
-def _falcon(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    is_new = config.get("num_key_value_heads", 1) != 1
+def _falcon(values: GgufValues) -> Config:
+    is_new = values.config.get("num_key_value_heads", 1) != 1
     norms = {"num_ln_in_parallel_attn": 2 if values.has("attn_norm_2.weight") else 1} if is_new else {}
-    return {"new_decoder_architecture": is_new, "bias": config["attention_bias"], **norms}
+    return {"new_decoder_architecture": is_new, "bias": values.config["attention_bias"], **norms}
 
 
-def _mpt(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _mpt(values: GgufValues) -> Config:
     largest = values.number("attention.max_alibi_bias", 0)
     attention = {
         "alibi": bool(largest),
@@ -252,37 +221,32 @@ def _mpt(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "clip_qkv": values.get("attention.clamp_kqv"),
         "qk_ln": values.has("attn_q_norm.weight"),
     }
-    return {"attn_config": attention, "no_bias": not (config["attention_bias"] or config["mlp_bias"])}
+    return {"attn_config": attention, "no_bias": not (values.config["attention_bias"] or values.config["mlp_bias"])}
 
 
-def _qwen(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    # llama.cpp does neither, and the file does not say from which length on.
-    return {"use_dynamic_ntk": False, "use_logn_attn": False}
-
-
-def _chatglm(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _chatglm(values: GgufValues) -> Config:
     return {
         "multi_query_attention": True,
-        "add_qkv_bias": config["attention_bias"],
-        "rope_ratio": positive(config.get("rope_theta"), 1e4) / 1e4,
+        "add_qkv_bias": values.config["attention_bias"],
+        "rope_ratio": positive(values.config.get("rope_theta"), 1e4) / 1e4,
     }
 
 
-def _baichuan(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    if config.get("num_hidden_layers") == 40:
+def _baichuan(values: GgufValues) -> Config:
+    if values.config.get("num_hidden_layers") == 40:
         raise UnsupportedModelError(
             f"{values.source}: Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
         )
     return {}
 
 
-def _experts(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _experts(values: GgufValues) -> Config:
     if not values.get("expert_count"):
         return {}
     return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
 
 
-def _qwen_moe(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _qwen_moe(values: GgufValues) -> Config:
     found = {
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
         "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
@@ -290,19 +254,19 @@ def _qwen_moe(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
     known = {key: value for key, value in found.items() if value is not None}
-    return {**_experts(values, config), **known, "qkv_bias": config["attention_bias"]}
+    return {**_experts(values), **known, "qkv_bias": values.config["attention_bias"]}
 
 
-def _gpt_oss(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = {**_experts(values, config), "intermediate_size": values.get("expert_feed_forward_length")}
-    scaling = config.get("rope_scaling")
+def _gpt_oss(values: GgufValues) -> Config:
+    found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
+    scaling = values.config.get("rope_scaling")
     # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
     return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
 
 
-def _lfm2(values: GgufValues, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _lfm2(values: GgufValues) -> Config:
     found: dict[str, Any] = {"block_auto_adjust_ff_dim": False, "conv_L_cache": values.get("shortconv.l_cache")}
-    heads = config.get("num_key_value_heads")
+    heads = values.config.get("num_key_value_heads")
     if isinstance(heads, list) and heads and all(type(count) is int for count in heads):
         # Layers without keys have convolutions.
         found["layer_types"] = ["full_attention" if count > 0 else "conv" for count in heads]
@@ -337,7 +301,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
     "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=_gemma2),
     "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=_gemma3),
-    "granite": GgufFamily("GraniteForCausalLM", True, extra=_granite),
+    "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(
         lambda values: "Olmo3ForCausalLM" if values.get("attention.sliding_window") else "Olmo2ForCausalLM",
@@ -347,7 +311,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "mistral3": GgufFamily(
         lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",
         True,
-        extra=lambda values, config: _ministral3(values, config) if values.get("attention.temperature_scale") else {},
+        extra=lambda values: _ministral3(values) if values.get("attention.temperature_scale") else {},
     ),
     "chatglm": GgufFamily(
         lambda values: "ChatGLMModel" if values.has("attn_qkv.weight") else "GlmForCausalLM", extra=_chatglm
@@ -355,15 +319,22 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "glm4": GgufFamily("Glm4ForCausalLM"),
     "internlm2": GgufFamily("LlamaForCausalLM", True),
     "baichuan": GgufFamily("LlamaForCausalLM", True, extra=_baichuan),
-    "qwen": GgufFamily("QWenLMHeadModel", extra=_qwen),
+    # llama.cpp does neither, and the file does not say from which length on.
+    "qwen": GgufFamily("QWenLMHeadModel", extra=lambda values: {"use_dynamic_ntk": False, "use_logn_attn": False}),
     "stablelm": GgufFamily("StableLmForCausalLM", extra=_stablelm),
-    "starcoder": GgufFamily("GPTBigCodeForCausalLM", extra=_bigcode),
+    "starcoder": GgufFamily(
+        "GPTBigCodeForCausalLM", extra=lambda values: {"multi_query": values.config.get("num_key_value_heads") == 1}
+    ),
     "starcoder2": GgufFamily(
-        "Starcoder2ForCausalLM", extra=lambda values, config: {"use_bias": config["attention_bias"]}
+        "Starcoder2ForCausalLM", extra=lambda values: {"use_bias": values.config["attention_bias"]}
     ),
     "phi2": GgufFamily("PhiForCausalLM"),
     "gpt2": GgufFamily("GPT2LMHeadModel", done=frozenset(["transposed"])),
-    "gptneox": GgufFamily("GPTNeoXForCausalLM", done=_ORDERED, extra=_gpt_neox),
+    "gptneox": GgufFamily(
+        "GPTNeoXForCausalLM",
+        done=_ORDERED,
+        extra=lambda values: {"use_parallel_residual": bool(values.get("use_parallel_residual", True))},
+    ),
     "falcon": GgufFamily(
         "FalconForCausalLM",
         done=_ORDERED,

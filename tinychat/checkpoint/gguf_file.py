@@ -31,21 +31,9 @@ def matrix_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class GgufFile:
-    """One GGUF file, its header read and checked. The rows of a tensor of three axes are those of all its matrices.
+    """One GGUF file, with the `metadata` and `tensors` of its header; errors as of `read_header`.
 
-    Parameters
-    ----------
-    path : Path
-
-    Attributes
-    ----------
-    metadata, tensors : dict
-        See `read_header`.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        As `read_header` does.
+    The rows of a tensor of three axes are those of all its matrices.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,12 +41,7 @@ class GgufFile:
         self.metadata, self.tensors = read_header(path)
 
     def check_readable(self, name: str) -> None:
-        """Check that a tensor's type is one of weights that can be read.
-
-        Raises
-        ------
-        UnsupportedModelError
-        """
+        """Refuse a tensor whose type cannot be read."""
         if not _is_readable(self.tensors[name].type):
             raise UnsupportedModelError(
                 f"{self.path}: tensor {one_line(name)!r} has type {self.kind(name)}, which is not supported;"
@@ -74,7 +57,7 @@ class GgufFile:
         from gguf.quants import dequantize
 
         rows = self._blocks(name, start, stop)
-        # What is not finite is reported by whoever uses it.
+        # The caller reports what is not finite.
         with np.errstate(all="ignore"):
             numbers: FloatArray = dequantize(rows, GGMLQuantizationType(tensor.type))
         return numbers.astype(np.float32, copy=False)
@@ -86,7 +69,7 @@ class GgufFile:
         return GGMLQuantizationType(self.tensors[name].type).name
 
     def form(self, name: str) -> Form | None:
-        """Return how a tensor's codes can be kept; None for types that no form holds."""
+        """Return the form of a tensor's codes; None for types that no form holds."""
         return FORMS.get(self.kind(name))
 
     def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
@@ -145,16 +128,13 @@ def open_gguf(path: Path) -> list[GgufFile]:
 
 
 def _opened(path: Path) -> GgufFile:
-    """Return a file; the same as before if somebody has it still, for to read a vocabulary takes a while."""
+    """Return a file, the same one while it is in use: a vocabulary takes long to read."""
     try:
         status = os.stat(path)
     except OSError:
         return GgufFile(path)
     key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-    file = _OPENED.get(key)
-    if file is None:
-        file = _OPENED[key] = GgufFile(path)
-    return file
+    return _OPENED.get(key) or _OPENED.setdefault(key, GgufFile(path))
 
 
 def _parts(path: Path, count: int) -> Iterator[Path]:

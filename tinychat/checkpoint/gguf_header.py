@@ -48,12 +48,8 @@ class GgufTensor:
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     """Return metadata and tensors of a GGUF file.
 
-    Returns
-    -------
-    metadata : dict
-        Values by their keys: numbers, truth values, strings, bytes that are not UTF-8, lists of these two, and arrays
-        of numbers or truth values [N], views of the file.
-    tensors : dict of str to GgufTensor
+    Values of the metadata are numbers, truth values, strings, bytes that are not UTF-8, lists of these two, and arrays
+    of numbers or truth values [N], views of the file.
 
     Raises
     ------
@@ -69,13 +65,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
 
 
 def read_beginning(path: Path) -> dict[str, Any]:
-    """Return the metadata before the tokenizer's, None for each array: enough to tell the kind of model.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be read, or is damaged so far.
-    """
+    """Return the metadata before the tokenizer's, None for each array: enough to tell the kind of model."""
     with _reader_of(path) as reader:
         _, entries = reader.counts()
         return reader.metadata(entries, beginning=True)
@@ -90,7 +80,7 @@ def bytes_of(shape: tuple[int, ...], kind: int) -> int:
 
 
 class HeaderReader:
-    """Reads a header from its beginning; what would lie beyond the file is refused before it is looked at."""
+    """Reads a header from its beginning; refuses a length beyond the file before it uses it."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self._data, self._path = data, path
@@ -204,7 +194,7 @@ class HeaderReader:
         return _decoded(self._take(size))
 
     def _letter(self, kind: int) -> str:
-        """Return how `struct` calls a type of numbers."""
+        """Return the letter of `struct` for a type of numbers."""
         if kind not in _SCALARS:
             raise self._damaged(f"has a value of unknown type {kind}")
         return _SCALARS[kind]
@@ -230,7 +220,7 @@ class HeaderReader:
         self._position += size
 
     def _beyond(self, position: int) -> CheckpointError:
-        """Return the error of a header that would go on up to here, of which not all may be read."""
+        """Return the error of a header that would end at a position."""
         if position > len(self._data):
             return self._damaged("ends within its header")
         if position > MAX_HEADER_BYTES:

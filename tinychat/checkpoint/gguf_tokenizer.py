@@ -34,7 +34,7 @@ _O200K = (
     rf"|\p{{N}}{{1,3}}{_REST}"
 )
 _TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}{_REST}"
-# What llama.cpp does where no way is named.
+# llama.cpp's way where none is named.
 _UNNAMED = (
     r"[\p{P}\$\+<=>\^~\|]+",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
@@ -49,8 +49,7 @@ _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"  # noqa: RUF001
 class Cutting:
     """How text is cut before merging: by patterns, each cutting what the ones before left, or as GPT-2 does it.
 
-    `digits` says that digits stand on their own in GPT-2's way, `whole_words` that a word that is a token itself is not
-    merged from its parts.
+    In GPT-2's way, `digits` are single; with `whole_words`, a word that is a token itself is not merged from its parts.
     """
 
     patterns: tuple[str, ...] = ()
@@ -87,7 +86,7 @@ _NAMED = {
 
 
 def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return what ``generation_config.json`` would say, and the tokenizer's files by their names.
+    """Return the content of ``generation_config.json``, and the tokenizer's files by their names.
 
     Raises
     ------
@@ -96,9 +95,8 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
     TextError
         If it is damaged.
     """
-    vocabulary = Vocabulary.of(metadata, source)
-    kind = metadata.get("tokenizer.ggml.model")
-    kind = kind if isinstance(kind, str) else str(kind)
+    vocabulary = _Vocabulary(metadata, source)
+    kind = str(metadata.get("tokenizer.ggml.model"))
     if kind == "gpt2":
         name = metadata.get("tokenizer.ggml.pre", "default")
         if not isinstance(name, str) or name not in PRE_TOKENIZERS:
@@ -106,15 +104,14 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
                 f"{source}: tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported;"
                 " give the checkpoint that the file was made from"
             )
-        cutting = PRE_TOKENIZERS[name]
-        adds_bos = _flag(metadata, "add_bos_token", cutting.adds_bos, source)
-        files = {"tokenizer.json": _byte_level(vocabulary, metadata, cutting, adds_bos, source)}
+        adds_bos = vocabulary.flag("add_bos_token", PRE_TOKENIZERS[name].adds_bos)
+        files = {"tokenizer.json": _byte_level(vocabulary, PRE_TOKENIZERS[name], adds_bos)}
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
     elif kind == "llama":
-        files = {"tokenizer.model": _sentencepiece(vocabulary, metadata, source)}
+        files = {"tokenizer.model": _sentencepiece(vocabulary)}
         settings = {
             "tokenizer_class": "LlamaTokenizer",
-            "add_bos_token": _flag(metadata, "add_bos_token", True, source),
+            "add_bos_token": vocabulary.flag("add_bos_token", True),
             "legacy": False,
             "added_tokens_decoder": {
                 str(i): {"content": vocabulary.tokens[i], "special": vocabulary.kinds[i] == CONTROL}
@@ -123,7 +120,7 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
         }
     else:
         raise UnsupportedModelError(
-            f"{source}: tokenizer.ggml.model is {one_line(str(kind), 40)!r}, which is not supported;"
+            f"{source}: tokenizer.ggml.model is {one_line(kind, 40)!r}, which is not supported;"
             " supported are gpt2 and llama"
         )
     settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
@@ -131,112 +128,94 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
     if isinstance(template, str):
         settings["chat_template"] = template
     files["tokenizer_config.json"] = json.dumps(settings).encode()
-    return _generation(vocabulary) | sampling_of(metadata), files
+    return vocabulary.generation() | sampling_of(metadata), files
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Tokens by their ids, the kind of each, and the ids that have a name."""
+class _Vocabulary:
+    """Tokens by their ids, the kind of each, and the ids that have a name; values of other shapes raise `TextError`."""
 
-    tokens: list[str]
-    kinds: list[int]
-    named: dict[str, int]
-    turn_end: int | None
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any], source: str) -> "Vocabulary":
-        """Take it out of the metadata.
-
-        Raises
-        ------
-        TextError
-        """
-        tokens = _texts(metadata, "tokens", source)
-        if not tokens:
+    def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
+        self._metadata, self.source = metadata, source
+        self.tokens = self.texts("tokens")
+        if not self.tokens:
             raise TextError(f"{source}: tokenizer.ggml.tokens is empty; give the checkpoint that it was made from")
-        kinds = _numbers(metadata, "token_type", "iu", len(tokens), source)
-
-        def known(name: str) -> int | None:
-            value = metadata.get(f"tokenizer.ggml.{name}")
-            return value if type(value) is int and 0 <= value < len(tokens) else None
-
-        named = {name: i for name, key in _NAMED.items() if (i := known(key)) is not None}
+        kinds = self.numbers("token_type", "iu")
         if kinds is not None and np.isin(kinds, (CONTROL, USER_DEFINED)).sum() > _MAX_ADDED:
-            raise _wrong("token_type", f"of at most {_MAX_ADDED} tokens beside normal ones", source)
-        every_kind = [NORMAL] * len(tokens) if kinds is None else kinds.tolist()
-        return cls(tokens, every_kind, named, known("eot_token_id"))
+            raise self.wrong("token_type", f"of at most {_MAX_ADDED} tokens beside normal ones")
+        self.kinds: list[int] = [NORMAL] * len(self.tokens) if kinds is None else kinds.tolist()
+        self.named = {name: i for name, key in _NAMED.items() if (i := self._token_id(key)) is not None}
 
     def of_kind(self, *kinds: int) -> Iterator[int]:
         """Yield the ids of tokens of these kinds."""
         return (i for i, kind in enumerate(self.kinds) if kind in kinds)
 
-
-def _texts(metadata: Mapping[str, Any], key: str, source: str) -> list[str]:
-    """Return a list of texts, empty where there is none."""
-    found = metadata.get(f"tokenizer.ggml.{key}", [])
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise _wrong(key, "a list of texts in UTF-8", source)
-    return found
-
-
-def _numbers(
-    metadata: Mapping[str, Any], key: str, kinds: str, count: int, source: str
-) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """Return a number for each token, of numpy's `kinds`; None where there are none."""
-    found = metadata.get(f"tokenizer.ggml.{key}")
-    if isinstance(found, np.ndarray) and not len(found):
-        found = None
-    if found is None or (isinstance(found, np.ndarray) and found.dtype.kind in kinds and len(found) == count):
+    def texts(self, key: str) -> list[str]:
+        """Return a list of texts, empty where there is none."""
+        found = self._metadata.get(f"tokenizer.ggml.{key}", [])
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise self.wrong(key, "a list of texts in UTF-8")
         return found
-    raise _wrong(key, "a list of a number for each token", source)
 
+    def numbers(self, key: str, kinds: str) -> np.ndarray[Any, np.dtype[Any]] | None:
+        """Return a number for each token, of numpy's `kinds`; None where there are none."""
+        found = self._metadata.get(f"tokenizer.ggml.{key}")
+        if found is None or (isinstance(found, np.ndarray) and not len(found)):
+            return None
+        if isinstance(found, np.ndarray) and found.dtype.kind in kinds and len(found) == len(self.tokens):
+            return found
+        raise self.wrong(key, "a list of a number for each token")
 
-def _flag(metadata: Mapping[str, Any], key: str, default: bool, source: str) -> bool:
-    found = metadata.get(f"tokenizer.ggml.{key}", default)
-    if not isinstance(found, bool):
-        raise _wrong(key, "true or false", source)
-    return found
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a truth value."""
+        found = self._metadata.get(f"tokenizer.ggml.{key}", default)
+        if not isinstance(found, bool):
+            raise self.wrong(key, "true or false")
+        return found
 
+    def generation(self) -> dict[str, Any]:
+        """Return the special tokens of ``generation_config.json``."""
+        found: dict[str, Any] = {}
+        if "bos_token" in self.named:
+            found["bos_token_id"] = self.named["bos_token"]
+        ends = [i for i in (self.named.get("eos_token"), self._token_id("eot_token_id")) if i is not None]
+        ends += [i for i in self.of_kind(CONTROL) if self.tokens[i] in TURN_ENDS]
+        if ends:
+            found["eos_token_id"] = list(dict.fromkeys(ends))
+        return found
 
-def _wrong(key: str, expected: str, source: str) -> TextError:
-    return TextError(f"{source}: tokenizer.ggml.{key} is not {expected}; download the file again")
+    def wrong(self, key: str, expected: str) -> TextError:
+        """Return the error of a value."""
+        return TextError(f"{self.source}: tokenizer.ggml.{key} is not {expected}; download the file again")
 
-
-def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "bos_token" in vocabulary.named:
-        found["bos_token_id"] = vocabulary.named["bos_token"]
-    ends = [i for i in (vocabulary.named.get("eos_token"), vocabulary.turn_end) if i is not None]
-    ends += [i for i in vocabulary.of_kind(CONTROL) if vocabulary.tokens[i] in TURN_ENDS]
-    if ends:
-        found["eos_token_id"] = list(dict.fromkeys(ends))
-    return found
+    def _token_id(self, key: str) -> int | None:
+        value = self._metadata.get(f"tokenizer.ggml.{key}")
+        return value if type(value) is int and 0 <= value < len(self.tokens) else None
 
 
 def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the file advises for sampling (llama.cpp, gguf-py, constants.py), by transformers' keys."""
+    """Return the file's advice for sampling (llama.cpp, gguf-py, constants.py), by transformers' keys."""
     rows = [row for row in SETTINGS.values() if row.gguf]
     found = {row.huggingface: metadata.get(f"general.sampling.{row.gguf}") for row in rows}
-    # They are kept in float32, which is not quite what their author wrote.
+    # They are stored in float32, which is not quite what their author wrote.
     return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 
 
-def _byte_level(
-    vocabulary: Vocabulary, metadata: Mapping[str, Any], cutting: Cutting, adds_bos: bool, source: str
-) -> bytes:
+def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, adds_bos: bool) -> bytes:
     """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    merges = _texts(metadata, "merges", source)
+    merges = vocabulary.texts("merges")
     if not all(each.count(" ") == 1 for each in merges):
-        raise _wrong("merges", "a list of two parts with a space between", source)
+        raise vocabulary.wrong("merges", "a list of two parts with a space between")
     pairs = [(first, second) for first, second in (each.split(" ") for each in merges)]
-    numbers = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
+    ids = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
     try:
-        tokenizer = Tokenizer(models.BPE(vocab=numbers, merges=pairs, ignore_merges=cutting.whole_words))
+        tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=cutting.whole_words))
     except Exception as error:
         reason = one_line(str(error), 80)
-        raise TextError(f"{source}: tokenizer.ggml.merges do not fit ({reason}); download the file again") from None
+        raise TextError(
+            f"{vocabulary.source}: tokenizer.ggml.merges do not fit ({reason}); download the file again"
+        ) from None
     if cutting.patterns:
         cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
         steps = [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -257,35 +236,30 @@ def _byte_level(
     return tokenizer.to_str().encode()
 
 
-def _sentencepiece(vocabulary: Vocabulary, metadata: Mapping[str, Any], source: str) -> bytes:
+def _sentencepiece(vocabulary: _Vocabulary) -> bytes:
     """Return a SentencePiece model (sentencepiece_model.proto of github.com/google/sentencepiece), as its bytes."""
     count = len(vocabulary.tokens)
-    found = _numbers(metadata, "scores", "f", count, source)
+    found = vocabulary.numbers("scores", "f")
     with np.errstate(over="ignore"):
         scores = np.asarray(-np.arange(count) if found is None else found, np.float32)
     if not np.isfinite(scores).all():
-        raise _wrong("scores", "a list of finite numbers", source)
+        raise vocabulary.wrong("scores", "a list of finite numbers")
     pieces = []
     for token, score, kind in zip(vocabulary.tokens, scores.tolist(), vocabulary.kinds):
         piece = _bytes_field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + _number_field(3, kind)
         pieces.append(_bytes_field(1, piece))
     unknown = vocabulary.named.get("unk_token", next(vocabulary.of_kind(UNKNOWN), 0))
-    ids = {
-        40: unknown,
-        41: vocabulary.named.get("bos_token", -1),
-        42: vocabulary.named.get("eos_token", -1),
-        43: vocabulary.named.get("pad_token", -1),
-    }
-    # Byte pairs; where there are bytes, they stand for what has no token.
+    ids = [unknown, *(vocabulary.named.get(f"{name}_token", -1) for name in ("bos", "eos", "pad"))]
+    # Byte pairs; where there are bytes, they spell what has no token.
     trainer = _number_field(3, 2) + _number_field(4, count) + _number_field(35, BYTE in vocabulary.kinds)
-    trainer += b"".join(_number_field(field, number) for field, number in ids.items())
-    for field, number in ((45, ids[40]), (46, ids[41]), (47, ids[42])):
+    trainer += b"".join(_number_field(40 + i, number) for i, number in enumerate(ids))
+    for i, number in enumerate(ids[:3]):
         if number >= 0:
-            trainer += _bytes_field(field, vocabulary.tokens[number].encode())
+            trainer += _bytes_field(45 + i, vocabulary.tokens[number].encode())
     # llama.cpp reads no precompiled_charsmap for this kind of vocabulary.
     normalizer = _bytes_field(1, b"identity")
-    normalizer += _number_field(3, _flag(metadata, "add_space_prefix", True, source))
-    normalizer += _number_field(4, _flag(metadata, "remove_extra_whitespaces", False, source))
+    normalizer += _number_field(3, vocabulary.flag("add_space_prefix", True))
+    normalizer += _number_field(4, vocabulary.flag("remove_extra_whitespaces", False))
     normalizer += _number_field(5, True)
     return b"".join(pieces) + _bytes_field(2, trainer) + _bytes_field(3, normalizer)
 
@@ -299,7 +273,7 @@ def _bytes_field(field: int, data: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as protobuf writes it: seven bits a byte, the lowest first."""
+    """Return a number in protobuf's encoding: seven bits a byte, the lowest first."""
     parts = []
     while number >= 128:
         parts.append(number & 127 | 128)

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinychat.commands import options
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
 from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import (
-    check_raw,
-    fail_on_cut,
-    load_flags,
-    model_argument,
-    request_flags,
-    setting_flags,
-    take_preferences,
-)
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import warn_if_no_template
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
@@ -42,7 +35,7 @@ if TYPE_CHECKING:
 # Errors of one line, which do not end the batch.
 LINE_ERRORS = (ContextError, SettingError, TextError)
 # All tasks are in memory.
-_MAX_BATCH_BYTES = 512 << 20
+_MAX_BYTES = 512 << 20
 # Compiled schemas in the cache.
 _SCHEMAS = 8
 # Stdin as the input, stdout as the output.
@@ -51,7 +44,7 @@ _STREAM = Path("-")
 
 @click.command()
 @click.argument("source", metavar="IN.jsonl", type=click.Path(path_type=Path))
-@model_argument()
+@options.model_argument()
 @click.option(
     "-o",
     "--output",
@@ -61,7 +54,7 @@ _STREAM = Path("-")
     metavar="OUT.jsonl",
     help="File of the results; those that it already holds are not computed again; - is stdout",
 )
-@setting_flags("system", system="System prompt, for lines with a prompt")
+@options.setting_flags("system", system="System prompt, for lines with a prompt")
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -74,10 +67,10 @@ _STREAM = Path("-")
     metavar="N",
     help="Number of lines to answer at once; default: tuned for the highest rate",
 )
-@fail_on_cut
+@options.fail_on_cut
 @constraint_flags
-@request_flags
-@load_flags
+@options.request_flags
+@options.load_flags
 @click.pass_obj
 def batch(
     load: Loader,
@@ -114,12 +107,13 @@ def batch(
     """  # noqa: D301
     from tinychat.models.folder import model_fingerprint
 
-    preferences = take_preferences(flags)
-    check_raw(preferences, as_chat)
+    preferences = options.take_preferences(flags)
+    options.check_raw(preferences, as_chat)
     if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another file with -o")
     rules = read_grammar(schema, grammar)
-    lines = _read(source)
+    from_stdin = source == _STREAM
+    data = read_up_to(sys.stdin.buffer, Path("stdin"), _MAX_BYTES) if from_stdin else read_stream(source, _MAX_BYTES)
     loaded: Model | None = None
     named, model = model, preferences.model(model)
     loading = preferences.resolve(named, model).loading
@@ -132,10 +126,12 @@ def batch(
     thinking = found.thinking
     system = None if as_chat is False else found.chat.system
     request = replace(found.request, think_budget=thinking.budget)
-    tasks = read_tasks(lines, request)
+    tasks = read_tasks(data, request)
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
     common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
-    with Results(sys.stdout.buffer, common) if target == _STREAM else BatchResults(target, tasks, common) as results:
+    to_stdout = target == _STREAM
+    opened = nullcontext(Results(sys.stdout.buffer, common)) if to_stdout else BatchResults(target, tasks, common)
+    with opened as results:
         if results.done < len(tasks):
             loaded = loaded or load(model, loading)
             constraint = None if rules is None else loaded.constraint(rules)
@@ -147,7 +143,7 @@ def batch(
         else:
             print(f"nothing to do: {_name(target, 'stdout')} already has all {len(tasks)} results", file=sys.stderr)
     if results.failed:
-        where = "the results" if target == _STREAM else target
+        where = "the results" if to_stdout else target
         raise TinychatError(f'{results.failed} of {len(tasks)} lines failed: see "error" in {where}')
     if fail_on_cut and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
@@ -158,12 +154,6 @@ batch.help = str(batch.help).replace("SETTINGS", ", ".join(names(entry=LINE)))
 
 def _name(path: Path, stream: str) -> str:
     return stream if path == _STREAM else str(path)
-
-
-def _read(source: Path) -> bytes:
-    if source == _STREAM:
-        return read_up_to(sys.stdin.buffer, Path("stdin"), _MAX_BATCH_BYTES)
-    return read_stream(source, _MAX_BATCH_BYTES)
 
 
 def _print_summary(results: Results, count: int, target: str) -> None:
@@ -206,20 +196,17 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
             progress(results.done, len(tasks))
 
 
+@dataclass
 class _Answers:
     """The prompts and requests of tasks, for one model."""
 
-    def __init__(
-        self,
-        model: Model,
-        system: str | None,
-        as_chat: bool | None,
-        thinking: bool | None,
-        constraint: Constraint | None,
-    ) -> None:
-        self.model = model
-        self.system, self.as_chat, self.thinking = system, as_chat, thinking
-        self._constraint = constraint
+    model: Model
+    system: str | None
+    as_chat: bool | None
+    thinking: bool | None
+    constraint: Constraint | None
+
+    def __post_init__(self) -> None:
         # Many tasks share a schema.
         self._compiled = lru_cache(_SCHEMAS)(self._compile)
 
@@ -234,7 +221,7 @@ class _Answers:
         if task.error is not None:
             return SettingError(task.error)
         try:
-            constraint = self._constraint if task.schema is None else self._compiled(task.schema)
+            constraint = self.constraint if task.schema is None else self._compiled(task.schema)
             return self._prompt(task), replace(task.request, constraint=constraint)
         except LINE_ERRORS as error:
             return error

@@ -49,14 +49,6 @@ class Results:
         self.done = self.failed = self.cut = self.tokens = 0
         self._begun = monotonic()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the stream open."""
-
     def add(self, task: Task, name: str, result: Reply | TinychatError) -> None:
         """Write the result of the next task with one call: the reply of the model of this name, or an error."""
         asked = self._digest(task)
@@ -117,6 +109,9 @@ class BatchResults(Results):
         except BaseException:
             self._file.close()
             raise
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

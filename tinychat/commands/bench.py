@@ -52,8 +52,7 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, wi
         if with_profile:
             found["profile"] = _profile(loaded)
     _write_table(found)
-    json.dump(found, sys.stdout)
-    sys.stdout.write("\n")
+    print(json.dumps(found))
 
 
 def _random_folder(shape: str, stack: ExitStack) -> Path:

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinychat.commands import options
 from tinychat.commands.first_start import offer_better_model
 from tinychat.commands.loading import Loader, load_or_demo
-from tinychat.commands.options import (
-    continue_flag,
-    draft_flag,
-    load_flags,
-    model_argument,
-    model_option,
-    request_flags,
-    setting_flags,
-    take_preferences,
-)
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.default_model import advice, default_model
 from tinychat.user_folders import state_folder
@@ -34,28 +25,31 @@ if TYPE_CHECKING:
     from tinychat.generate.precedence import Resolved
 
 
-def _complete_saved(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    # Imported here: only a shell's completion needs it so early.
+def _saved_names() -> list[str]:
     from tinychat.conversation.store import SessionStore
 
     with suppress(OSError):
-        names = SessionStore(state_folder(os.environ) / "sessions").names()
-        return [name for name in names if name.startswith(incomplete)]
+        return SessionStore(state_folder(os.environ) / "sessions").names()
     return []
 
 
 @click.command()
-@model_argument()
-@model_option
-@setting_flags("system", "plain")
+@options.model_argument()
+@options.model_option
+@options.setting_flags("system", "plain")
 @click.option("--private", is_flag=True, help="Save nothing: neither the conversation nor the input history")
-@continue_flag("conversation")
-@click.option("--resume", metavar="NAME", shell_complete=_complete_saved, help="Continue this saved conversation")
-@setting_flags("overflow", "stats")
-@request_flags
-@load_flags
-@draft_flag
-@setting_flags("cache_disk")
+@options.continue_flag("conversation")
+@click.option(
+    "--resume",
+    metavar="NAME",
+    shell_complete=options.complete_from(_saved_names),
+    help="Continue this saved conversation",
+)
+@options.setting_flags("overflow", "stats")
+@options.request_flags
+@options.load_flags
+@options.draft_flag
+@options.setting_flags("cache_disk")
 @click.pass_context
 def chat(
     context: click.Context,
@@ -79,7 +73,7 @@ def chat(
     if model is not None and named_model is not None:
         raise click.UsageError(f"MODEL is given twice, as {model!r} and as -m {named_model!r}: leave out one")
     named = model or named_model
-    preferences = take_preferences(flags)
+    preferences = options.take_preferences(flags)
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
     from tinychat.terminal.open_input import open_input
 

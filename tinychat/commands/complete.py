@@ -10,23 +10,11 @@ from typing import Any
 
 import click
 
+from tinychat.commands import options
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.default_command import model_and_prompt
 from tinychat.commands.loading import Loader
 from tinychat.commands.one_shot import OneShot, Previous, last_one_shot
-from tinychat.commands.options import (
-    check_raw,
-    complete_model,
-    continue_flag,
-    draft_flag,
-    fail_on_cut,
-    load_flags,
-    model_option,
-    request_flags,
-    setting_flags,
-    take_preferences,
-    template_flag,
-)
 from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
 from tinychat.commands.reply_output import OutputFlags, write_replies
@@ -34,8 +22,8 @@ from tinychat.generate.precedence import Preferences
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", shell_complete=complete_model)
-@model_option
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]", shell_complete=options.complete_model)
+@options.model_option
 @click.option("-p", "--prompt", metavar="TEXT", help="The prompt, as PROMPT; files and stdin come before it")
 @click.option(
     "--file",
@@ -45,9 +33,9 @@ from tinychat.generate.precedence import Preferences
     metavar="PATH",
     help="Put the text of this file before the prompt; repeatable",
 )
-@continue_flag("one-shot with this prompt as the next message")
-@template_flag
-@setting_flags("system")
+@options.continue_flag("one-shot with this prompt as the next message")
+@options.template_flag
+@options.setting_flags("system")
 @click.option(
     "--chat/--raw",
     "as_chat",
@@ -58,7 +46,7 @@ from tinychat.generate.precedence import Preferences
 @click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per delta as it streams, then one with the summary"
 )
-@setting_flags("logprobs")
+@options.setting_flags("logprobs")
 @click.option(
     "-n",
     "--samples",
@@ -68,12 +56,12 @@ from tinychat.generate.precedence import Preferences
     help="Number of replies, with seeds SEED, SEED + 1, ...: a list with --json, else separated by --- on stderr",
 )
 @click.option("-x", "--code", "code_only", is_flag=True, help="Write only the first fenced code block of the reply")
-@fail_on_cut
-@setting_flags("plain", "stats", "log")
+@options.fail_on_cut
+@options.setting_flags("plain", "stats", "log")
 @constraint_flags
-@request_flags
-@load_flags
-@draft_flag
+@options.request_flags
+@options.load_flags
+@options.draft_flag
 @click.pass_obj
 def complete(
     load: Loader,
@@ -106,9 +94,9 @@ def complete(
     form in the prompt, too. A reply that --max-tokens cuts is incomplete; --json then says "truncated".
     A single reply as text is saved with its prompt for --continue and `tinychat log`.
     """  # noqa: D301
-    preferences = take_preferences(flags)
+    preferences = options.take_preferences(flags)
     output = OutputFlags(**flags)
-    check_raw(preferences, as_chat)
+    options.check_raw(preferences, as_chat)
     _check_flags(output, continues, as_chat, "logprobs" in preferences.flags)
     constraint = read_grammar(schema, grammar)
     previous = last_one_shot() if continues else Previous()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -56,15 +57,7 @@ from tinychat.store.local import code_lines, quality_lines, summary_line
 @click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context
 def convert(
-    context: click.Context,
-    source: str,
-    target: Path,
-    quant: str | None,
-    group_size: int,
-    method: str,
-    bits: str,
-    calibration: Path | None,
-    no_check: bool,
+    context: click.Context, /, source: str, target: Path, quant: str | None, method: str, no_check: bool, **flags: Any
 ) -> None:
     """Convert the checkpoint SRC to the model folder DST.
 
@@ -80,15 +73,7 @@ def convert(
         raise click.UsageError(flag_problem(error, [context.command])) from None
     with progress_bar(f"converting to {quant}" if quant else "converting") as progress:
         folder = convert_checkpoint(
-            source,
-            target,
-            quant,
-            group_size,
-            progress,
-            method=method,
-            bits=bits,
-            calibration=calibration,
-            check=not no_check,
+            source, target, quant, progress=progress, method=method, check=not no_check, **flags
         )
     for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinychat.commands.one_shot import open_log
+from tinychat.commands.options import complete_from
 from tinychat.errors import SessionError
 from tinychat.terminal.safe_text import one_safe_line, safe_text
 
@@ -18,12 +19,8 @@ if TYPE_CHECKING:
     from tinychat.conversation.one_shots import OneShots
 
 
-def _complete_name(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in open_log().names() if name.startswith(incomplete)]
-
-
 @click.command()
-@click.argument("name", required=False, shell_complete=_complete_name)
+@click.argument("name", required=False, shell_complete=complete_from(lambda: open_log().names()))
 @click.option("-s", "--search", metavar="TEXT", help="List only those that contain this text")
 @click.option("--clear", is_flag=True, help="Remove all of them")
 def log(name: str | None, search: str | None, clear: bool) -> None:

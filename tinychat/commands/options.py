@@ -38,6 +38,11 @@ def complete_model(
     return [name for name in (*read_configuration().aliases, *known_names()) if name.startswith(incomplete)]
 
 
+def complete_from(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a shell completion of `names`, which are read when a shell asks for them."""
+    return lambda _context, _parameter, incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
 def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
     """Add the argument MODEL to a command."""
     return click.argument("model", required=required, shell_complete=complete_model)
@@ -126,19 +131,11 @@ fail_on_cut = click.option(
 )
 
 
-def _complete_role(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in read_configuration().roles if name.startswith(incomplete)]
-
-
-def _complete_template(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in read_configuration().templates if name.startswith(incomplete)]
-
-
 template_flag = click.option(
     "-t",
     "--template",
     metavar="NAME",
-    shell_complete=_complete_template,
+    shell_complete=complete_from(lambda: read_configuration().templates),
     help="Use this prompt template of the configuration file; arguments NAME=VALUE set its variables",
 )
 
@@ -152,7 +149,7 @@ _role_flag = click.option(
     "-r",
     "--role",
     metavar="NAME",
-    shell_complete=_complete_role,
+    shell_complete=complete_from(lambda: read_configuration().roles),
     help="Use the settings and system prompt of this role of the configuration file",
 )
 _reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop", "loop_stop")

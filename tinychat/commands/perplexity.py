@@ -51,8 +51,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
         report = measure(measured, text, stride=stride, against=other, progress=progress)
     _write_summary(report)
     names = {"model": measured.name, "reference": None if other is None else other.name, "file": str(file)}
-    json.dump(names | asdict(report), sys.stdout)
-    sys.stdout.write("\n")
+    print(json.dumps(names | asdict(report)))
 
 
 def _write_summary(report: Report) -> None:

@@ -39,9 +39,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--queue", type=click.IntRange(0), default=256, show_default=True, help="Requests that may wait beside them"
 )
-@click.option(
-    "--cors", "origins", multiple=True, metavar="ORIGIN", help="Let in pages of this origin; repeatable"
-)
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Let in pages of this origin; repeatable")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Serve this Host, too; repeatable, * all")
 @click.option(
     "--ping", type=click.FloatRange(0.1), default=15.0, show_default=True, help="Seconds of silence before a comment"

@@ -8,28 +8,26 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from tinychat.commands.options import QuantType
+from tinychat.commands.options import QuantType, complete_from
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
-from tinychat.store.local import StoredModel, code_lines, quality_lines, summary_line
+from tinychat.store.local import StoredModel, code_lines, list_models, quality_lines, summary_line
 from tinychat.terminal.safe_text import one_safe_line
 
 
-def _complete_pull(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _catalog_names() -> Iterable[str]:
     from tinychat.store.catalog import CATALOG
 
-    return [name for name in CATALOG if name.startswith(incomplete)]
+    return CATALOG
 
 
-def _complete_stored(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from tinychat.store.local import list_models
-
-    return [model.name for model in list_models() if model.name.startswith(incomplete)]
+def _stored_names() -> list[str]:
+    return [model.name for model in list_models()]
 
 
 @click.command()
-@click.argument("model", shell_complete=_complete_pull)
+@click.argument("model", shell_complete=complete_from(_catalog_names))
 @click.option(
     "--quant",
     type=QuantType(),
@@ -155,7 +153,13 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_stored)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_from(_stored_names),
+)
 def rm(names: tuple[str, ...]) -> None:
     """Remove stored models."""
     from tinychat.store.local import remove

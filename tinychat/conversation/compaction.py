@@ -44,13 +44,8 @@ class Compaction:
         """Return `messages` with a summary of those before index `first`; None if it was stopped.
 
         Where they do not fit into the context together, a summary of the oldest is read with those that follow.
-
-        Raises
-        ------
-        SettingError
-            If a turn alone is too long, or the summary is empty, does not end, or is no shorter than the turns.
-        TextError
-            If the chat template refuses the conversation.
+        `SettingError` if a turn alone is too long, or the summary is empty, does not end, or is no shorter than the
+        turns.
         """
         begun: list[Message] = []
         left = list(messages[:first])

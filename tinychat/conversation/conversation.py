@@ -54,17 +54,8 @@ class Chat(ChatState):
         Texts that go with the next message.
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
-    writing : bool
-        Whether a reply is being written.
     miss : PrefixMiss or None
         Why less was cached for the last reply than the conversation had, where nobody changed earlier messages.
-    on_notice, on_summarising : callable
-        Called with a line for the user when turns were dropped, and with the characters of a summary so far.
-
-    Raises
-    ------
-    SettingError
-        If a setting is out of range.
     """
 
     # A class that assigns to what it inherits names the types once more, as some type checkers ask for.

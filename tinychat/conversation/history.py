@@ -56,21 +56,12 @@ class History:
 
 
 class Transcript:
-    """The messages of a conversation, of which a model may no longer see the oldest.
+    """The messages of a conversation, of which the model no longer sees the `dropped` oldest.
 
-    Attributes
-    ----------
-    messages : list of Message
-        A user message first; a stopped reply stays, marked as partial. Every change sets a new list, so an
-        earlier one still has the conversation as it was.
-    history : History
-        The states before each change: see `undo` and `redo`.
-    dropped : int
-        How many of the oldest messages the model no longer sees.
-    reply_ids : list of int
-        Tokens of the last reply; empty where another run of the program has written it.
-    on_change : callable
-        Called when the messages have changed, and with every delta of a reply.
+    `messages` begin with a user's; a stopped reply stays, marked as partial. Every change sets a new list, so an
+    earlier one still has the conversation as it was. `reply_ids` are the tokens of the last reply, empty where another
+    run of the program has written it. `on_change` is called when the messages have changed, and with every delta of a
+    reply.
     """
 
     def __init__(self) -> None:
@@ -97,15 +88,7 @@ class Transcript:
     def undo(self, steps: int = 1) -> str:
         """Take back the last changes: exchanges, replies that were written again, messages that replaced others.
 
-        Returns
-        -------
-        str
-            The first message that is gone, or whose reply is another.
-
-        Raises
-        ------
-        SettingError
-            If there are not that many to take back.
+        Returns the first message that is gone, or whose reply is another. `SettingError` if there are not that many.
         """
         if not self.history.past:
             raise SettingError("there is nothing to take back: the conversation is empty")
@@ -115,15 +98,7 @@ class Transcript:
     def redo(self, steps: int = 1) -> str:
         """Make the changes again that `undo` took back, as long as nothing else was said since.
 
-        Returns
-        -------
-        str
-            The first message that is back, or whose reply is another.
-
-        Raises
-        ------
-        SettingError
-            If there are not that many.
+        Returns the first message that is back, or whose reply is another. `SettingError` if there are not that many.
         """
         if not self.history.future:
             raise SettingError("there is nothing to bring back: only what was taken back last, before anything new")

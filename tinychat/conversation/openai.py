@@ -22,7 +22,7 @@ CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 _NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 # What changes nothing here: for accounts, for other models, or the only value that there is.
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
-_ONLY_VALUES = {"n": 1, "stream": False, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "best_of": 1}
+_ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
 

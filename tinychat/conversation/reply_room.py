@@ -37,10 +37,7 @@ class ReplyRoom:
     def fit(self, ids: Ids) -> Room:
         """Return a prompt, without the oldest exchanges if it leaves too little room for a reply.
 
-        Raises
-        ------
-        PromptTooLongError
-            If the last exchange alone is too long.
+        `PromptTooLongError` if the last exchange alone is too long.
         """
         chat, size = self._chat, self._chat.model.context_size
         if chat.overflow == "stop" or not begins_full(len(ids), size):

@@ -67,9 +67,7 @@ class ChatState(Transcript, RequestState):
     @property
     def opens_thinking(self) -> bool:
         """Whether replies begin inside their think section."""
-        template = self.model.template
-        variables = template.thinking_variables(self.thinking.wanted)
-        return template.opens_thinking_with(**variables) if variables else template.opens_thinking
+        return self.model.opens_thinking(self.thinking.wanted)
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return the prompt for the reply to `messages`, the system prompt before them; `TextError` if it fails.

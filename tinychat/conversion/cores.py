@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tinychat.kernels.setup import available_cores
+from tinychat.machine import available_cores
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import FieldError
 from tinychat.held_signals import held_signals
+from tinychat.machine import available_cores
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import open_model_folder
 from tinychat.models.layout import Quantization
@@ -67,7 +68,6 @@ def load_engine(
     # Imported late: a wrong folder or setting is reported at once.
     with held_signals():
         from tinychat.engine.engine import Engine
-        from tinychat.kernels.setup import available_cores
 
     # More than cores would wait for each other's turns at every barrier.
     cores = available_cores()

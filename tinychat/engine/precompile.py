@@ -39,7 +39,7 @@ def begin(config: ModelConfig, quantization: Quantization) -> None:
     Without a second core nothing happens, nor where a process is at it or has done so. What is started ends when it is
     done, or with this process, or when it fails; it says nothing.
     """
-    from tinychat.kernels.setup import available_cores
+    from tinychat.machine import available_cores
 
     if available_cores() < 2 or not sys.executable or _is_begun(config, quantization):
         return
@@ -84,7 +84,7 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
     # Imported here: only the process that compiles needs NumPy's and LLVM's libraries.
     from tinychat.engine.engine import Engine
     from tinychat.engine.loading import default_kv
-    from tinychat.kernels.setup import available_cores
+    from tinychat.machine import available_cores
 
     # Memory that is never touched.
     tensors = {

@@ -14,6 +14,7 @@ from tinychat.engine.engine import Engine, Logits
 from tinychat.engine.ids import exact_ids
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.errors import SettingError
+from tinychat.machine import available_cores
 from tinychat.models.rope import angle_set
 
 
@@ -186,9 +187,6 @@ class Sequence:
         SettingError
             If the cache needs more than this machine's memory.
         """
-        # Imported here: it takes what asks for the cores along.
-        from tinychat.kernels.setup import available_cores
-
         engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         engine.compile(progress)
         other = new_sequence(engine, self.context_size)

@@ -165,29 +165,23 @@ class Model:
         `TextError` if the template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-        template = self.template
-        variables = template.thinking_variables(thinking)
-        opens = template.opens_thinking_with(**variables) if variables else template.opens_thinking
-        return Prompt(self.render_ids([*standing, *messages], **variables), False, template.stop_strings, opens)
+        ids = self.render_ids([*standing, *messages], **self.template.thinking_variables(thinking))
+        return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking))
+
+    def opens_thinking(self, thinking: bool | None) -> bool:
+        """Return whether the reply to a `chat_prompt` begins inside its think section."""
+        variables = self.template.thinking_variables(thinking)
+        return self.template.opens_thinking_with(**variables) if variables else self.template.opens_thinking
 
     def constraint(self, grammar: Grammar) -> Constraint:
         """Return the constraint of a grammar for the tokens of this model; `SettingError` if it is too large."""
         return Constraint(grammar, self.tokenizer, self.vocab_size, self.stop_ids)
 
     def logits(self, ids: Ids) -> Logits:
-        """Run `ids` from an empty context.
+        """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size].
 
-        Returns
-        -------
-        float32 [T, vocab_size]
-            Row t holds the logits of the token after ``ids[t]``.
-
-        Raises
-        ------
-        ContextError
-            If there are more ids than the context holds.
-        SettingError
-            If there are no ids, or one is outside the vocabulary.
+        `ContextError` if there are more ids than the context holds; `SettingError` if there are none, or one is outside
+        the vocabulary.
         """
         check_prompt(ids, self.engine, self.context_size)
         with self.driver.lock:
@@ -261,6 +255,8 @@ class Model:
         self, prompt: Prompt, request: Request, make_room: MakeRoom | None = None, ahead: int | None = None
     ) -> Run:
         check_prompt(prompt.ids, self.engine, self.context_size)
+        if any(token_id >= self.vocab_size for token_id, _ in request.biases):
+            raise FieldError("logit_bias", f"must be of token ids below {self.vocab_size}")
         return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead)
 
     def generate(
@@ -289,24 +285,9 @@ class Model:
     ) -> list[Reply]:
         """Continue several prompts at once, to the tokens that each would have alone.
 
-        Parameters
-        ----------
-        prompts : iterable of str or sequence of int
-            As `stream` takes them.
-        parallel : int, optional
-            How many at once; found by measurement when omitted.
-        **fields
-            Fields of `Request`, for all of them.
-
-        Returns
-        -------
-        list of Reply
-            In the order of the prompts, with `Reply.text` and `Reply.token_ids`.
-
-        Raises
-        ------
-        TinychatError
-            If one of them cannot be continued: see `stream`.
+        `prompts`, `fields` and errors are those of `stream`; `parallel` replies are written at once, by default a
+        number found by measurement. Returns the replies in the order of the prompts, with `Reply.text` and
+        `Reply.token_ids`.
         """
         if isinstance(prompts, str):
             raise FieldError("prompts", "must be a list of texts or token ids, not one text")

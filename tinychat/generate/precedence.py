@@ -93,10 +93,7 @@ def resolve(*sources: SettingsSource) -> Resolved:
 class Preferences:
     """Flags of one run over the configuration file with a role and a prompt template of it.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is no such role or template.
+    `ConfigurationError` if there is no such role or template.
     """
 
     configuration: Configuration = field(default_factory=Configuration)

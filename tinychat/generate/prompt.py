@@ -19,19 +19,10 @@ NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue in
 class Prompt:
     """The input of a model: token ids, none of them a control token that a text spelled.
 
-    Attributes
-    ----------
-    joins_reply : bool
-        Whether the reply goes on where the prompt's text ends. If not, a tokenizer that marks the first word by a space
-        loses that space, as in the reply of a chat.
-    stop : tuple of str
-        Texts that end a reply to this prompt, beside those of the request.
-    opens_thinking : bool
-        Whether the reply begins inside a think section.
-    previous : sequence of int
-        The ids of the turn before it in the same conversation: its sequence is taken, if it is still there.
-    removed : int
-        Tokens that may be cut out of the cache where the two first differ: see `tinychat.generate.run.Room`.
+    `joins_reply`: the reply goes on where the prompt's text ends. If not, a tokenizer that marks the first word by a
+    space loses that space, as in the reply of a chat. `stop` are texts that end the reply, beside those of the request;
+    `opens_thinking`: it begins inside a think section. `previous` are the ids of the turn before it in the same
+    conversation, whose cache is used; `removed` tokens may be cut out of that where the two first differ: see `Room`.
     """
 
     ids: Sequence[int]

@@ -107,15 +107,8 @@ class Summary:
 class Reply:
     """A reply that grows by one token with every row of logits.
 
-    It runs nothing itself. Its driver reads the prompt and reports that by `prompt_was_read`, then gives
-    each row of logits to `accept` and runs the token that was chosen, until `finish_reason` is set.
-
-    Attributes
-    ----------
-    token_ids : list of int
-        The tokens so far.
-    finish_reason : str or None
-        See `FinishReason`; None while more tokens may come.
+    It runs nothing itself. Its driver reads the prompt and reports that by `prompt_was_read`, then gives each row of
+    logits to `accept` and runs the token that was chosen, until `finish_reason` is set. `token_ids` are those so far.
     """
 
     def __init__(

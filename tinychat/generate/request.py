@@ -25,13 +25,15 @@ class RequestFields(ReplyKeywords, total=False):
 class Request(ReplySettings):
     """Settings of a reply: those of `tinychat.settings.ReplySettings`, and a `constraint` that masks tokens.
 
-    Raises
-    ------
-    FieldError
-        If a value is out of range, or of another type.
+    `FieldError` if a value is out of range, or of another type.
     """
 
     constraint: Constraint | None = None
+
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """Token ids and what is added to their logits, as checked."""
+        return self.logit_bias  # type: ignore[return-value]
 
     def values(self) -> dict[str, object]:
         """Return the fields that have any effect by name, but the constraint, which is not a plain value."""

@@ -1,4 +1,4 @@
-"""Settings of Numba, made before it is imported: instruction set and cache folder; and the number of cores.
+"""Settings of Numba, made before it is imported: instruction set and cache folder.
 
 ``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``avx512vnni``, ``avx2``, ``generic``),
 ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
@@ -138,16 +138,6 @@ def evict_old_kernels(root: Path) -> None:
     folders = sorted(root.glob(f"{CACHE_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders[:-CACHED_VERSIONS]:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def available_cores() -> int:
-    """Return the number of cores this process may use: affinity, then the cgroup's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cores
 
 
 ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))

@@ -27,33 +27,40 @@ from tinychat.kernels.intrinsics import (
 )
 from tinychat.kernels.jit import always_inline
 
+# The LLVM instructions of operators, by the type of the lanes.
+_OPERATORS = {
+    operator.add: {types.float32: "fadd", types.int32: "add"},
+    operator.sub: {types.float32: "fsub", types.int32: "sub"},
+    operator.mul: {types.float32: "fmul"},
+    operator.truediv: {types.float32: "fdiv"},
+    operator.lshift: {types.int32: "shl"},
+    operator.rshift: {types.int32: "ashr"},
+}
 
-def _define(operator: Callable[[Any, Any], Any], floats: str, integers: str) -> None:
-    """Define an operator of two vectors, or of a vector and a number, as an LLVM instruction."""
 
-    @type_callable(operator)
+def _define(function: Callable[[Any, Any], Any], instructions: dict[types.Type, str]) -> None:
+    """Define an operator of two vectors, or of a vector and a number."""
+
+    @type_callable(function)
     def typer_of(context):
         def typer(a, b):
             vectors = {kind for kind in (a, b) if isinstance(kind, Vector)}
-            return vectors.pop() if len(vectors) == 1 else None
+            kind = vectors.pop() if len(vectors) == 1 else None
+            return kind if kind is not None and kind.lane in instructions else None
 
         return typer
 
     def lower(context, builder, signature, arguments):
         kind = signature.return_type
         a, b = (context.cast(builder, value, given, kind) for value, given in zip(arguments, signature.args))
-        return getattr(builder, floats if kind.lane == types.float32 else integers)(a, b)
+        return getattr(builder, instructions[kind.lane])(a, b)
 
     for operands in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
-        lower_builtin(operator, *operands)(lower)
+        lower_builtin(function, *operands)(lower)
 
 
-_define(operator.add, "fadd", "add")
-_define(operator.sub, "fsub", "sub")
-_define(operator.mul, "fmul", "mul")
-_define(operator.truediv, "fdiv", "sdiv")
-_define(operator.lshift, "", "shl")
-_define(operator.rshift, "", "ashr")
+for _function, _instructions in _OPERATORS.items():
+    _define(_function, _instructions)
 
 
 @operation(f32x16, types.float32)

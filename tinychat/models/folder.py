@@ -1,6 +1,6 @@
 """The model folder: a checkpoint's text files, ``tinychat.json``, and ``model.safetensors``, which is mapped.
 
-``tinychat.json`` says what the folder is::
+``tinychat.json`` describes the folder::
 
     {"format": 2, "source": "owner/name",
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
@@ -65,7 +65,7 @@ class ModelFolder:
 
 
 def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a weight file, and where in the file each tensor's data begin."""
+    """Return the header of a weight file, and the offset of each tensor's data in the file."""
     entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
     begin, starts = 0, {}
     for name, spec in specs.items():
@@ -103,13 +103,7 @@ def _samples(stream: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def open_model_folder(path: Path) -> ModelFolder:
-    """Open a model folder; check its description, its configuration, and the header and size of the weight file.
-
-    Raises
-    ------
-    ModelFolderError
-        If something is missing, damaged, or of a newer format.
-    """
+    """Open a model folder: check its description, its configuration, and the header and size of the weight file."""
     try:
         quantization = read_description(path)
         config = read_config(path / "config.json")
@@ -123,7 +117,7 @@ def open_model_folder(path: Path) -> ModelFolder:
 
 
 def description_of(quantization: Quantization) -> dict[str, object]:
-    """Return what ``tinychat.json`` says of the weights: format and quantization."""
+    """Return the entries of ``tinychat.json`` about the weights: format and quantization."""
     stored = asdict(quantization)
     dtype, linears = stored.pop("dtype"), dict(stored.pop("passthrough"))
     stored = {"method": STORED_NATIVE if dtype == NATIVE else dtype, **stored}
@@ -133,13 +127,7 @@ def description_of(quantization: Quantization) -> dict[str, object]:
 
 
 def read_description(path: Path) -> Quantization:
-    """Read from ``tinychat.json`` how the weights are quantized.
-
-    Raises
-    ------
-    ModelFolderError, CheckpointError
-        If it is missing, damaged, or of a newer format.
-    """
+    """Read the quantization of the weights from ``tinychat.json``."""
     if not (path / DESCRIPTION).is_file():
         raise ModelFolderError(f"{path} is not a model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
@@ -176,11 +164,6 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
     """Map a weight file that must hold exactly the tensors of `specs`.
 
     It is mapped privately, as a read-only array is another type to Numba; nothing is ever written.
-
-    Raises
-    ------
-    ModelFolderError
-        If the file is missing, too short, or has other tensors.
     """
     header, offsets = header_of(specs)
     size = len(header) + sum(spec.bytes for spec in specs.values())
@@ -188,10 +171,12 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
         with open_regular(file) as stream:
             found = stream.read(len(header))
             actual = os.fstat(stream.fileno()).st_size
-            if found != header or actual != size:
-                differs = f"{actual} bytes instead of {size}"
-                what = differs if actual != size else "other tensors than config.json asks for"
-                raise ModelFolderError(f"{file} is damaged ({what}): convert the model again")
+            if actual != size:
+                raise ModelFolderError(f"{file} is damaged ({actual} bytes instead of {size}): convert the model again")
+            if found != header:
+                raise ModelFolderError(
+                    f"{file} is damaged (other tensors than config.json asks for): convert the model again"
+                )
             mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY)
     except OSError as error:
         raise ModelFolderError(f"{file} cannot be read ({error.strerror}): convert the model again") from None
@@ -206,8 +191,7 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
 def _ask_for_huge_pages(mapped: mmap.mmap) -> None:
     """Ask the system for pages of 2 MB: a token reads all of the weights, far more than the tables of small pages hold.
 
-    Where Linux has such pages for files, it reads the file in pieces of that size from then on. What it has in memory
-    already, as after a conversion, stays as it is.
+    Pages of the file that are in memory already, as after a conversion, stay as they are.
     """
     if sys.platform == "linux":
         with suppress(OSError):

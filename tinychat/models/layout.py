@@ -61,7 +61,6 @@ class Quantization:
         for name in self.int8:
             if self.dtype != "int4" or name not in LINEARS:
                 raise SettingError(f"{name!r} cannot be in int8 beside {self.dtype}: choose from {', '.join(LINEARS)}")
-
         if type(self.frequent) is not int or self.frequent < 0 or self.frequent % LANES:
             raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
         if self.frequent and (self.dtype != "int4" or "embed_tokens" in self.int8):
@@ -70,7 +69,7 @@ class Quantization:
             raise SettingError("codes pass through only where each linear has forms, in groups of 32 columns")
 
     def dtype_of(self, linear: str) -> str:
-        """Return how a linear of this name is stored: a router, which hardly weighs and decides much, as it is."""
+        """Return the number format of a linear: a router, which is small and decides much, stays float32."""
         if linear == ROUTER:
             return "f32"
         return "int8" if linear in (*self.int8, FREQUENT) else self.dtype
@@ -82,7 +81,7 @@ class Quantization:
 
     @property
     def column_multiple(self) -> int:
-        """What the columns of a weight are padded to."""
+        """The columns of a weight are padded to a multiple of this."""
         return LANES if self.dtype == "f32" else self.group_size
 
 
@@ -117,12 +116,8 @@ def stored_linears(config: ModelConfig, quantization: Quantization) -> list[Line
 def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, TensorSpec]:
     """Return name, dtype and shape of every tensor, in the order of the file.
 
-    The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line.
-
-    Raises
-    ------
-    SettingError
-        If the passthrough codes are not those of such a model.
+    The format allows no gaps, so tensors of whole 64-byte lines come first: each then begins on a line. Passthrough
+    codes of another model are a SettingError.
     """
     specs: dict[str, TensorSpec] = {}
     for linear in stored_linears(config, quantization):
@@ -161,13 +156,7 @@ def _linear_specs(linear: Linear, quantization: Quantization) -> Iterator[tuple[
 def passthrough_specs(
     linear: Linear, passthrough: PassthroughLinear | None, K: int
 ) -> Iterator[tuple[str, TensorSpec]]:
-    """Yield the tensors of a passthrough linear of K columns: for each size of codes, the blocks of rows of all layers.
-
-    Raises
-    ------
-    SettingError
-        If `passthrough` is of another linear, or None.
-    """
+    """Yield the tensors of a passthrough linear of K columns: by size of codes, the blocks of rows of all layers."""
     if passthrough is None or len(passthrough.bits) != linear.shards:
         raise SettingError(f"the codes of {linear.name} are of another model")
     if any(len(layer) != len(linear.rows) for layer in passthrough.bits):

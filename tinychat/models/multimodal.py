@@ -22,26 +22,26 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
 }
-# What wrappers call text models that compute what another one does.
+# Names of text models that compute the same as another one.
 _SAME_AS = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
-# Of the whole model, wherever the section has its own.
+# Keys of the whole model, which override the section's own.
 _SHARED = ("quantization_config", "bos_token_id", "eos_token_id")
 
 
 def wrapper_of(raw: Mapping[str, object]) -> str | None:
-    """Return the architecture of a model that holds a text model, by its parsed `config.json`; None of others."""
+    """Return the architecture of a model that holds a text model, by its parsed `config.json`; None for others."""
     names = raw.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     return name if isinstance(name, str) and name in WRAPPERS else None
 
 
 def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return what a `config.json` says of the text model: all of it, where the model is no more than that."""
+    """Return the text model's part of a `config.json`: all of it, where the model is no more than that."""
     wrapper = wrapper_of(raw)
     if wrapper is None:
         return raw
     section = raw.get("text_config")
-    # Older files of Qwen2.5-VL say all in one place.
+    # Older files of Qwen2.5-VL have no section.
     found = {**WRAPPERS[wrapper], **(section if isinstance(section, Mapping) else raw)}
     found["model_type"] = _SAME_AS.get(str(found["model_type"]), found["model_type"])
     found["architectures"] = None

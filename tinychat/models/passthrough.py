@@ -20,13 +20,13 @@ NUMBERS = ("I8", "F16", "F32")
 
 
 def dtype_named(name: str) -> str:
-    """Return the number format of a name in a model folder or an option."""
+    """Return the number format by its name in a model folder or an option."""
     return NATIVE if name == STORED_NATIVE else name
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the codes of one size of a linear are stored.
+    """Storage of the codes of one size of a linear.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Form:
     span : int
         Columns that share a factor, a multiple of `group`; 0 for whole rows.
     offsets : bool
-        Whether there are any. Codes of four bits always have them: without any of their own, theirs are ``-8 * scale``.
+        Codes of four bits always have them: without any of their own, theirs are ``-8 * scale``.
     """
 
     bits: int
@@ -62,7 +62,7 @@ class Form:
 
 
 def joined(forms: Iterable[Form]) -> Form:
-    """Return the form that holds whatever any of some forms of one size of codes does."""
+    """Return the form that holds all values of some forms of one size of codes."""
     first, *others = forms
     for form in others:
         numbers = max(first.numbers, form.numbers, key=NUMBERS.index)
@@ -81,7 +81,7 @@ def joined(forms: Iterable[Form]) -> Form:
 
 @dataclass(frozen=True)
 class PassthroughLinear:
-    """How a linear is stored.
+    """Storage of a passthrough linear.
 
     Attributes
     ----------
@@ -107,13 +107,7 @@ class PassthroughLinear:
 
 
 def read_linear(value: object) -> PassthroughLinear:
-    """Read what a description says of a linear.
-
-    Raises
-    ------
-    TypeError, ValueError, SettingError
-        If that is not what `dataclasses.asdict` gives of a `PassthroughLinear`.
-    """
+    """Read the `dataclasses.asdict` of a linear; anything else is a TypeError, ValueError or SettingError."""
     if not isinstance(value, dict) or value.keys() != {"forms", "bits"}:
         raise ValueError("no description of a linear")
     forms = tuple(Form(**form) for form in value["forms"])

@@ -22,13 +22,7 @@ TABLE_STEP = 256  # positions computed at once: some milliseconds
 def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int | None = None) -> NDArray[np.float32]:
     """Compute cosines and sines for the positions ``start..stop-1``.
 
-    Parameters
-    ----------
-    config : ModelConfig
-    start, stop : int
-        Positions, 0-based.
-    sequence_length : int, optional
-        Positions in the whole sequence: see `angle_set`. `stop` when omitted.
+    `sequence_length` is that of the whole sequence, see `angle_set`; `stop` when omitted.
 
     Returns
     -------
@@ -45,14 +39,7 @@ def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int
 
 
 class RopeTable:
-    """Cosines and sines of positions from 0 on, computed as far as they are asked for.
-
-    Parameters
-    ----------
-    config : ModelConfig
-    sequence_length : int
-        Of any sequence with the same angles: see `angle_set`.
-    """
+    """Cosines and sines of positions from 0 on, computed on demand, for sequences of one `angle_set`."""
 
     def __init__(self, config: ModelConfig, sequence_length: int) -> None:
         self._frequencies = inverse_frequencies(config, sequence_length)
@@ -82,7 +69,7 @@ def has_query_scales(config: ModelConfig) -> bool:
 
 
 def query_scales(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
-    """Return what queries at these positions are multiplied by, beside the attention's scale."""
+    """Return the factors of queries at these positions, beside the attention's scale."""
     if config.log_temperature_length:
         length = config.log_temperature_length
         whole = logarithm(length)
@@ -96,11 +83,11 @@ def query_scales(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.fl
 
 
 def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
-    """Return which of the model's sets of angles a sequence of this length has; it cannot use keys of another set.
+    """Return the set of angles of a sequence of this length, which cannot use keys of another set.
 
     Most models have one set, 0. With "longrope" there is a set 1, for sequences beyond the training length; with
     "doubling" set n is for those up to 2**n times that length; with "dynamic" each length beyond
-    ``max_position_embeddings`` has a set of its own, and the answer is None.
+    ``max_position_embeddings`` has a set of its own, None.
     """
     scaling = config.rope_scaling
     if scaling is not None and scaling.rope_type == "doubling":
@@ -113,7 +100,7 @@ def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
 
 
 def sliding_rope(config: ModelConfig) -> ModelConfig:
-    """Return the configuration that the angles of layers with a base of their own follow, `sliding_rope_theta`."""
+    """Return the configuration for the angles of layers with a base of their own, `sliding_rope_theta`."""
     return replace(config, rope_theta=config.sliding_rope_theta or config.rope_theta, rope_scaling=None)
 
 
@@ -137,7 +124,7 @@ def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArra
 
 
 def attention_factor(scaling: RopeScaling | None) -> float:
-    """Return what cosines and sines are multiplied by: 1 except for yarn and longrope."""
+    """Return the factor of cosines and sines: 1 except for yarn and longrope."""
     if scaling is None or scaling.rope_type not in ("yarn", "longrope"):
         return 1.0
     if scaling.attention_factor is not None:
@@ -180,8 +167,8 @@ def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[n
     """Keep short wavelengths, divide long ones by the factor, blend linearly between the two."""
     rotations = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    kept = np.clip((rotations - low) / (high - low), 0.0, 1.0)
-    return frequencies * (kept + (1 - kept) / scaling.factor)
+    unscaled = np.clip((rotations - low) / (high - low), 0.0, 1.0)
+    return frequencies * (unscaled + (1 - unscaled) / scaling.factor)
 
 
 def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
@@ -194,9 +181,9 @@ def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
     if low == high:
         high += 0.001  # transformers' own guard against a ramp of no width
     pairs = np.arange(config.rotary_dim // 2, dtype=np.float64)
-    kept = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
+    unscaled = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
     frequencies = _plain(config.rope_theta, config.rotary_dim)
-    return frequencies * (kept + (1 - kept) / scaling.factor)
+    return frequencies * (unscaled + (1 - unscaled) / scaling.factor)
 
 
 def _pair_with_rotations(config: ModelConfig, scaling: RopeScaling, rotations: float) -> float:

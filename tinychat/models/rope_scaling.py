@@ -21,15 +21,15 @@ class RopeScaling:
     rope_type : str
         "linear", "dynamic", "llama3", "yarn" or "longrope"; "doubling", which no file names, is Qwen 1's.
     factor : float
-        How many times longer than in training a sequence may be.
+        Longest sequence over the training length.
     original_max_position_embeddings : int
         The training length in positions (llama3, yarn, longrope, doubling; else 0).
     attention_factor : float or None
-        Multiplies cosines and sines (yarn, longrope); None means computed from the other values.
+        Multiplies cosines and sines (yarn, longrope); None: computed from the other values.
     truncate : bool
         Whether yarn rounds its correction range outwards to whole dimensions.
     short_factor, long_factor : tuple of float
-        What longrope divides each pair's frequency by, in sequences up to the training length and beyond it.
+        Divisors of each pair's frequency, in sequences up to the training length and beyond it (longrope).
     """
 
     rope_type: str
@@ -50,28 +50,8 @@ class RopeScaling:
 def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling | None]:
     """Read base and scaling from the keys of transformers 4 or 5.
 
-    Version 4 writes ``rope_theta`` beside ``rope_scaling``, version 5 puts both into
-    ``rope_parameters``. Where a file has both, ``rope_scaling`` counts, as in transformers.
-
-    Parameters
-    ----------
-    values : ConfigValues
-    rotary_dim : int
-        Channels of each head that are rotated.
-
-    Returns
-    -------
-    rope_theta : float
-        The base of the frequencies.
-    scaling : RopeScaling or None
-        None for the plain embedding.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the type is none of `ROPE_TYPES`.
-    CheckpointError
-        If a value is missing or out of range.
+    Version 4 writes ``rope_theta`` beside ``rope_scaling``, version 5 puts both into ``rope_parameters``. Where a file
+    has both, ``rope_scaling`` counts, as in transformers.
     """
     section = _rope_section(values)
     own_theta = section.optional_number("rope_theta", 1.001, 1e30) if section else None
@@ -81,10 +61,9 @@ def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling
 
 
 def split_rope(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Take apart what version 5 of transformers writes for layers of two kinds.
+    """Split the ``rope_parameters`` of transformers 5 for layers of two kinds.
 
-    What ``rope_parameters`` says of layers without a window stays there; what it says of the others becomes
-    ``sliding_rope_parameters``, for `read_sliding_theta`.
+    Those of layers with a window become ``sliding_rope_parameters``, for `read_sliding_theta`.
     """
     both = raw.get("rope_parameters")
     if not isinstance(both, Mapping) or not both.keys() & {"full_attention", "sliding_attention"}:
@@ -94,15 +73,7 @@ def split_rope(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read_sliding_theta(values: ConfigValues, default: float) -> float:
-    """Read the base of the rotary embedding in layers that have a window: see `split_rope`.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If those layers have a scaling.
-    CheckpointError
-        If the base is out of range.
-    """
+    """Read the base of the rotary embedding in layers that have a window: see `split_rope`."""
     section = values.optional_section("sliding_rope_parameters")
     if section is None:
         return default
@@ -112,13 +83,7 @@ def read_sliding_theta(values: ConfigValues, default: float) -> float:
 
 
 def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
-    """Return how many channels of each head are rotated: ``partial_rotary_factor`` of them, rounded down.
-
-    Raises
-    ------
-    CheckpointError
-        If the factor is out of range, or their number is odd or 0.
-    """
+    """Read the rotated channels of each head: ``partial_rotary_factor`` of them, rounded down; an even number."""
     for holder in (_rope_section(values), values):
         factor = None if holder is None else holder.optional_number("partial_rotary_factor", 0.0, 1.0)
         if holder is not None and factor is not None:
@@ -130,12 +95,7 @@ def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
 
 
 def refuse_partial_rotary(values: ConfigValues) -> None:
-    """Refuse a file that says that only a part of each head is rotated.
-
-    Raises
-    ------
-    UnsupportedModelError
-    """
+    """Refuse a ``partial_rotary_factor`` below 1."""
     for holder in (values, _rope_section(values)):
         if holder and holder.optional_number("partial_rotary_factor", 0.0, 1.0) not in (None, 1.0):
             raise UnsupportedModelError(f"{holder.source}: partial_rotary_factor below 1 is not supported")

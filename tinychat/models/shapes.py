@@ -5,7 +5,7 @@ Token ids are those of Llama 2's tokenizer, which goes with random weights of an
 
 from tinychat.errors import SettingError
 
-_COMMON: dict[str, object] = {
+_LLAMA: dict[str, object] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_act": "silu",
@@ -13,101 +13,53 @@ _COMMON: dict[str, object] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+_KEYS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "rope_theta",
+    "tie_word_embeddings",
+)
+_LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+_QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+}
 
-SHAPES: dict[str, dict[str, object]] = {
-    "tiny": {
-        "hidden_size": 128,
-        "intermediate_size": 384,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 32000,
-        "max_position_embeddings": 8192,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-    },
-    "smollm2-135m": {
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "vocab_size": 49152,
-        "max_position_embeddings": 8192,
-        "rope_theta": 100000.0,
-        "tie_word_embeddings": True,
-    },
-    "tinyllama-1.1b": {
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 22,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "vocab_size": 32000,
-        "max_position_embeddings": 2048,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-    },
-    "llama-3.2-1b": {
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "rope_theta": 500000.0,
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 32.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
-        "tie_word_embeddings": True,
-    },
+
+def _shape(*values: object, **others: object) -> dict[str, object]:
+    return dict(zip(_KEYS, values, strict=True)) | others
+
+
+SHAPES = {
+    "tiny": _shape(128, 384, 2, 4, 2, 32000, 8192, 1e4, False),
+    "smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, 8192, 1e5, True),
+    "tinyllama-1.1b": _shape(2048, 5632, 22, 32, 4, 32000, 2048, 1e4, False),
+    "llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, rope_scaling=_LLAMA3_SCALING),
     # Four of its 48 layers: all of them would take 17 GB.
-    "qwen3-30b-a3b-4-layers": {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "moe_intermediate_size": 768,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "norm_topk_prob": True,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "max_position_embeddings": 40960,
-        "rope_theta": 1000000.0,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-    },
-    "llama-2-7b": {
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "vocab_size": 32000,
-        "max_position_embeddings": 4096,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-    },
+    "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),
+    "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
 
 
 def config_of(shape: str) -> dict[str, object]:
-    """Return the content of a shape's ``config.json``.
-
-    Raises
-    ------
-    SettingError
-        If there is no such shape.
-    """
+    """Return the content of a shape's ``config.json``."""
     if shape not in SHAPES:
         raise SettingError(f"shape {shape!r} is unknown: choose one of {', '.join(SHAPES)}")
-    return {**_COMMON, **SHAPES[shape]}
+    return {**_LLAMA, **SHAPES[shape]}

@@ -170,10 +170,11 @@ def _call_ids(prompt_ids: Sequence[int], request: Request) -> Callable[[int], st
 
 def progress_fields(prefill: Prefill, stream: Stream) -> dict[str, Any]:
     """Return how far a prompt is read, in llama-server's form, and an estimate of the seconds that are left."""
+    seconds, left = stream.prefill_seconds, prefill.total - prefill.done
     return {
         "total": prefill.cached + prefill.total,
         "cache": prefill.cached,
         "processed": prefill.cached + prefill.done,
-        "time_ms": round(1000 * stream.prefill_seconds, 3),
-        "seconds_left": prefill.seconds_left,
+        "time_ms": round(1000 * seconds, 3),
+        "seconds_left": seconds / prefill.done * left if prefill.done else None,
     }

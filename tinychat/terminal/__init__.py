@@ -1,1 +1,1 @@
-"""What the user types and sees: line editing and keys, drawing, markdown, the clipboard."""
+"""Input and output at a terminal: line editing, rendering of Markdown, the clipboard."""

@@ -1,4 +1,4 @@
-"""Cutting markdown that grows into its blocks: paragraphs, lists, code, tables."""
+"""The blocks of Markdown that streams in: paragraphs, lists, code, tables."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ _FENCE = re.compile(r" *(?:[-*+] |\d+[.)] )? *(`{3,}|~{3,})(.*)")
 
 
 class Blocks:
-    """The text of one reply: finished blocks are returned once, the open one stays.
+    """Splits the text of one reply into blocks; `open` is the text of the unfinished block.
 
-    A block ends at a blank line before a line that is not indented, or at the end of a code fence that
-    is not indented. Each line is looked at once.
-
-    Attributes
-    ----------
-    open : str
-        What belongs to no finished block yet.
+    A block ends at a blank line before a line that is not indented, or at the end of a code fence that is not indented.
     """
 
     def __init__(self) -> None:
@@ -26,7 +20,7 @@ class Blocks:
         self._after_blank = False
 
     def feed(self, text: str) -> list[str]:
-        """Add `text` and return the blocks that are finished by it, blank lines around them removed."""
+        """Add `text` and return the blocks that it finishes, without blank lines around them."""
         self.open += text
         finished = []
         while (end := self._next_end()) is not None:
@@ -37,7 +31,7 @@ class Blocks:
         return finished
 
     def _next_end(self) -> int | None:
-        """Read on, line by line, to the end of the first block."""
+        """Scan further lines to the end of the first block."""
         while self._scanned < len(self.open):
             start = self._scanned
             if self._after_blank and not self._fence and not self.open[start].isspace():
@@ -55,13 +49,13 @@ class Blocks:
         return None
 
     def _closes_fence(self, line: str) -> bool:
-        """Follow code fences over `line`, and return whether it ends one."""
+        """Track code fences over `line`, and return whether it ends one."""
         found = _FENCE.fullmatch(line.rstrip())
         if found is None:
             return False
         marks, after = found.groups()
         if not self._fence:
-            # Backticks after backticks are code within a line, not a fence.
+            # Backticks after backticks are inline code, not a fence.
             self._fence = "" if marks[0] == "`" and "`" in after else marks
             return False
         if after or not marks.startswith(self._fence):

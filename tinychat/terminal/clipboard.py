@@ -1,4 +1,4 @@
-"""The clipboard of the desktop, through the programs that systems have for it, or the terminal's own."""
+"""The clipboard, through programs of the desktop or through the terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _WRITERS = (
     ("pbcopy",),
     ("clip.exe",),
 )
-_PATIENCE_SECONDS = 5
-# Longer ones are dropped by common terminals without a word.
+_TIMEOUT_SECONDS = 5
+# Common terminals silently drop longer ones.
 _OSC52_BYTES = 74_000
 
 
@@ -36,14 +36,14 @@ def read_clipboard() -> str:
 
 
 def write_clipboard(text: str) -> None:
-    """Put `text` onto the clipboard."""
+    """Copy `text` to the clipboard."""
     _run_first(_WRITERS, text.encode("utf-8"), "use /export FILE.md instead")
 
 
 def offer_to_terminal(text: str, terminal: TextIO) -> bool:
-    """Ask the terminal to take `text` (OSC 52 of xterm), also from a program on another machine.
+    """Ask the terminal to copy `text` (OSC 52 of xterm), which works over ssh; return False if it cannot.
 
-    Whether it does so cannot be known; return False if it certainly does not.
+    Terminals do not report whether they did.
     """
     data = text.encode("utf-8")
     if not terminal.isatty() or len(data) > _OSC52_BYTES:
@@ -56,7 +56,7 @@ def offer_to_terminal(text: str, terminal: TextIO) -> bool:
 def _run_first(
     commands: Sequence[Sequence[str]], data: bytes | None, advice: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the first of the programs that is installed and does its work."""
+    """Run the first of the programs that is installed and succeeds."""
     installed = [command for command in commands if shutil.which(command[0])]
     for command in installed:
         try:
@@ -66,18 +66,18 @@ def _run_first(
         if done.returncode == 0:
             return done
     names = ", ".join(command[0] for command in installed or commands)
-    state = "does not answer" if installed else "is installed"
-    raise SettingError(f"the clipboard is out of reach: {'' if installed else 'none of '}{names} {state}; {advice}")
+    problem = f"{names} failed" if installed else f"none of {names} is installed"
+    raise SettingError(f"the clipboard cannot be used: {problem}; {advice}")
 
 
 def _run(command: Sequence[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
-    """Run a program; one that stays in the background to serve the clipboard must not hold our pipes."""
+    """Run a program; a writer may stay in the background, and must not hold our pipes."""
     reads = data is None
     return subprocess.run(
         command,
         input=b"" if reads else data,
         stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=_PATIENCE_SECONDS,
+        timeout=_TIMEOUT_SECONDS,
         check=False,
     )

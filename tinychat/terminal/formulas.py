@@ -1,6 +1,6 @@
-r"""Formulas in markdown stay as they are written: between ``\(`` and ``\)``, ``\[`` and ``\]``, or dollar signs.
+r"""Formulas in Markdown, shown literally: between ``\(`` and ``\)``, ``\[`` and ``\]``, or dollar signs.
 
-Markdown alone takes the backslashes for escapes, and underscores for emphasis.
+Markdown alone would parse the backslashes as escapes, and underscores as emphasis.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
-# As pandoc has it, so that prices are not taken for formulas: no space inside the dollar signs, no digit behind them.
+# As in pandoc, so that prices are no formulas: no space inside the dollar signs, no digit behind them.
 _DOLLARS = re.compile(r"\$(?![\s$])[^$`\n]*(?<![\s\\])\$(?!\d)")
 _MARK = re.compile(r"\\[()\[\]]")
 
 
-def keep_formulas(parser: MarkdownIt) -> MarkdownIt:
-    """Let `parser` pass formulas on as text, and return it."""
+def add_formulas(parser: MarkdownIt) -> MarkdownIt:
+    """Add rules to `parser` that pass formulas through as text, and return it."""
     parser.inline.ruler.before("escape", "formula", _inline_formula)
-    # In the middle of a paragraph too: a line of a formula may look like a heading or a list.
+    # Also inside paragraphs: a line of a formula may look like a heading or a list.
     parser.block.ruler.before(
         "fence", "formula", _block_formula, {"alt": ["paragraph", "reference", "blockquote", "list"]}
     )
@@ -29,7 +29,7 @@ def keep_formulas(parser: MarkdownIt) -> MarkdownIt:
 
 
 def _inline_formula(state: StateInline, silent: bool) -> bool:
-    """Take a formula within a line, or a lone mark of one, whose other mark may not be written yet."""
+    """Parse a formula within a line, or a single delimiter, whose pair may not be written yet."""
     end = _end_of_formula(state.src, state.pos, state.posMax)
     if end is None:
         return False
@@ -50,9 +50,9 @@ def _end_of_formula(text: str, start: int, stop: int) -> int | None:
 
 
 def _block_formula(state: StateBlock, start: int, stop: int, silent: bool) -> bool:
-    r"""Take lines from one that begins with ``\[`` or ``$$`` to one that ends with the closing mark.
+    r"""Parse lines from one that begins with ``\[`` or ``$$`` to one that ends with the closing delimiter.
 
-    A formula that is still being written goes on to the end; a blank line ends every one.
+    An unfinished formula extends to the end; a blank line ends any formula.
     """
     first = state.getLines(start, start + 1, state.blkIndent, False)
     text = first.strip()
@@ -69,7 +69,7 @@ def _block_formula(state: StateBlock, start: int, stop: int, silent: bool) -> bo
                 break
     state.push("paragraph_open", "p", 1).map = [start, end]
     inline = state.push("inline", "", 0)
-    # Without a content, from which the inline rules would make more of them.
+    # Without content, which the inline rules would parse.
     inline.map, inline.children = [start, end], _lines_of(state.getLines(start, end, state.blkIndent, False).strip())
     state.push("paragraph_close", "p", -1)
     state.line = end
@@ -77,6 +77,6 @@ def _block_formula(state: StateBlock, start: int, stop: int, silent: bool) -> bo
 
 
 def _lines_of(formula: str) -> list[Token]:
-    """Return a formula as tokens of text, with a line end between two."""
+    """Return a formula as text tokens with line breaks between them."""
     texts = [Token("text", "", 0, content=line) for line in formula.split("\n")]
     return [token for text in texts for token in (Token("softbreak", "br", 0), text)][1:]

@@ -1,4 +1,4 @@
-"""The keyboard of a POSIX terminal: what is typed or pasted while no prompt is shown waits for the next one, unseen."""
+"""The keyboard of a POSIX terminal: keys typed between prompts are saved for the next one, and not echoed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import signal
 import termios
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from threading import Thread
 from time import sleep
 from types import FrameType
@@ -36,24 +35,24 @@ Attributes = list[int | list[bytes | int]]
 
 
 class PasteMarkingOutput(Vt100_Output):
-    """An output that leaves bracketed paste on between two prompts: a paste must never look like typed lines."""
+    """An output that leaves bracketed paste on between prompts, so that a paste never looks like typed lines."""
 
     def disable_bracketed_paste(self) -> None:
-        """Leave it on: see `Keyboard.cooked_mode` and `Keyboard.__exit__`, which switch it off."""
+        """Leave it on until `stop_marking_pastes`."""
 
     def stop_marking_pastes(self) -> None:
-        """Switch it off after all."""
+        """Switch bracketed paste off."""
         super().disable_bracketed_paste()
         self.flush()
 
     def mark_pastes(self) -> None:
-        """Switch it on."""
+        """Switch bracketed paste on."""
         self.enable_bracketed_paste()
         self.flush()
 
 
 def open_output(terminal: TextIO) -> PasteMarkingOutput:
-    """Return the output for `terminal`, as prompt_toolkit's own settings in the environment want it."""
+    """Return the output for `terminal`, with prompt_toolkit's own settings of the environment."""
     output = PasteMarkingOutput.from_pty(
         terminal,
         term=get_term_environment_variable(),
@@ -64,54 +63,47 @@ def open_output(terminal: TextIO) -> PasteMarkingOutput:
 
 
 class Keyboard(Vt100Input):
-    """Keys for prompts, and keys typed between them are kept.
+    """Input of prompts, which also saves the keys typed between them.
 
-    While entered, the terminal neither echoes keys nor turns Enter into a line feed. Between two prompts a thread takes
-    the keys, so that any number finds room; Ctrl-C still sends SIGINT, and throws none of them away.
-
-    Parameters
-    ----------
-    stdin : text stream
-        The terminal's input.
-    output : PasteMarkingOutput
-        The terminal's output.
+    While it is entered, the terminal neither echoes keys nor turns Enter into a line feed. Between prompts a thread
+    reads the keys, so that the terminal's buffer never fills up; Ctrl-C still sends SIGINT, and discards none of them.
     """
 
     def __init__(self, stdin: TextIO, output: PasteMarkingOutput) -> None:
         super().__init__(stdin)
         self._output = output
-        self._waiting: list[KeyPress] = []
+        self._saved: list[KeyPress] = []
         self._thread: Thread | None = None
-        # What the terminal is to have now; None while it is lent.
+        # The attributes that the terminal should have; None while another program uses it.
         self._attributes: Attributes | None = None
-        self._draw_again: Callable[[bool], object] | None = None
+        self._redraw: Callable[[bool], object] | None = None
 
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self.fileno())
         self._attributes = _silent(self._before)
-        # A signal may end the program in the middle of this, or of `__exit__`.
-        atexit.register(self._give_back)
-        self._bell = os.pipe()
+        # A signal may end the program within this method, or `__exit__`.
+        atexit.register(self._restore)
+        self._wake = os.pipe()
         self._before_continue = signal.signal(signal.SIGCONT, self._continue)
         _set_attributes(self.fileno(), self._attributes)
         self._output.mark_pastes()
-        # Typed before this: Enter has become a line feed already.
+        # Keys typed before this: Enter has become a line feed already.
         while text := self.stdin_reader.read():
             self.vt100_parser.feed(text.replace("\n", "\r"))
-        self._waiting += super().read_keys()
+        self._saved += super().read_keys()
         self._collect()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._stop_collecting()
         signal.signal(signal.SIGCONT, self._before_continue)
-        for descriptor in self._bell:
+        for descriptor in self._wake:
             os.close(descriptor)
-        self._give_back()
-        atexit.unregister(self._give_back)
+        self._restore()
+        atexit.unregister(self._restore)
 
-    def _give_back(self) -> None:
-        """Leave the terminal as it was; it may be gone."""
+    def _restore(self) -> None:
+        """Restore the terminal, which may be gone."""
         with contextlib.suppress(OSError):
             self._output.stop_marking_pastes()
         with contextlib.suppress(termios.error):
@@ -119,39 +111,34 @@ class Keyboard(Vt100Input):
 
     @contextlib.contextmanager
     def at_prompt(self, unsent: bool) -> Iterator[None]:
-        """Give the keys to a prompt that is shown meanwhile.
+        """Pass the keys to a prompt.
 
-        Parameters
-        ----------
-        unsent : bool
-            Whether the prompt begins with a text. Then the keys that waited go below it and send nothing: whoever
-            pressed Enter did not know of that text.
+        If it begins with a text (`unsent`), the saved keys go below that text and send nothing: whoever pressed Enter
+        did not see it.
         """
         self._stop_collecting()
-        keys = [*get_typeahead(self), *self._waiting]
-        self._waiting = _below(keys) if unsent else keys
+        keys = [*get_typeahead(self), *self._saved]
+        self._saved = _below(keys) if unsent else keys
         try:
             yield
         finally:
             self._collect()
 
     @contextlib.contextmanager
-    def _attached(self, input_ready_callback: Callable[[], None]) -> Iterator[None]:
+    def attach(self, input_ready_callback: Callable[[], None]) -> Iterator[None]:
+        """Notify the prompt of keys, first of the saved ones, after it is drawn and has loaded the history."""
         loop, app = get_running_loop(), get_app()
         loop.call_soon(loop.call_soon, input_ready_callback)
         with super().attach(input_ready_callback):
-            self._draw_again = lambda below: loop.call_soon_threadsafe(_draw_again, app, below)
+            self._redraw = lambda below: loop.call_soon_threadsafe(_redraw, app, below)
             try:
                 yield
             finally:
-                self._draw_again = None
-
-    def attach(self, input_ready_callback: Callable[[], None]) -> AbstractContextManager[None]:
-        """Tell the prompt of keys, first of those that waited: once it is drawn and knows the lines typed before."""
-        return self._attached(input_ready_callback)
+                self._redraw = None
 
     @contextlib.contextmanager
-    def _raw(self) -> Iterator[None]:
+    def raw_mode(self) -> Iterator[None]:
+        """Set the terminal to raw mode for the line editor."""
         with super().raw_mode():
             silent, self._attributes = self._attributes, termios.tcgetattr(self.fileno())
             try:
@@ -159,17 +146,14 @@ class Keyboard(Vt100Input):
             finally:
                 self._attributes = silent
 
-    def raw_mode(self) -> AbstractContextManager[None]:
-        """Give the terminal what the line editor asks of it."""
-        return self._raw()
-
     def read_keys(self) -> list[KeyPress]:
-        """Return the keys that waited, and new ones."""
-        waiting, self._waiting = self._waiting, []
-        return [*waiting, *super().read_keys()]
+        """Return the saved keys, and new ones."""
+        saved, self._saved = self._saved, []
+        return [*saved, *super().read_keys()]
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator[None]:
+    def cooked_mode(self) -> Iterator[None]:
+        """Restore the terminal for an editor or a shell."""
         self._output.stop_marking_pastes()
         own, self._attributes = self._attributes, None
         try:
@@ -179,55 +163,51 @@ class Keyboard(Vt100Input):
             self._attributes = own
             self._output.mark_pastes()
 
-    def cooked_mode(self) -> AbstractContextManager[None]:
-        """Lend the terminal to the editor or the shell."""
-        return self._lent()
-
     def _continue(self, _signal_number: int, _frame: FrameType | None) -> None:
-        """Take the terminal again after a stop: the shell has used it meanwhile. It may be gone."""
+        """Set the terminal again after a stop, in which the shell has used it; it may be gone."""
         if self._attributes is None:
             return
         with contextlib.suppress(termios.error, OSError):
             is_changed = termios.tcgetattr(self.fileno()) != self._attributes
             _set_attributes(self.fileno(), self._attributes)
-            # Not by the output's own buffer, which may be half written.
+            # Not through the output's buffer, which may be half written.
             os.write(self._output.fileno(), b"\x1b[?2004h")
-            if self._draw_again is not None:
-                self._draw_again(is_changed)
+            if self._redraw is not None:
+                self._redraw(is_changed)
 
     def _collect(self) -> None:
-        thread = Thread(target=self._take_keys, daemon=True)
+        thread = Thread(target=self._save_keys, daemon=True)
         thread.start()
         self._thread = thread
 
     def _stop_collecting(self) -> None:
         if self._thread is not None:
-            os.write(self._bell[1], b"!")
+            os.write(self._wake[1], b"!")
             self._thread.join()
-            os.read(self._bell[0], 64)
+            os.read(self._wake[0], 64)
             self._thread = None
 
-    def _take_keys(self) -> None:
-        # Signals are for the main thread, which they wake from waiting.
+    def _save_keys(self) -> None:
+        # Signals must wake the main thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        keyboard, bell = self.fileno(), self._bell[0]
+        keyboard, wake = self.fileno(), self._wake[0]
         while not self.closed:
-            ready = select.select([keyboard, bell], [], [], _ESCAPE_SECONDS)[0]
-            if bell in ready:
+            ready = select.select([keyboard, wake], [], [], _ESCAPE_SECONDS)[0]
+            if wake in ready:
                 return
             if keyboard in ready:
                 keys = super().read_keys()
-                # The terminal's answer to the last prompt's question where the cursor is: the next prompt asks again.
-                self._waiting += [key for key in keys if key.key != Keys.CPRResponse]
+                # Without the terminal's report of the cursor position, for which the next prompt asks again.
+                self._saved += [key for key in keys if key.key != Keys.CPRResponse]
                 if not keys:
                     sleep(_PAUSE_SECONDS)  # a part of a character, or a terminal that is gone
             else:
-                # Escape means nothing without a prompt; kept, it would make another key of the next one.
+                # Escape alone means nothing between prompts; saved, it would change the next key.
                 self.flush_keys()
 
 
-def _draw_again(app: Application[Any], below: bool) -> None:
-    """Draw a prompt anew: in its place, or below what a shell has written."""
+def _redraw(app: Application[Any], below: bool) -> None:
+    """Redraw a prompt in place, or `below` the output of a shell."""
     if below:
         app.output.write_raw("\r")
         app.renderer.reset()
@@ -238,7 +218,7 @@ def _draw_again(app: Application[Any], below: bool) -> None:
 
 
 def _set_attributes(terminal: int, attributes: Attributes) -> None:
-    """Set a terminal's attributes. A program in the background is stopped by that, until it is in the foreground."""
+    """Set a terminal's attributes; a program in the background stops here until it is in the foreground."""
     while True:
         try:
             return termios.tcsetattr(terminal, termios.TCSANOW, attributes)
@@ -248,7 +228,7 @@ def _set_attributes(terminal: int, attributes: Attributes) -> None:
 
 
 def _silent(attributes: Attributes) -> Attributes:
-    """Return the terminal's attributes with keys passed on one by one, not shown, Enter as it is, and signals."""
+    """Return attributes with which keys arrive one by one, without echo, Enter unchanged, and Ctrl-C sends SIGINT."""
     silent = [value.copy() if isinstance(value, list) else value for value in attributes]
     silent[_IFLAG] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)  # type: ignore[operator]
     silent[_LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)  # type: ignore[operator]
@@ -258,7 +238,7 @@ def _silent(attributes: Attributes) -> Attributes:
 
 
 def _below(keys: list[KeyPress]) -> list[KeyPress]:
-    """Return keys that write the same on a new line, Enter beginning another; Enter at their end is left out."""
+    """Return keys that write the same on a new line; Enter begins another line, and is left out at the end."""
     line_feed = KeyPress(Keys.BracketedPaste, "\n")
     while keys and keys[-1].key in _ENTER:
         keys = keys[:-1]

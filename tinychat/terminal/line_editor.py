@@ -1,4 +1,4 @@
-"""The prompt of a real terminal: line editing, its keys, history, completion, a status bar."""
+"""The prompt of a terminal: line editing, key bindings, history, completion, a status bar."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from tinychat.user_folders import make_folder, trusted_state_folder
 if TYPE_CHECKING:
     from tinychat.terminal.keyboard import Keyboard
 
-# Gray is readable on a dark and on a light background, and the bar should not stand out from the conversation.
-# The same for the list of candidates, of which the chosen one is reversed.
+# Gray is readable on dark and light backgrounds, and less prominent than the conversation.
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse #808080",
@@ -50,18 +49,10 @@ _MENU_LINES = 8
 
 
 class TerminalInput:
-    """A prompt with line editing; the keys are those of `key_bindings`.
+    """Prompts with line editing and `key_bindings`, drawn on `terminal`.
 
-    From entering it on, also while no prompt is shown, keys are not echoed but wait for the next one.
-
-    Parameters
-    ----------
-    stdin : text stream
-        The terminal's input.
-    terminal : text stream
-        Where the prompt is drawn.
-    environment : mapping
-        Says where the history is kept, if it is; $VISUAL or $EDITOR is the editor of Ctrl-G.
+    While it is entered, keys typed between prompts are not echoed but saved for the next one. `environment` tells the
+    folder of the history.
     """
 
     interactive = True
@@ -84,7 +75,7 @@ class TerminalInput:
             search_ignore_case=True,
             completer=_CommandCompleter(self),
             complete_while_typing=False,
-            # Lines below the prompt that are there while the list is.
+            # Lines below the prompt while the list of candidates is shown.
             complete_style=CompleteStyle.COLUMN,
             reserve_space_for_menu=_MENU_LINES,
             key_bindings=key_bindings(lambda: self._prompt.multiline, self._pasted),
@@ -104,27 +95,19 @@ class TerminalInput:
         self._opened.close()
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the edited message.
-
-        Raises
-        ------
-        EOFError
-            At Ctrl-D on an empty line.
-        KeyboardInterrupt
-            At Ctrl-C; `LineDiscarded` if the line held text.
-        """
+        """Return the edited message; EOFError at Ctrl-D on an empty line, KeyboardInterrupt at Ctrl-C."""
         self._prompt = prompt
-        self._pasted.forget()
+        self._pasted.clear()
         with self._at_prompt(prompt):
             text = self._session.prompt(prompt.mark, default=prompt.text)
-        # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer takes.
+        # Bytes that are not UTF-8 arrive as lone surrogates, which tokenizers refuse.
         return self._pasted.unfold(text).encode("utf-8", "replace").decode("utf-8")
 
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
         return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
 
     def candidates(self, line: str) -> list[Candidate]:
-        """Return what may stand for the last word of `line`."""
+        """Return candidates for the last word of `line`."""
         return self._prompt.complete(line)
 
     def _bar(self) -> str:
@@ -132,18 +115,18 @@ class TerminalInput:
         return safe_text(self._search_problem()[: columns - 1] or self._prompt.bar(columns))
 
     def _search_problem(self) -> str:
-        """Return what a search that finds nothing says; empty where there is none, or it finds something."""
+        """Return a message about a search without a match, else an empty text."""
         target = self._session.app.layout.search_target_buffer_control
         sought = self._session.search_buffer.text
         if target is None or not sought:
             return ""
         state = SearchState(sought, target.search_state.direction, ignore_case=True)
         found = target.buffer.document_for_search(state).text
-        return "" if sought.casefold() in found.casefold() else f"nothing that was typed has {sought!r} in it"
+        return "" if sought.casefold() in found.casefold() else f"no earlier input contains {sought!r}"
 
 
 def _open_terminal(stdin: TextIO, terminal: TextIO) -> tuple[Keyboard | None, Input, Output]:
-    """Return the keyboard where keys can wait for a prompt, and what the line editor reads from and draws on."""
+    """Return the keyboard (not on Windows), and the input and output of the line editor."""
     if sys.platform == "win32":
         return None, create_input(stdin), create_output(terminal)
     from tinychat.terminal.keyboard import Keyboard, open_output
@@ -158,7 +141,7 @@ class _CommandCompleter(Completer):
         self._source = source
 
     def get_completions(self, document: Document, _event: CompleteEvent) -> Iterator[Completion]:
-        """Yield what may stand for the last word of a command."""
+        """Yield completions for the last word of a command."""
         line = document.text_before_cursor
         if not line.startswith("/") or "\n" in line:
             return
@@ -169,13 +152,13 @@ class _CommandCompleter(Completer):
 
 
 def key_bindings(multiline: Callable[[], bool], pasted: PastedTexts) -> KeyBindings:
-    """Return the bindings.
+    """Return the key bindings.
 
-    Enter sends and Alt-Enter or Ctrl-J begins a new line; while `multiline` says so, the other way
-    round, except that a command is always sent by Enter. Inside an open fence all begin a new line.
-    Ctrl-G opens the message in the editor. Ctrl-C clears the line, which Up brings back. A paste of
-    several lines is a message, even if it begins like a command; a long one stands there as a few words. Tab completes
-    as far as all candidates agree, then lists them; Tab and the arrows choose, Enter takes, Escape leaves the list.
+    Enter sends and Alt-Enter or Ctrl-J begins a new line; with `multiline` the other way round, but Enter always sends
+    a command. In an open fence all of them begin a new line. Ctrl-G opens the message in $VISUAL or $EDITOR. Ctrl-C
+    clears the line, which Up restores. A paste of several lines is a message, even if it begins as a command; a long
+    one is shown as a placeholder. Tab completes the common prefix of the candidates, then lists them; Tab and the
+    arrows select one, Enter accepts it, Escape closes the list.
     """
     bindings = KeyBindings()
     typing = ~is_searching
@@ -220,7 +203,7 @@ def key_bindings(multiline: Callable[[], bool], pasted: PastedTexts) -> KeyBindi
             text = as_message(text)
         buffer.insert_text(pasted.fold(text))
 
-    # Behind the other meanings of these keys, over which it has precedence.
+    # Last: it overrides the other bindings of these keys.
     @bindings.add("escape", filter=typing & has_completions)
     @bindings.add("enter", filter=typing & completion_is_selected)
     def _take_candidate(event: KeyPressEvent) -> None:
@@ -230,7 +213,7 @@ def key_bindings(multiline: Callable[[], bool], pasted: PastedTexts) -> KeyBindi
 
 
 def _complete_word(buffer: Buffer) -> None:
-    """Complete at once, not beside what is typed: keys that waited for the prompt come all together."""
+    """Complete synchronously: keys saved for the prompt arrive all at once."""
     if buffer.complete_state:
         buffer.complete_next()
         return
@@ -247,13 +230,13 @@ def _complete_word(buffer: Buffer) -> None:
 
 class _DiskHistory(FileHistory):
     def store_string(self, string: str) -> None:
-        """Append to the file; a disk that fills up costs the history, never the message."""
+        """Append to the file; a full disk loses the history, not the message."""
         with contextlib.suppress(OSError):
             super().store_string(string)
 
 
 def open_history(file: Path) -> History:
-    """Return the history kept in `file`, made for this user alone; in memory where that cannot be."""
+    """Return the history in `file`, which only this user can read; in memory if that fails."""
     try:
         make_folder(file.parent)
         file.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Where the user's messages come from: a terminal with line editing, or plain lines."""
+"""Prompts, and messages from plain lines: of a pipe, a file or a terminal without line editing."""
 
 from __future__ import annotations
 
@@ -15,70 +15,54 @@ FENCE = '"""'
 
 
 def is_command(line: str) -> bool:
-    """Return whether `line` is meant for the chat program; a space before the slash makes it a message."""
+    """Return whether `line` begins as a command; a space before the slash makes it a message."""
     return line.startswith("/")
 
 
 def as_message(text: str) -> str:
-    """Return `text`, behind a space if it would be read as a command."""
+    """Return `text`, with a space before it if it begins as a command."""
     return f" {text}" if is_command(text) else text
 
 
 class Candidate(NamedTuple):
-    """What may stand for the last word of a line.
-
-    Attributes
-    ----------
-    text : str
-        The word.
-    description : str
-        What a list of candidates says of it.
-    """
+    """A completion of the last word of a line, and its description."""
 
     text: str
     description: str = ""
 
 
-def _no_candidates(_line: str) -> list[Candidate]:
-    return []
-
-
-def _no_bar(_width: int) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class InputPrompt:
-    """What one reading of a message begins with and shows.
+    """A prompt for one message.
 
     Attributes
     ----------
     text : str
-        What stands in the prompt at first.
+        The text that the prompt begins with.
     multiline : bool
         Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
     complete : callable
-        Candidates for the last word of a line that begins with "/".
+        Returns candidates for the last word of a line that begins with "/".
     bar : callable
-        The status line below the prompt, for a width in columns.
+        Returns the status bar for a width in columns.
     is_question : bool
-        Whether yes or no is asked for, which no history keeps.
+        Whether it asks for yes or no; the history leaves out the answer.
     """
 
     text: str = ""
     multiline: bool = False
-    complete: Callable[[str], list[Candidate]] = _no_candidates
-    bar: Callable[[int], str] = _no_bar
+    complete: Callable[[str], list[Candidate]] = lambda _line: []
+    bar: Callable[[int], str] = lambda _width: ""
     is_question: bool = False
 
     @property
     def mark(self) -> str:
-        """What stands before the text."""
+        """The mark before the text."""
         return QUESTION if self.is_question else PROMPT
 
 
 class LineDiscarded(KeyboardInterrupt):
-    """Ctrl-C threw away a line that held text."""
+    """Ctrl-C discarded a line with text."""
 
 
 class PlainInput:
@@ -96,15 +80,7 @@ class PlainInput:
         pass
 
     def read(self, _prompt: InputPrompt) -> str:
-        """Return the next message: a line without its end, or lines that three quotation marks fence.
-
-        Raises
-        ------
-        EOFError
-            At the end of the stream.
-        SettingError
-            If the stream is not UTF-8, or has a NUL byte.
-        """
+        """Return the next message: a line, or lines fenced by three quotation marks; EOFError at the end."""
         text = self._line()
         if not text:
             raise EOFError
@@ -138,7 +114,7 @@ class DumbTerminalInput(PlainInput):
         self._mark = PROMPT
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return the next message, as `PlainInput` does. A text to begin with can only be shown."""
+        """Return the next message; the text of the prompt is only shown."""
         if prompt.text:
             self._terminal.write(safe_text(prompt.text) + "\n")
         self._mark = prompt.mark
@@ -150,25 +126,25 @@ class DumbTerminalInput(PlainInput):
         self._mark = CONTINUATION
         line = super()._line()
         if not line:
-            # What comes next begins a line of its own.
+            # The next output begins on a new line.
             self._terminal.write("\n")
             self._terminal.flush()
         return line
 
 
 class MarkedInput(DumbTerminalInput):
-    """Lines of a terminal whose replies go elsewhere, such as to tee: a mark tells messages from replies."""
+    """Marked lines of a terminal, while replies go elsewhere, such as to tee."""
 
     interactive = False
 
 
 def is_open(text: str) -> bool:
-    """Return whether `text` begins with a fence that is not closed yet."""
+    """Return whether `text` begins with an open fence."""
     return text.startswith(FENCE) and not (len(text) >= 2 * len(FENCE) and text.rstrip().endswith(FENCE))
 
 
 def unfence(text: str) -> str:
-    """Return what stands between the fences, or `text` itself where there are none."""
+    """Return the text between fences, or `text` itself without them."""
     if not text.startswith(FENCE):
         return text
     return text.removeprefix(FENCE).rstrip().removesuffix(FENCE).strip("\n")

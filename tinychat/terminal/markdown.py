@@ -1,4 +1,4 @@
-"""Markdown for a terminal: a block of it becomes lines."""
+"""Rendering of Markdown blocks as lines of a terminal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from tinychat.terminal.formulas import keep_formulas
-from tinychat.terminal.markdown_inline import LINK_STYLE, keep_operators, show_inline
+from tinychat.terminal.formulas import add_formulas
+from tinychat.terminal.markdown_inline import LINK_STYLE, adapt_inline, add_operators
 from tinychat.terminal.markdown_table import FoldedTable
 from tinychat.terminal.safe_text import safe_text
 
-# Without HTML: its tags are shown as the text that they are, instead of vanishing.
-_PARSER = keep_operators(keep_formulas(MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])))
+# Without HTML: its tags are shown as text.
+_PARSER = add_operators(add_formulas(MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])))
 _CODE_THEME = "ansi_dark"
 _NO_LEXER = "text"
-# Rich's own has a black background, a box on a light terminal.
+# Rich's default has a black background.
 _THEME = Theme({"markdown.code": "bold cyan"})
-# Characters, growth from one trial to the next, and the seconds of a drawing that ends the colours of a reply.
+# Characters; growth from one trial to the next; seconds of a slow rendering, after which a reply gets no more colours.
 _LONGEST_HIGHLIGHTED, _FIRST_STEP, _STEP, _SLOW_SECONDS = 2000, 64, 1.5, 0.1
 
 
@@ -43,10 +43,9 @@ class _Rule(HorizontalRule):
 
 
 class _Highlighter:
-    """Colours code until it takes too long: some lexers need the cube of a text's length, or worse.
+    """Highlights code until that takes too long: some lexers take cubic time or worse.
 
-    A text is tried in steps, so that a lexer is found slow before it is too slow. A text that grows from one
-    drawing to the next is such steps already.
+    Beginnings of growing length are tried first, to detect a slow lexer early. Code that streams in grows anyway.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class _Highlighter:
         self._drawn: dict[str, str] = {}
 
     def render(self, code: str, lexer: str, console: Console, options: ConsoleOptions) -> list[Segment]:
-        """Return code as segments, in colours if the lexer is quick."""
+        """Return code as segments, in colours if the lexer is fast."""
         if len(code) > _LONGEST_HIGHLIGHTED:
             return self._rendered(code, _NO_LEXER, console, options)
         drawn = self._drawn.get(lexer, "")
@@ -99,22 +98,16 @@ class _ChatMarkdown(Markdown):
     }
 
     def __init__(self, text: str, highlighter: _Highlighter) -> None:
-        # No hyperlinks: they would be escape codes whose content a model chose.
+        # No hyperlinks: they are escape codes with content of the model.
         super().__init__("", code_theme=_CODE_THEME, hyperlinks=False)
         self.highlighter = highlighter
         self.parsed = _PARSER.parse(text)
         self.inlines = Markdown.inlines | {LINK_STYLE}
-        show_inline(self.parsed)
+        adapt_inline(self.parsed)
 
 
-class BlockPainter:
-    """Turns blocks into styled lines.
-
-    Parameters
-    ----------
-    console : Console
-        Says which styles the terminal has; nothing is written to it.
-    """
+class BlockRenderer:
+    """Renders blocks as styled lines, in the styles that `console` supports; nothing is written to it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -122,10 +115,10 @@ class BlockPainter:
         self._highlighter = _Highlighter()
 
     def lines(self, block: str, width: int) -> list[str]:
-        """Return the lines of `block`, none wider than `width` columns, with escape codes for styles only."""
-        # Before the drawing, so that widths are right; again after it, since entities become characters there.
+        """Return the lines of `block`, at most `width` columns wide, with escape codes for styles only."""
+        # Before rendering, for correct widths; again after it, since entities become characters there.
         block = safe_text(block)
-        # A block may render to nothing, as the definition of a link does; its text is shown then.
+        # A block that renders to nothing, such as a link definition, is shown as text.
         return self._lines(_ChatMarkdown(block, self._highlighter), width) or self._lines(Text(block), width)
 
     def _lines(self, content: _ChatMarkdown | Text, width: int) -> list[str]:

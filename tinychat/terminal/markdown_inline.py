@@ -1,4 +1,4 @@
-"""Markdown within a line, as programmers write it: operators, dunder names, images, addresses, breaks in cells."""
+"""Inline Markdown as programmers write it: operators, dunder names, images, links, breaks in table cells."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 LINK_STYLE = "link_url"
-"""The tag of tokens around an address that is shown once."""
+"""The tag of tokens around a URL."""
 
-# No longer than names are: each underscore of a text is tried.
+# Bounded: each underscore of a text is tried.
 _DUNDER = re.compile(r"__[A-Za-z0-9]\w{0,80}?__(?!\w)")
 _ASTERISKS = re.compile(r"\*+")
-# The last letter before those of scripts that write words without spaces, or particles behind a bold word.
+# The last letter before scripts that write words without spaces, or particles behind a bold word.
 _LAST_OF_SPACED_SCRIPTS = "\u052f"
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _IMAGE = "🌆"
 _CELLS = ("td_open", "th_open")
 
 
-def keep_operators(parser: MarkdownIt) -> MarkdownIt:
-    """Let `parser` pass asterisks within words and names such as ``__init__`` on as text, and return it."""
+def add_operators(parser: MarkdownIt) -> MarkdownIt:
+    """Add a rule to `parser` that passes asterisks within words and names as ``__init__`` through, and return it."""
     parser.inline.ruler.before("emphasis", "operator", _operator)
     return parser
 
 
-def show_inline(tokens: Sequence[Token]) -> None:
-    """Bring what stands within lines into the form that a terminal shows.
+def adapt_inline(tokens: Sequence[Token]) -> None:
+    """Adapt inline tokens to terminals, in place.
 
-    Line ends stay, since models break verses and addresses without markdown's two spaces. Images stay where they are,
-    with their address. ``<br>`` in a cell of a table breaks the line.
+    Line ends become breaks, since models break verses and addresses without Markdown's two spaces. Images become their
+    names and URLs. ``<br>`` in a table cell breaks the line.
     """
     for before, token in zip(chain([None], tokens), tokens):
         if token.children:
             children = _with_breaks(token.children) if before and before.type in _CELLS else iter(token.children)
-            token.children = [*_shown(list(children))]
+            token.children = [*_adapted(list(children))]
 
 
 def _operator(state: StateInline, silent: bool) -> bool:
@@ -77,7 +77,7 @@ def _with_breaks(tokens: Sequence[Token]) -> Iterator[Token]:
             yield _text(part.lstrip(" "))
 
 
-def _shown(tokens: Sequence[Token]) -> Iterator[Token]:
+def _adapted(tokens: Sequence[Token]) -> Iterator[Token]:
     begin = 0
     while begin < len(tokens):
         token = tokens[begin]
@@ -95,7 +95,7 @@ def _shown(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _after(tokens: Sequence[Token], begin: int, kind: str) -> int:
-    return next(place for place in range(begin, len(tokens)) if tokens[place].type == kind) + 1
+    return next(index for index in range(begin, len(tokens)) if tokens[index].type == kind) + 1
 
 
 def _image(token: Token) -> Iterator[Token]:
@@ -106,7 +106,7 @@ def _image(token: Token) -> Iterator[Token]:
 
 
 def _link(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield a link; one whose text is its address stands there once."""
+    """Yield a link; if its text is its URL, the URL alone."""
     link, inner = tokens[0], tokens[1:-1]
     address, name = str(link.attrs.get("href", "")), _plain(inner)
     is_text = all(token.type == "text" for token in inner)
@@ -114,7 +114,7 @@ def _link(tokens: Sequence[Token]) -> Iterator[Token]:
         yield from _address(name)
     else:
         yield link
-        yield from _shown(inner)
+        yield from _adapted(inner)
         yield tokens[-1]
 
 

@@ -1,4 +1,4 @@
-"""A reply drawn as markdown while it is written, its thinking dimmed or folded."""
+"""A reply rendered as Markdown while it streams, its think section dimmed or hidden."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from rich.console import Console
 
 from tinychat.terminal.blocks import Blocks
 from tinychat.terminal.live_block import LiveBlock, TerminalSize
-from tinychat.terminal.markdown import BlockPainter
+from tinychat.terminal.markdown import BlockRenderer
 from tinychat.terminal.safe_text import safe_text
 from tinychat.terminal.wrapping import WordWrap
 from tinychat.text.think_sections import ThinkSections
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
-# Drawing must not slow the model down: at most this often, and for a twentieth of the time. But where one drawing takes
-# longer than a fortieth of a second, no word waits for more than half a second to be drawn.
+# Rendering must not slow the model down: it takes at most a twentieth of the time, unless one rendering takes longer
+# than a fortieth of a second; no word waits longer than half a second.
 _LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING, _MOST_PAUSE_SECONDS = 0.05, 19.0, 0.5
 
 
 class MarkdownReply:
-    """Draws one reply: finished blocks once, the open one anew a few times a second.
+    """Renders one reply: finished blocks once, the open one several times a second.
 
     Parameters
     ----------
     out : text stream
-        A terminal that knows escape codes.
+        A terminal with escape codes.
     size : callable
-        Tells the terminal's size.
+        Returns columns and rows.
     environment : mapping
         TERM, COLORTERM and NO_COLOR are read.
-    on_folded : callable, optional
-        Called with the number of characters thought so far and whether that is all, instead of showing them.
+    on_hidden : callable, optional
+        Called with the length of the think section so far and whether it has ended, instead of showing it.
     clock : callable
         Seconds.
     thinking : bool
@@ -45,13 +45,13 @@ class MarkdownReply:
         out: TextIO,
         size: TerminalSize,
         environment: Mapping[str, str],
-        on_folded: Callable[[int, bool], None] | None = None,
+        on_hidden: Callable[[int, bool], None] | None = None,
         clock: Callable[[], float] = perf_counter,
         thinking: bool = False,
     ) -> None:
-        self._out, self._size, self._clock, self._on_folded = out, size, clock, on_folded
+        self._out, self._size, self._clock, self._on_hidden = out, size, clock, on_hidden
         self._has_style = not environment.get("NO_COLOR")
-        self._painter = BlockPainter(_console(out, environment, self._has_style))
+        self._renderer = BlockRenderer(_console(out, environment, self._has_style))
         self._live = LiveBlock(out.write, size)
         self._sections, self._blocks = ThinkSections(thinking), Blocks()
         self._thought = 0
@@ -61,7 +61,7 @@ class MarkdownReply:
         self._interjections: list[Callable[[], None]] = []
 
     def feed(self, text: str) -> None:
-        """Take the next piece, and draw if the last time is long enough ago."""
+        """Add a delta, and render if the last rendering is long enough ago."""
         for part in self._sections.feed(text):
             self._add(part.text, part.thinking)
         if self._blocks.open.strip() and self._clock() >= self._next_drawing:
@@ -69,7 +69,7 @@ class MarkdownReply:
         self._out.flush()
 
     def finish(self) -> None:
-        """Draw what has not been drawn yet, and end the line."""
+        """Render the rest, and end the line."""
         for part in self._sections.finish():
             self._add(part.text, part.thinking)
         self._end_thinking()
@@ -80,7 +80,7 @@ class MarkdownReply:
         self._out.flush()
 
     def interject(self, write: Callable[[], None]) -> None:
-        """Let `write` write whole lines, once the block or the thinking that is being drawn has ended."""
+        """Call `write`, which writes whole lines, after the present block or think section."""
         self._interjections.append(write)
         if not self._thought and not self._blocks.open.strip():
             self._interject()
@@ -94,7 +94,7 @@ class MarkdownReply:
             write()
 
     def _finish_block(self, block: str) -> None:
-        self._live.finish(self._painted(block))
+        self._live.finish(self._rendered(block))
         self._has_drawn = True
         self._interject()
 
@@ -108,8 +108,8 @@ class MarkdownReply:
 
     def _think(self, text: str) -> None:
         self._thought += len(text)
-        if self._on_folded is not None:
-            self._on_folded(self._thought, False)
+        if self._on_hidden is not None:
+            self._on_hidden(self._thought, False)
             return
         self._write_dim(self._thinking.feed(safe_text(text)))
 
@@ -118,8 +118,8 @@ class MarkdownReply:
             self._out.write(f"{_DIM}{text}{_RESET}" if self._has_style else text)
 
     def _end_thinking(self) -> None:
-        if self._thought and self._on_folded is not None:
-            self._on_folded(self._thought, True)
+        if self._thought and self._on_hidden is not None:
+            self._on_hidden(self._thought, True)
         elif self._thought:
             self._write_dim(self._thinking.finish())
             self._out.write("\n\n" if self._thinking.column else "\n")
@@ -129,13 +129,13 @@ class MarkdownReply:
 
     def _draw(self) -> None:
         begun = self._clock()
-        self._live.show(self._painted(self._blocks.open.rstrip().lstrip("\n")))
+        self._live.show(self._rendered(self._blocks.open.rstrip().lstrip("\n")))
         ended = self._clock()
         pause = max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING * (ended - begun))
         self._next_drawing = ended + min(pause, _MOST_PAUSE_SECONDS)
 
-    def _painted(self, block: str) -> list[str]:
-        return self._painter.lines(block, self._size()[0])
+    def _rendered(self, block: str) -> list[str]:
+        return self._renderer.lines(block, self._size()[0])
 
 
 def _console(out: TextIO, environment: Mapping[str, str], has_style: bool) -> Console:

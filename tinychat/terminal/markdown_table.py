@@ -1,4 +1,4 @@
-"""Tables of markdown that lose nothing, however narrow the terminal is."""
+"""Markdown tables that fit into any terminal without losing text."""
 
 from __future__ import annotations
 
@@ -11,26 +11,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-# Between two columns and at both edges together, for each column.
+# Of borders, for each column.
 _CELLS_BETWEEN = 2
-# Fewer in a line cannot be read.
-_LEAST_WIDTH = 4
+# Narrower columns cannot be read.
+_MIN_WIDTH = 4
 _INDENT = 2
 
 
 class FoldedTable(TableElement):
-    """A table whose cells are folded where they do not fit.
-
-    Where a column would become too narrow for that, each row is written as lines of ``key: value``.
-    """
+    """A table that folds its cells, or shows rows as lines of ``key: value`` if a column would be too narrow."""
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         header = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
         rows = [[cell.content for cell in row.cells] for row in self.body.rows] if self.body else []
-        columns = [[title, *(row[place] for row in rows)] for place, title in enumerate(header)]
+        columns = [[title, *(row[index] for row in rows)] for index, title in enumerate(header)]
         natural = [max(_width(text) for text in column) for column in columns]
         widths = shared_widths(natural, options.max_width - _CELLS_BETWEEN * len(columns))
-        if any(width < min(_LEAST_WIDTH, wanted) for width, wanted in zip(widths, natural)):
+        if any(width < min(_MIN_WIDTH, wanted) for width, wanted in zip(widths, natural)):
             yield from _as_records(header, rows)
         else:
             has_breaks = any("\n" in cell.plain for row in rows for cell in row)
@@ -38,20 +35,12 @@ class FoldedTable(TableElement):
 
 
 def shared_widths(natural: Sequence[int], available: int) -> list[int]:
-    """Return widths of columns: their own where they are narrow, an equal share of the rest for the others.
-
-    Parameters
-    ----------
-    natural : sequence of int
-        Cells that each column takes unfolded.
-    available : int
-        Cells for all of them.
-    """
+    """Share `available` cells among columns: narrow ones get their natural width, others equal shares of the rest."""
     widths = list(natural)
     left = max(available, 0)
-    for count, place in enumerate(sorted(range(len(natural)), key=natural.__getitem__)):
-        widths[place] = min(natural[place], left // (len(natural) - count))
-        left -= widths[place]
+    for count, index in enumerate(sorted(range(len(natural)), key=natural.__getitem__)):
+        widths[index] = min(natural[index], left // (len(natural) - count))
+        left -= widths[index]
     return widths
 
 
@@ -65,7 +54,7 @@ def _as_table(header: Sequence[Text], rows: Sequence[Sequence[Text]], widths: Se
         pad_edge=False,
         style="markdown.table.border",
         collapse_padding=True,
-        # An empty line tells folded rows apart.
+        # An empty line separates folded rows.
         show_lines=is_folded,
     )
     for title, width in zip(header, widths):
@@ -78,15 +67,15 @@ def _as_table(header: Sequence[Text], rows: Sequence[Sequence[Text]], widths: Se
 
 
 def _as_records(header: Sequence[Text], rows: Sequence[Sequence[Text]]) -> Iterator[Text | Padding]:
-    """Write each row as a line for each cell, an empty line between two rows."""
+    """Yield a line for each cell, and an empty line between rows."""
     for number, row in enumerate(rows or [[Text() for _ in header]]):
         if number:
             yield Text()
-        for place, (title, cell) in enumerate(zip(header, row)):
+        for index, (title, cell) in enumerate(zip(header, row)):
             line = Text(overflow="fold")
             line.append_text(title)
             line.stylize("markdown.table.header")
             line.append(": ")
             line.append_text(cell)
-            # The first cell mostly says what the row is about.
-            yield Padding(line, (0, 0, 0, _INDENT)) if place else line
+            # The first cell is mostly the title of the row.
+            yield Padding(line, (0, 0, 0, _INDENT)) if index else line

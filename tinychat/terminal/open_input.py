@@ -1,4 +1,4 @@
-"""The choice of where the user's messages come from, by what stdin and stdout are."""
+"""The choice between a prompt and plain lines as the source of messages."""
 
 from __future__ import annotations
 
@@ -14,22 +14,18 @@ if TYPE_CHECKING:
 def open_input(
     stdin: TextIO, stdout: TextIO, stderr: TextIO, environment: Mapping[str, str], keeps_history: bool = True
 ) -> PlainInput | TerminalInput:
-    """Return a prompt when stdin and stdout are terminals, else plain lines, which a person sees marked.
+    """Return a prompt if stdin and stdout are terminals, else plain lines.
 
-    Enter it before anything that takes time: from then on, keys that are typed while no prompt is
-    shown wait for the next one. On a real terminal the mark of the prompt stands there at once; whatever
-    is written next takes its place.
-
-    The prompt is drawn on stderr when that is a terminal too, so that stdout carries the model's
-    text only. TERM=dumb in `environment` means a prompt without line editing. Without `keeps_history`
-    what is typed is forgotten with the program.
+    Enter it early: from then on, keys typed between prompts are saved for the next one, and the prompt's mark is shown
+    until the next output. The prompt is drawn on stderr if that is a terminal, so that stdout carries only the model's
+    text. TERM=dumb means no line editing. Without `keeps_history`, the history of messages is not saved.
     """
     if not (stdin.isatty() and stdout.isatty()):
         return MarkedInput(stdin, stderr) if stdin.isatty() and stderr.isatty() else PlainInput(stdin)
     terminal = stderr if stderr.isatty() else stdout
     if environment.get("TERM") == "dumb":
         return DumbTerminalInput(stdin, terminal)
-    # The cursor goes back: a banner, a bar or an error begins where the mark is.
+    # The cursor returns: the next output overwrites the mark.
     terminal.write(f"{PROMPT.rstrip()}\r")
     terminal.flush()
     # Imported here: only a real terminal needs it, and it takes a tenth of a second.

@@ -1,4 +1,4 @@
-"""Long pastes, which stand in the prompt as a few words in brackets until the message is sent."""
+"""Long pasted texts, which the prompt shows as a placeholder until the message is sent."""
 
 from __future__ import annotations
 
@@ -6,66 +6,56 @@ from collections.abc import Callable, Iterable
 
 from prompt_toolkit.history import History
 
-# More than that would push everything else off the screen.
-MOST_LINES = 50
+# More would push everything else off the screen.
+MAX_LINES = 50
 
 
 class PastedTexts:
-    """Keeps what was pasted, by the words that stand for it."""
+    """The pasted texts of a message by their placeholders."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def fold(self, text: str) -> str:
-        """Return what stands in the prompt for a pasted text: itself, if it is short."""
+        """Return the placeholder of a pasted text, or the text itself if it is short."""
         lines = text.removesuffix("\n").count("\n") + 1
-        if lines <= MOST_LINES:
+        if lines <= MAX_LINES:
             return text
-        words = f"[pasted {lines} lines]"
+        placeholder = f"[pasted {lines} lines]"
         count = 1
-        while self._texts.get(words, text) != text:
+        while self._texts.get(placeholder, text) != text:
             count += 1
-            words = f"[pasted {lines} lines, {count}]"
-        self._texts[words] = text
-        return words
+            placeholder = f"[pasted {lines} lines, {count}]"
+        self._texts[placeholder] = text
+        return placeholder
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Begin another message."""
         self._texts.clear()
 
     def unfold(self, line: str) -> str:
-        """Return a message with the pasted texts in their places."""
-        for words, text in self._texts.items():
-            line = line.replace(words, text)
+        """Replace the placeholders of a message by the pasted texts."""
+        for placeholder, text in self._texts.items():
+            line = line.replace(placeholder, text)
         return line
 
 
 class UnfoldedHistory(History):
-    """A history of messages with the texts that were pasted into them.
+    """A history that stores messages with their pasted texts in `storage`; answers to questions are left out."""
 
-    Parameters
-    ----------
-    kept : History
-        Where they are kept.
-    unfold : callable
-        See `PastedTexts.unfold`.
-    is_message : callable
-        Whether what is typed now is one; anything else is not kept.
-    """
-
-    def __init__(self, kept: History, unfold: Callable[[str], str], is_message: Callable[[], bool]) -> None:
+    def __init__(self, storage: History, unfold: Callable[[str], str], is_message: Callable[[], bool]) -> None:
         super().__init__()
-        self._kept, self._unfold, self._is_message = kept, unfold, is_message
+        self._storage, self._unfold, self._is_message = storage, unfold, is_message
 
     def append_string(self, string: str) -> None:
-        """Take a message as it stands in the prompt."""
+        """Add a message with placeholders."""
         if self._is_message():
             super().append_string(self._unfold(string))
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return what was kept, the last first."""
-        return self._kept.load_history_strings()
+        """Return the stored messages, the last first."""
+        return self._storage.load_history_strings()
 
     def store_string(self, string: str) -> None:
-        """Keep a message."""
-        self._kept.store_string(string)
+        """Store a message."""
+        self._storage.store_string(string)

@@ -170,11 +170,11 @@ class Renderer:
         # Imported here: only a terminal needs it, and it takes a tenth of a second.
         from tinychat.terminal.markdown_reply import MarkdownReply
 
-        on_folded = None if self.show_thinking else self._show_folded
+        on_hidden = None if self.show_thinking else self._show_thought_length
         size = partial(terminal_size, self._out)
-        return MarkdownReply(self._out, size, self._environment, on_folded, thinking=self.starts_thinking)
+        return MarkdownReply(self._out, size, self._environment, on_hidden, thinking=self.starts_thinking)
 
-    def _show_folded(self, characters: int, ended: bool) -> None:
+    def _show_thought_length(self, characters: int, ended: bool) -> None:
         if not ended:
             self._draw_status(f"thinking, {characters} characters")
             return

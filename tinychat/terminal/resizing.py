@@ -1,4 +1,4 @@
-"""A prompt in a terminal whose width changes: it is drawn anew, and nothing of it is left where it was."""
+"""Redrawing of the prompt after a change of the terminal's width, without remains of the old one."""
 
 from __future__ import annotations
 
@@ -9,48 +9,44 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.layout.screen import Screen
 
-# Set by terminals that cut lines which no longer fit, where nearly all others break them into several rows.
+# Set by terminals that cut lines which no longer fit; nearly all others wrap them.
 _CUTTING = ("XTERM_VERSION", "STY")
 
 
 def follow_size(app: Application[Any], environment: Mapping[str, str]) -> None:
-    """Let a prompt, drawn anew after a change of size, begin in the row where the terminal has moved it.
+    """Let the prompt of `app` be redrawn after a change of size from the row where the terminal has moved it.
 
-    Parameters
-    ----------
-    app : Application
-        Moves up as many rows as it has drawn, whatever the terminal has made of them.
-    environment : mapping
-        Says which terminal it is: tmux has its own way within any other.
+    By itself it moves up as many rows as it has drawn, even if the terminal has wrapped them since.
     """
-    breaks_lines = "TMUX" in environment or not any(name in environment for name in _CUTTING)
-    draw_anew = app._on_resize
+    # tmux wraps lines in any terminal.
+    wraps_lines = "TMUX" in environment or not any(name in environment for name in _CUTTING)
+    redraw = app._on_resize
     drawn: Size | None = None
 
     def draw_resized() -> None:
         nonlocal drawn
         size, screen = app.output.get_size(), app.renderer.last_rendered_screen
         if size == drawn:
-            # A signal and a look at the size, twice a second, both tell of each change.
+            # Each change is reported twice: by a signal and by polling.
             return
-        if screen is not None and breaks_lines:
+        if screen is not None and wraps_lines:
             cursor = screen.get_cursor_position(app.layout.current_window)
             app.output.cursor_up(added_rows(screen, cursor.y, cursor.x, size.columns))
         drawn = size
-        draw_anew()
+        redraw()
 
-    def note_other_size(_app: object) -> None:
+    def forget_other_size(_app: object) -> None:
         nonlocal drawn
         if app.output.get_size() != drawn:
             drawn = None
 
-    app.after_render += note_other_size
+    app.after_render += forget_other_size
     # There is no public name for it.
     app._on_resize = draw_resized  # type: ignore[method-assign]
 
 
 def added_rows(screen: Screen, row: int, column: int, columns: int) -> int:
-    """Return how many rows more a terminal of so many columns needs for what was drawn above and before the cursor."""
+    """Return how many rows a terminal of `columns` adds by wrapping the lines above and before the cursor."""
     above = (screen.data_buffer[index] for index in range(row))
     widths = (max((x + cell.width for x, cell in line.items() if cell.char != " "), default=1) for line in above)
     return sum((width - 1) // columns for width in widths) + max(column - 1, 0) // columns

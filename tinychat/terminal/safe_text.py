@@ -1,7 +1,7 @@
-"""Text that a terminal shows and never obeys."""
+"""Text without control characters that a terminal would obey."""
 
 _CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
-# They reorder what stands around them: a terminal may show another text than the model wrote.
+# They reorder the text around them.
 _BIDIRECTIONAL = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 # The C1 controls have no pictures; a terminal may read U+009B as the start of an escape sequence.
 _C1_CONTROLS = dict.fromkeys(range(0x80, 0xA0), "\ufffd")
@@ -14,12 +14,12 @@ _LONGEST_LINE = 1000
 
 
 def safe_text(text: str) -> str:
-    """Return `text` with every control character but newline and tab, those of writing direction too, made visible."""
+    """Make the control characters of `text` visible, except newline and tab; writing direction counts as one."""
     return text.translate(_VISIBLE)
 
 
 def one_safe_line(text: str) -> str:
-    """Return `text` as a line of at most 1000 characters: words apart by one space, the middle left out."""
+    """Return `text` as one line of at most 1000 characters; the middle of a longer text is left out."""
     if len(text) > 2 * _LONGEST_LINE:
         text = f"{text[:_LONGEST_LINE]} {text[-_LONGEST_LINE:]}"
     line = safe_text(" ".join(text.split()))

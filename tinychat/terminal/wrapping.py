@@ -1,29 +1,19 @@
-"""Lines that end between words where a terminal would cut a word in two."""
+"""Wrapping of lines between words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-# What stands in columns, such as a name and its description, has two spaces between them.
+# Columns, such as a name and its description, have two spaces between them.
 _COLUMN = re.compile(r"\S {2,}(?=\S)")
 _JOINER, _AS_EMOJI = "\u200d", "\ufe0f"
 
 
 class WordWrap:
-    """Breaks a text that grows into lines; a word is passed on once it is whole.
+    """Wraps text that streams in, word by word; `column` is the end of the present line.
 
-    Parameters
-    ----------
-    width : callable
-        Tells the columns of the terminal, which may change at any time.
-    indent : int
-        Columns that the lines after a break begin with.
-
-    Attributes
-    ----------
-    column : int
-        Where the next word would begin; 0 at the start of a line.
+    `width` returns the columns of the terminal; lines after a break have an `indent`.
     """
 
     def __init__(self, width: Callable[[], int], indent: int = 0) -> None:
@@ -33,11 +23,11 @@ class WordWrap:
         self._spaces = self._word = ""
 
     def feed(self, text: str) -> str:
-        """Return what can be written after `text`."""
+        """Add `text`, and return the words that are complete."""
         return "".join(map(self._take, text))
 
     def finish(self) -> str:
-        """Return the word that was held back."""
+        """Return the last word."""
         return self._end_word()
 
     def _take(self, character: str) -> str:
@@ -50,14 +40,14 @@ class WordWrap:
             self._spaces += character
             return ended
         ended = ""
-        # Languages with wide characters have no spaces: a line may end between any two.
+        # Scripts with wide characters have no spaces: a line may end between any two.
         if self._word and (_is_wide(self._word) or _is_wide(character)) and not self._joins(character):
             ended = self._end_word()
         self._word += character
         return ended
 
     def _joins(self, character: str) -> bool:
-        """Return whether a character makes one sign with the one before it, as the parts of an emoji do."""
+        """Return whether a character combines with the one before it, as the parts of an emoji."""
         return not _cells(character) or self._word.endswith(_JOINER)
 
     def _end_word(self) -> str:
@@ -70,14 +60,14 @@ class WordWrap:
         else:
             self.column += _cells(before)
         text, self._word, self._spaces = before + self._word, "", ""
-        # A word longer than a line is cut by the terminal itself.
+        # The terminal itself wraps a word longer than a line.
         reached = self.column + cells
         self.column = reached if reached <= width else reached % max(width, 1)
         return text
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return `text` with each line broken between words; what stands in columns goes on below one of them."""
+    """Wrap each line of `text` between words; text in columns continues below its column."""
     return "\n".join(
         line if len(line) <= width and line.isascii() else _lines(line, width) for line in text.split("\n")
     )
@@ -96,7 +86,7 @@ def _is_wide(sign: str) -> bool:
 def _cells(text: str) -> int:
     if text.isascii():
         return len(text)
-    # Imported here: a pipe that gets plain text must not wait for it.
+    # Imported here: output to a pipe must not wait for it.
     from rich.cells import cell_len
 
     return cell_len(text)

@@ -1,4 +1,4 @@
-"""Tokens that are matched as a whole before the rest of a text is split into pieces."""
+"""Tokens that are matched as a whole before the rest of a text is split."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ _SPACES = re.compile(r"\s*")
 
 @dataclass(frozen=True)
 class AddedToken:
-    """One added token; `special` ones are control tokens, which plain text can never spell.
-
-    `lstrip` and `rstrip` tell that the token swallows the whitespace on that side.
-    """
+    """One added token; plain text can never spell a `special` one. `lstrip`, `rstrip`: it takes spaces beside it."""
 
     content: str
     id: int
@@ -26,7 +23,7 @@ class AddedToken:
 
 
 class AddedTokenSplitter:
-    """Cuts rendered text at the added tokens that it holds outside guarded spans."""
+    """Splits rendered text at its added tokens outside of guarded spans."""
 
     def __init__(self, tokens: Iterable[AddedToken]) -> None:
         self._by_content = {token.content: token for token in tokens}
@@ -34,7 +31,7 @@ class AddedTokenSplitter:
         self._cut = re.compile(f"{GUARD_START}(?:{spelled}){GUARD_END}|({spelled})")
 
     def split(self, text: str) -> list[str | AddedToken]:
-        """Return plain stretches, unmarked and never empty, and added tokens, in order."""
+        """Return the plain texts between added tokens, unmarked and never empty, and the tokens, in order."""
         parts: list[str | AddedToken] = []
         start = 0
         for match in self._cut.finditer(text):

@@ -6,23 +6,16 @@ import re
 from collections.abc import Iterable
 
 from tinychat.errors import TextError
-from tinychat.text.think_sections import Part, ThinkSections
+from tinychat.text.think_sections import SectionDelta, ThinkSections
 
 _OPENING = re.compile(r"([ \t]*)(`{3,}[^`\n]*|~{3,}.*)\n?")
 
 
 class CodeBlock:
-    """Passes on the lines between the first fence of the answer and the one that closes it.
+    """Filter for the lines between the first fence of the answer and the one that closes it.
 
-    Parameters
-    ----------
-    thinking : bool
-        Whether the reply begins inside its think section; what is drafted there is not an answer.
-
-    Attributes
-    ----------
-    closed : bool
-        True once the closing fence has come; nothing passes after it.
+    A reply with `thinking` begins inside its think section, whose drafts are not an answer. `closed` is True once the
+    closing fence has come; nothing passes after it.
     """
 
     def __init__(self, thinking: bool = False) -> None:
@@ -33,11 +26,11 @@ class CodeBlock:
         self._closing: re.Pattern[str] | None = None
 
     def add(self, text: str) -> str:
-        """Take the next text and return the code lines that it completes."""
+        """Return the code lines that the next text completes."""
         return self._lines(self._sections.feed(text))
 
     def finish(self) -> str:
-        """Take the end of the reply, which may close the block, and return the code that is left."""
+        """Return the rest of the code at the end of the reply, which may close the block."""
         code = self._lines(self._sections.finish())
         line, self._line = self._line, ""
         return code + (self._code(line) if line else "")
@@ -48,19 +41,13 @@ class CodeBlock:
         return self._closing is not None
 
     def check(self) -> None:
-        """Refuse a reply without a whole code block.
-
-        Raises
-        ------
-        TextError
-            If no block was opened, or the one that was has not been closed.
-        """
+        """Raise a TextError if no block was opened, or the one that was has not been closed."""
         if not self.opened:
             raise TextError("the reply holds no code block: ask for one, or leave out --code")
         if not self.closed:
             raise TextError("the reply ends inside its code block: raise --max-tokens")
 
-    def _lines(self, parts: Iterable[Part]) -> str:
+    def _lines(self, parts: Iterable[SectionDelta]) -> str:
         answer = "".join(part.text for part in parts if not part.thinking)
         *whole, self._line = (self._line + answer).split("\n")
         return "".join(self._code(line + "\n") for line in whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tinychat.text.tokenizer import Tokenizer
 
@@ -14,16 +14,9 @@ _CONTEXT_TOKENS = 8
 class Detokenizer:
     """Text of a growing sequence of tokens: what `add` returned is final.
 
-    The bytes of a character that is not yet whole are held back. All pieces joined equal
-    ``tokenizer.decode`` of all ids. The cost of a token does not depend on how many came before.
-
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-        Knows the bytes of each token.
-    after : sequence of int
-        Ids the new tokens continue. With them, the space that begins a word stays even where it
-        comes first; without them the text starts afresh, as `decode` does.
+    The bytes of a character that is not yet whole are held back. All deltas joined equal ``tokenizer.decode`` of all
+    ids. With the ids of `after`, which the new tokens continue, the space that begins a word stays even where it comes
+    first; without them the text starts afresh, as `decode` does.
     """
 
     def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
@@ -40,7 +33,7 @@ class Detokenizer:
         return self._without_first_space(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
 
     def finish(self) -> str:
-        """Return what was held back: U+FFFD for a character that never became whole."""
+        """Return the rest: U+FFFD for a character that never became whole."""
         return self._without_first_space(self._decoder.decode(b"", final=True))
 
     def _without_first_space(self, text: str) -> str:
@@ -48,11 +41,3 @@ class Detokenizer:
             self._strip = False
             return text.removeprefix(" ")
         return text
-
-
-def decode_ids(tokenizer: Tokenizer, ids: Iterable[int], skip_special: bool) -> str:
-    """Decode a whole sequence, as `Detokenizer` would piece by piece."""
-    skipped = tokenizer.special_ids if skip_special else frozenset[int]()
-    data = b"".join(tokenizer.token_bytes(token_id) for token_id in ids if token_id not in skipped)
-    text = data.decode("utf-8", "replace")
-    return text.removeprefix(" ") if tokenizer.strips_first_space else text

@@ -10,6 +10,7 @@ them later might join the halves of a token's spelling.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from itertools import groupby
@@ -30,10 +31,7 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 def spelling_pattern(spellings: Iterable[str]) -> re.Pattern[str]:
     """Match any of the spellings, the longest where several begin; nothing if there are none.
 
-    Raises
-    ------
-    TextError
-        There are too many, or they are too long.
+    Too many spellings, or too long ones, are a TextError.
     """
     words = sorted({*spellings} - {""})
     if len(words) > MOST_SPELLINGS or sum(map(len, words)) > _MOST_CHARACTERS:
@@ -44,18 +42,13 @@ def spelling_pattern(spellings: Iterable[str]) -> re.Pattern[str]:
         raise TextError("the tokenizer has added tokens that begin alike too often: use another") from None
 
 
-def _common_beginning(first: str, last: str) -> str:
-    length = next((place for place, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), len(first))
-    return first[: min(length, len(last))]
-
-
 def _tree(words: list[str]) -> str:
     """Return a pattern for sorted words that reads each common beginning once.
 
     A plain list of alternatives takes seconds to compile for the thousands of tokens that some tokenizers have,
     and is tried from first to last wherever one may begin.
     """
-    beginning = _common_beginning(words[0], words[-1])
+    beginning = os.path.commonprefix([words[0], words[-1]])  # noqa: RUF071
     rest = [word[len(beginning) :] for word in words]
     is_whole = not rest[0]
     branches = [_tree([*group]) for _, group in groupby(rest[is_whole:], key=lambda word: word[0])]
@@ -69,15 +62,7 @@ def guard(value: str, spellings: re.Pattern[str]) -> str: ...
 @overload
 def guard(value: object, spellings: re.Pattern[str]) -> object: ...
 def guard(value: object, spellings: re.Pattern[str]) -> object:
-    """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too.
-
-    Parameters
-    ----------
-    value : str, list, tuple, dict or anything else
-        Whatever is neither text nor container stays as it is.
-    spellings : re.Pattern
-        From `spelling_pattern`.
-    """
+    """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too."""
     if isinstance(value, str):
         return spellings.sub(f"{GUARD_START}\\g<0>{GUARD_END}", unguard(value))
     if isinstance(value, dict):

@@ -1,10 +1,10 @@
-"""Texts that tokenizers get wrong, and whether one gives them back as they were."""
+"""Texts that tokenizers get wrong, and a check of their round trip."""
 
 from __future__ import annotations
 
 from tinychat.text.tokenizer import Tokenizer
 
-# What is known to go wrong: spaces at either end and in rows, line ends, signs beyond the first plane and of several
+# Known to go wrong: spaces at either end and in rows, line ends, signs beyond the first plane and of several
 # code points, letters that normalization changes, contractions, digits, and spellings of control tokens, which are text
 # here.
 HARD_TEXTS = (
@@ -27,6 +27,6 @@ HARD_TEXTS = (
 
 
 def changed_texts(tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Return those of the hard texts that come back otherwise once encoded and decoded, and what comes back."""
+    """Return the hard texts that encoding and decoding changes, each with the result."""
     back = [(text, tokenizer.decode(tokenizer.encode(text))) for text in HARD_TEXTS]
     return [(text, found) for text, found in back if found != text]

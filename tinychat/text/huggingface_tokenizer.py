@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
-from tinychat.text.detokenizer import decode_ids
-from tinychat.text.guard import GUARD_END, GUARD_START, guard, spelling_pattern, well_formed
+from tinychat.text.guard import GUARD_END, GUARD_START, well_formed
 from tinychat.text.token_spelling import TokenSpelling
-from tinychat.text.tokenizer_settings import NamedTokens, TokenizerSettings
+from tinychat.text.tokenizer import Tokenizer
+from tinychat.text.tokenizer_settings import TokenizerSettings
 from tinychat.text.tokenizers_library import (
     MAX_TOKEN_ID,
     encode,
@@ -35,51 +34,27 @@ _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 _KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
 
 
-class HuggingFaceTokenizer(NamedTokens):
-    """The tokenizer of a ``tokenizer.json``.
+class HuggingFaceTokenizer(Tokenizer):
+    """The tokenizer of a ``tokenizer.json``, the file `source`; `prefix` is put before a text.
 
-    Parameters
-    ----------
-    backend : tokenizers.Tokenizer
-        Does the encoding; its named tokens are special already.
-    special_tokens : dict of str to str
-        "bos_token", "eos_token", ... to their texts.
-    source : str
-        The file, for error messages.
-    prefix : str
-        Put before a text that does not begin with an added token.
+    The named tokens of `backend` are special already. No prefix stands before an added token.
     """
 
     def __init__(
         self, backend: tokenizers.Tokenizer, special_tokens: dict[str, str], source: str, prefix: str = ""
     ) -> None:
+        self._tokens = [
+            AddedToken(token.content, token_id, token.special, token.lstrip, token.rstrip)
+            for token_id, token in backend.get_added_tokens_decoder().items()
+        ]
+        super().__init__(self._tokens, special_tokens)
         self._backend = backend
         self._prefix = prefix
         self._source = source
         self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
-        tokens = [
-            AddedToken(token.content, token_id, token.special, token.lstrip, token.rstrip)
-            for token_id, token in backend.get_added_tokens_decoder().items()
-        ]
-        self._tokens = tokens
-        self._added_pieces = {token.id: token.content for token in tokens}
-        self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
-        self._prefix_ids = _prefix_ids(backend, source)
-        self.special_tokens = special_tokens
-        self.special_ids = frozenset(token.id for token in tokens if token.special)
-        self.added_tokens = {token.content: token.id for token in tokens}
-        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.prefix_ids = _prefix_ids(backend, source)
+        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether the file's post-processor puts the begin token first."""
-        return self.bos_id is not None and self.bos_id in self._prefix_ids
-
-    def encode(self, text: str, add_bos: bool = True) -> list[int]:
-        """Ids of plain text, after what the file's post-processor puts before it."""
-        text = guard(well_formed(text), self._special_spellings)
-        return [*(self._prefix_ids if add_bos else ()), *self.encode_rendered(text)]
 
     def encode_rendered(self, text: str) -> list[int]:
         """Ids of a rendered template: special tokens count, guarded ones stay text."""
@@ -90,18 +65,14 @@ class HuggingFaceTokenizer(NamedTokens):
             text = self._prefix + text
         return encode(self._backend, text, self._source)
 
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids."""
-        return decode_ids(self, ids, skip_special)
-
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes that a token adds to running text."""
-        if token_id in self._added_pieces:
-            return self._added_pieces[token_id].encode()
+        if token_id in self._added_texts:
+            return self._added_texts[token_id].encode()
         return self._spelling.token_bytes(self.piece(token_id))
 
     def piece(self, token_id: int) -> str:
-        """Show one token as the vocabulary spells it."""
+        """Return one token as the vocabulary spells it."""
         known = 0 <= token_id < MAX_TOKEN_ID
         return (self._backend.id_to_token(token_id) if known else None) or ""
 
@@ -111,7 +82,7 @@ class HuggingFaceTokenizer(NamedTokens):
         return token_id
 
     def _encode_guarded(self, text: str) -> list[int]:
-        """Encode with every unguarded added token as a placeholder, so that none other can match."""
+        """Encode with every unguarded added token as a placeholder, so that no other can match."""
         parts = self._splitter.split(text.replace(_PLACEHOLDER, "\ufffd"))
         if parts and isinstance(parts[0], str):
             parts[0] = self._prefix + parts[0]
@@ -126,8 +97,8 @@ class HuggingFaceTokenizer(NamedTokens):
                 if token is None:
                     raise TextError(f"{self._source} makes special tokens of plain text; download it again")
                 ids.append(token.id)
-            elif token_id in self._added_pieces and token_id in self.special_ids:
-                ids += self._spell_out(self._added_pieces[token_id])
+            elif token_id in self._added_texts and token_id in self.special_ids:
+                ids += self._spell_out(self._added_texts[token_id])
             else:
                 ids.append(token_id)
         return ids
@@ -161,13 +132,7 @@ class HuggingFaceTokenizer(NamedTokens):
 
 
 def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
-    """Load ``tokenizer.json`` of a folder.
-
-    Raises
-    ------
-    TextError
-        The file is damaged or hostile, or decodes in a way that is not known here.
-    """
+    """Load ``tokenizer.json`` of a folder; a damaged or hostile file is a TextError."""
     from tokenizers import AddedToken as BackendToken
 
     path = folder / "tokenizer.json"
@@ -195,16 +160,12 @@ def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) 
 
 
 def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> str:
-    """Split text as transformers 5 does for Llama's tokenizer classes, whatever the file says.
+    """Split text as transformers 5 does for Llama's tokenizer classes, whatever the file says; return the prefix.
 
-    It keeps vocabulary and merges only; the difference shows after special tokens: no space is put there
-    unless ``legacy`` is set. Unlike there, a text that begins with a space gets another one where the file
-    says so by a Prepend normalizer, as from SentencePiece, with which the models were trained.
-
-    Returns
-    -------
-    str
-        What to put before a text; empty where the pipeline does it.
+    That uses vocabulary and merges only; the difference shows after special tokens: no space is put there unless
+    ``legacy`` is set. Unlike there, a text that begins with a space gets another one where the file has a Prepend
+    normalizer, as from SentencePiece, with which the models were trained. The prefix of a text is empty where the
+    pipeline puts it.
     """
     from tokenizers import decoders, normalizers, pre_tokenizers
 
@@ -226,7 +187,7 @@ def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSe
 
 
 def _prefix_ids(backend: tokenizers.Tokenizer, source: str) -> list[int]:
-    """Ids that the post-processor puts before a text; what it puts after has no place in a prompt."""
+    """Ids that the post-processor puts before a text; those that it puts after do not belong in a prompt."""
     content = encode(backend, "a", source)
     whole = encode(backend, "a", source, special=True)
     for start in range(len(whole) - len(content) + 1):

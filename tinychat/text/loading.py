@@ -9,18 +9,7 @@ from tinychat.text.tokenizer import Tokenizer
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint or model folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``tokenizer.json`` (preferred) or ``tokenizer.model``, and what goes with them.
-
-    Raises
-    ------
-    TextError
-        There is neither, or it cannot be read.
-    """
+    """Load the tokenizer of a checkpoint or model folder: ``tokenizer.json`` (preferred) or ``tokenizer.model``."""
     if (folder / "tokenizer.json").is_file():
         from tinychat.text.huggingface_tokenizer import load_huggingface
 

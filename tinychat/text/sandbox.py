@@ -1,4 +1,4 @@
-"""Chat templates, which are programs by strangers: Jinja's immutable sandbox, with transformers' settings and names.
+"""Chat templates, which are not trusted: Jinja's immutable sandbox, with transformers' settings and names.
 
 This module runs in a helper process (`tinychat.limited_process`), which bounds time and memory and can open no file; a
 template that found a way out of the sandbox would find itself there.
@@ -38,7 +38,7 @@ ATTRIBUTES_OF = frozenset({str, Marked, int, float, bool, list, tuple, dict, Nam
 """The types whose attributes a template may read; those of everything else are denied."""
 
 _LONGEST_TEXT = 200_000
-# What JSON in ASCII escapes, but for the marks of `tinychat.text.guard`.
+# Escaped by JSON in ASCII, but for the marks of `tinychat.text.guard`.
 _ESCAPED = re.compile(r"[^\x00-\x7f\ufdd0\ufdd1]+")
 _LONGEST_TEXT_PER_INPUT = 4
 _PROGRAMS = 8
@@ -117,17 +117,7 @@ def _program(source: str) -> jinja2.Template:
 def answer(request: Any) -> str:
     """Compile the template ``source``, and render it with ``variables`` unless they are None.
 
-    Parameters
-    ----------
-    request : dict
-        "source" and "variables"; the program is kept, so that later requests do not compile it again.
-
-    Raises
-    ------
-    ValueError
-        The text is far longer than what the template was given.
-    jinja2.TemplateError
-        As Jinja, of the template's own or of its syntax.
+    The program is cached for later requests. A text far longer than the variables is a ValueError.
     """
     source, variables = request["source"], request["variables"]
     program = _program(source)
@@ -140,7 +130,7 @@ def answer(request: Any) -> str:
 
 
 def _marked(value: Any) -> Any:
-    """Copy plain data with `Marked` in the place of texts that have marks."""
+    """Copy plain data with `Marked` instead of texts that have marks."""
     if isinstance(value, str):
         return Marked(value) if "\ufdd0" in value else value
     if isinstance(value, dict):
@@ -156,7 +146,7 @@ def _text_length(value: object) -> int:
 
 
 def _load_the_rest() -> None:
-    """Make Jinja and Python load what they load late: no file can be opened once requests come."""
+    """Make Jinja and Python import their lazy modules: no file can be opened once requests come."""
     for source in ("{{ strftime_now('%x') ~ '\\n' }}", "{{ 1 / 0 }}", "{% if %}", "{{ ''.__class__ }}"):
         with suppress(Exception):
             environment().from_string(source).render()

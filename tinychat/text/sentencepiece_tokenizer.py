@@ -7,22 +7,22 @@ differs in both. As there, a text that continues after a special token gets no s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import TextError
 from tinychat.files import read_small
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
-from tinychat.text.detokenizer import decode_ids
-from tinychat.text.guard import guard, spelling_pattern, well_formed
-from tinychat.text.tokenizer_settings import NamedTokens, TokenizerSettings
+from tinychat.text.guard import well_formed
+from tinychat.text.tokenizer import Tokenizer
+from tinychat.text.tokenizer_settings import TokenizerSettings
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 _SPACE = "\u2581"
-# Those of published models have four megabytes; the library takes some ten times as much for what is in them.
+# Those of published models have four megabytes; the library takes some ten times as much memory.
 _MAX_FILE_BYTES = 48 << 20
 
 # By protobuf's rules a second `normalizer_spec` (field 3) at the end of a serialised model is merged into the
@@ -31,17 +31,11 @@ _WITH_PREFIX = b"\x1a\x02\x18\x01"
 _WITHOUT_PREFIX = b"\x1a\x02\x18\x00"
 
 
-class SentencePieceTokenizer(NamedTokens):
+class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model and the tokens that the settings add to it.
 
-    Parameters
-    ----------
-    processor : SentencePieceProcessor
-        Encodes a text from its beginning.
-    continuing : SentencePieceProcessor
-        Of the same file; encodes what continues a text, and puts no space first.
-    settings : TokenizerSettings
-        Named and added tokens, begin token.
+    `processor` encodes a text from its beginning; `continuing`, of the same file, encodes the continuation of a text,
+    and puts no space first.
     """
 
     def __init__(
@@ -50,24 +44,17 @@ class SentencePieceTokenizer(NamedTokens):
         self._processor = processor
         self._continuing = continuing
         self._pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
+        named = self._named_tokens(settings)
+        tokens = self._collect_added_tokens(settings, {*named.values()})
+        super().__init__(tokens, named)
         # Models say this in practice; where one does not, Llama's default is taken.
-        self.adds_bos = settings.add_bos_token is not False
+        adds_bos = settings.add_bos_token is not False
+        self.prefix_ids = [self.bos_id] if adds_bos and self.bos_id is not None else []
         # A space before the first word comes from a prefix, or may come from one and is taken away again.
         self.strips_first_space = processor.normalize("a") != "a" or not processor.normalize(" a").startswith(_SPACE)
         self._prefix_every_stretch = settings.legacy is True
-        self.special_tokens = self._named_tokens(settings)
-        tokens = self._collect_added_tokens(settings)
-        self.added_tokens = {token.content: token.id for token in tokens}
-        self.special_ids = frozenset(token.id for token in tokens if token.special)
         self.vocab_size = max([len(self._pieces), *(token.id + 1 for token in tokens)])
-        self._added_pieces = {token.id: token.content for token in tokens}
         self._splitter = AddedTokenSplitter(tokens)
-        self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
-
-    def encode(self, text: str, add_bos: bool = True) -> list[int]:
-        """Ids of plain text: the spelling of a special token stays text."""
-        ids = self.encode_rendered(guard(text, self._special_spellings))
-        return [self.bos_id, *ids] if add_bos and self.adds_bos and self.bos_id is not None else ids
 
     def encode_rendered(self, text: str) -> list[int]:
         """Ids of a rendered template: special tokens count, guarded ones stay text."""
@@ -81,23 +68,19 @@ class SentencePieceTokenizer(NamedTokens):
                     ids += self._spell_out(token_id) if token_id in self.special_ids else [token_id]
         return ids
 
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids."""
-        return decode_ids(self, ids, skip_special)
-
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes that a token adds to running text."""
-        if token_id in self._added_pieces:
-            return self._added_pieces[token_id].encode()
+        if token_id in self._added_texts:
+            return self._added_texts[token_id].encode()
         piece = self.piece(token_id)
         if piece and self._processor.is_byte(token_id):
             return bytes([int(piece[3:5], 16)])
         return piece.replace(_SPACE, " ").encode()
 
     def piece(self, token_id: int) -> str:
-        """Show one token as the vocabulary spells it."""
-        if token_id in self._added_pieces:
-            return self._added_pieces[token_id]
+        """Return one token as the vocabulary spells it."""
+        if token_id in self._added_texts:
+            return self._added_texts[token_id]
         return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else ""
 
     def token_id(self, text: str) -> int | None:
@@ -120,16 +103,14 @@ class SentencePieceTokenizer(NamedTokens):
         own = {name: self._pieces[token_id] for name, token_id in ids.items() if token_id >= 0}
         return {**own, **settings.special_tokens}
 
-    def _collect_added_tokens(self, settings: TokenizerSettings) -> list[AddedToken]:
+    def _collect_added_tokens(self, settings: TokenizerSettings, named: set[str]) -> list[AddedToken]:
         processor = self._processor
         tokens: dict[str, AddedToken] = {}
         for token_id, content in enumerate(self._pieces):
             if processor.is_control(token_id) or processor.is_unknown(token_id):
                 tokens[content] = AddedToken(content, token_id, special=True)
-        named = set(self.special_tokens.values())
         for token in settings.declared_tokens:
-            special = token.special or token.content in named
-            tokens[token.content] = AddedToken(token.content, token.id, special, token.lstrip, token.rstrip)
+            tokens[token.content] = replace(token, special=token.special or token.content in named)
         for content in named - tokens.keys():
             token_id = processor.piece_to_id(content)
             if self._pieces[token_id] == content:
@@ -138,13 +119,7 @@ class SentencePieceTokenizer(NamedTokens):
 
 
 def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
-    """Load ``tokenizer.model`` of a folder.
-
-    Raises
-    ------
-    TextError
-        The file is not a SentencePiece model, or its settings cannot be read.
-    """
+    """Load ``tokenizer.model`` of a folder."""
     from sentencepiece import SentencePieceProcessor
 
     path = folder / "tokenizer.model"

@@ -15,7 +15,7 @@ _PROBE = "tinychat"
 
 
 def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> frozenset[int]:
-    """Unite what every source calls the end: see `stop_sources`."""
+    """Return the ids that end a reply: see `stop_sources`."""
     return frozenset(stop_sources(folder, tokenizer, template))
 
 
@@ -24,18 +24,6 @@ def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> 
 
     That is ``eos_token_id`` of config.json and of generation_config.json, the tokenizer's end token,
     and the token that the chat template writes after a reply. Checkpoints often name only some.
-
-    Parameters
-    ----------
-    folder : Path
-        Checkpoint or model folder.
-    tokenizer, template
-        Of the same folder.
-
-    Raises
-    ------
-    TextError
-        One of the two files is not a JSON object.
     """
     found = [(tokenizer.eos_id, "the tokenizer"), (end_of_turn_id(tokenizer, template), "the chat template")]
     for name in ("config.json", "generation_config.json"):
@@ -49,7 +37,7 @@ def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> 
 
 
 def _end_ids(settings: Mapping[str, object]) -> object:
-    """Return a file's ``eos_token_id``, which may stand in the section of a multimodal model's text model."""
+    """Return a file's ``eos_token_id``, which may be in the section of a multimodal model's text model."""
     section = settings.get("text_config")
     holders = (settings, section if isinstance(section, dict) else {})
     return next((holder["eos_token_id"] for holder in holders if holder.get("eos_token_id") is not None), None)

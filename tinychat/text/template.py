@@ -20,7 +20,7 @@ Message = Mapping[str, object]
 
 _LONGEST_SOURCE = 256 * 1024
 _DEEPEST_MESSAGE = 50
-# Characters of a conversation, with all else that a template is given.
+# Characters of a conversation, with all other variables.
 _SHORT = 20_000
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
@@ -42,25 +42,14 @@ _PLAIN_TEMPLATE = """\
 
 
 class ChatTemplate:
-    """A chat template and the tokenizer that reads what it writes.
+    """A chat template, a Jinja program, and the tokenizer that encodes the result.
 
-    A helper process runs the program: see `tinychat.text.sandbox`.
-
-    Parameters
-    ----------
-    source : str
-        The Jinja program.
-    tokenizer : Tokenizer
-        Names the special tokens and encodes the result.
-    origin : str
-        File that the program is from, for error messages.
-    is_fallback : bool
-        Whether this is the plain template for models that have none.
+    A helper process runs the program: see `tinychat.text.sandbox`. `origin` is its file, for error messages.
 
     Attributes
     ----------
     is_fallback : bool
-        As given; a front end should say so.
+        Whether this is the plain template for models that have none; a front end should say so.
     stop_strings : tuple of str
         Texts that end a reply, where no token does.
 
@@ -87,8 +76,8 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object) -> str:
         """Write a conversation as the model expects it.
 
-        Spellings of control tokens inside the messages come back between the marks of
-        `tinychat.text.guard`, for `Tokenizer.encode_rendered`; `guard.unguard` removes them for display.
+        Spellings of control tokens inside the messages come back between the marks of `tinychat.text.guard`, for
+        `Tokenizer.encode_rendered`; `guard.unguard` removes them for display.
 
         Parameters
         ----------
@@ -99,7 +88,7 @@ class ChatTemplate:
         add_generation_prompt : bool
             Whether to end with the beginning of the assistant's turn.
         **variables
-            What else the template may ask for, such as ``enable_thinking=False`` or ``tools=[...]``.
+            Other variables of the template, such as ``enable_thinking=False`` or ``tools=[...]``.
 
         Raises
         ------
@@ -112,13 +101,7 @@ class ChatTemplate:
     def render_ids(
         self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
     ) -> list[int]:
-        """Write a conversation and encode it: the prompt for the model.
-
-        Raises
-        ------
-        TextError
-            As `render`.
-        """
+        """Write a conversation as `render` does and encode it: the prompt for the model."""
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
 
     @property
@@ -141,7 +124,7 @@ class ChatTemplate:
         return None
 
     def thinking_variables(self, thinking: bool | None) -> dict[str, bool]:
-        """Return what to render with for a reply with or without thinking; nothing for None, the template's own way."""
+        """Return the variables for a reply with or without thinking; none for None, the template's own way."""
         switch = None if thinking is None else self.thinking_switch
         return {} if switch is None or thinking is None else {switch: thinking}
 
@@ -151,7 +134,7 @@ class ChatTemplate:
         return self.opens_thinking_with()
 
     def opens_thinking_with(self, **variables: bool) -> bool:
-        """Return the same of a prompt that is rendered with `variables`."""
+        """Whether a reply to a prompt that is rendered with `variables` begins inside a think section."""
         try:
             return self.render(_QUESTION, True, **variables).rstrip().endswith("<think>")
         except TextError:
@@ -183,8 +166,8 @@ class ChatTemplate:
             turn["role"] = "system"
         if "reasoning" in turn:
             turn.setdefault("reasoning_content", turn.pop("reasoning"))
-        if turn.get("tool_calls") and self._takes_objects:
-            turn["tool_calls"] = _with_objects(turn["tool_calls"])
+        if isinstance(turn.get("tool_calls"), list) and self._takes_objects:
+            turn["tool_calls"] = [_with_object(call) for call in turn["tool_calls"]]
         return turn
 
     def _guarded_turn(self, message: Message) -> dict[str, object]:
@@ -225,20 +208,9 @@ def start_renderer() -> None:
 
 
 def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
-    """Load the chat template of a checkpoint or model folder, or the plain one if it has none.
+    """Load the chat template of a folder, or the plain one if it has none.
 
-    Parameters
-    ----------
-    folder : Path
-        May hold ``chat_template.jinja``, or ``tokenizer_config.json`` or ``chat_template.json`` with an
-        entry "chat_template", looked for in this order.
-    tokenizer : Tokenizer
-        Of the same folder.
-
-    Raises
-    ------
-    TextError
-        There is a template, but it cannot be read or does not compile.
+    That is ``chat_template.jinja``, or "chat_template" in ``tokenizer_config.json`` or ``chat_template.json``.
     """
     path = folder / "chat_template.jinja"
     if path.is_file():
@@ -278,12 +250,8 @@ def _default_template(entry: object, path: Path) -> str | None:
     return source
 
 
-def _with_objects(calls: Any) -> list[Any]:
-    """Return calls whose arguments are objects where their text is one."""
-    return [_with_object(call) for call in calls] if isinstance(calls, list) else calls
-
-
 def _with_object(call: Any) -> Any:
+    """Return a call whose arguments are an object, if their text is one."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call

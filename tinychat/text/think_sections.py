@@ -13,8 +13,8 @@ CLOSING_TEXT = f"\n{_CLOSE}\n\n"
 
 
 @dataclass(frozen=True)
-class Part:
-    """A stretch of a reply: `thinking` is True inside a think section; the tags belong to neither."""
+class SectionDelta:
+    """A delta of a reply, inside or outside of its think section; the tags belong to neither."""
 
     text: str
     thinking: bool
@@ -24,12 +24,8 @@ class ThinkSections:
     """Splits a reply that may begin with ``<think> ... </think>``.
 
     Only a section at the very beginning counts: later on the same letters are text, as in a reply about tags. But
-    behind a section an end without a beginning is none: a model whose thinking was ended for it ends it once more.
-
-    Parameters
-    ----------
-    begun : bool
-        Whether the chat template has written the first tag already, so that the reply begins inside.
+    behind a section an end without a beginning is none: a model whose thinking was ended for it ends it once more. A
+    reply that is `begun` starts inside: the chat template has written the first tag.
     """
 
     def __init__(self, begun: bool = False) -> None:
@@ -44,8 +40,8 @@ class ThinkSections:
         """Whether the reply so far ends inside its think section."""
         return self._state == "thinking"
 
-    def feed(self, text: str) -> Iterator[Part]:
-        """Yield the parts that are certain after `text`; what may be the beginning of a tag is held back."""
+    def feed(self, text: str) -> Iterator[SectionDelta]:
+        """Yield the parts that are certain after `text`; a possible beginning of a tag is held back."""
         self._pending += text
         if self._state == "start":
             self._begin()
@@ -56,10 +52,10 @@ class ThinkSections:
         if self._state == "answer":
             yield from self._answer()
 
-    def finish(self) -> Iterator[Part]:
-        """Yield what was held back."""
+    def finish(self) -> Iterator[SectionDelta]:
+        """Yield the rest."""
         if self._pending:
-            yield Part(self._take(len(self._pending)), thinking=self._state == "thinking")
+            yield SectionDelta(self._take(len(self._pending)), thinking=self._state == "thinking")
 
     def _begin(self) -> None:
         begun = self._pending.lstrip()
@@ -69,17 +65,17 @@ class ThinkSections:
         elif not _OPEN.startswith(begun):
             self._state = "answer"
 
-    def _think(self) -> Iterator[Part]:
+    def _think(self) -> Iterator[SectionDelta]:
         end = self._pending.find(_CLOSE)
         sure = end if end >= 0 else len(self._pending) - _beginning_of(_CLOSE, self._pending)
         if sure:
-            yield Part(self._take(sure), thinking=True)
+            yield SectionDelta(self._take(sure), thinking=True)
         if end >= 0:
             self._pending = self._pending.removeprefix(_CLOSE)
             self._enter("answer")
             self._drops_ends, self._last = True, "\n"
 
-    def _answer(self) -> Iterator[Part]:
+    def _answer(self) -> Iterator[SectionDelta]:
         """Yield the answer without ends of sections that do not begin in it."""
         while self._drops_ends and (tag := _TAG.search(self._pending)):
             begin = tag.start()
@@ -88,13 +84,13 @@ class ThinkSections:
                 self._drops_ends = False
                 break
             if begin:
-                yield Part(self._take(begin), thinking=False)
+                yield SectionDelta(self._take(begin), thinking=False)
             self._pending = self._pending.removeprefix(_CLOSE)
             self._after_tag = before == "\n"
             self._skip_newlines()
         unsure = max(_beginning_of(_OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
         if sure := len(self._pending) - unsure * self._drops_ends:
-            yield Part(self._take(sure), thinking=False)
+            yield SectionDelta(self._take(sure), thinking=False)
 
     def _enter(self, state: str) -> None:
         self._state, self._after_tag = state, True

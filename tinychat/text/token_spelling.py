@@ -22,11 +22,11 @@ class TokenSpelling:
     byte_level : bool
         GPT-2's letters for bytes; the other fields then do not matter.
     space : str
-        The sign that stands for a space.
+        The sign for a space.
     byte_fallback : bool
-        Whether ``<0x0A>`` spells a byte.
+        ``<0x0A>`` spells a byte.
     strips_first_space : bool
-        Whether a space at the very start of the text belongs to the format.
+        A space at the very start of the text belongs to the format.
     """
 
     byte_level: bool = False
@@ -36,13 +36,7 @@ class TokenSpelling:
 
     @classmethod
     def from_decoder(cls, decoder: object, source: str) -> TokenSpelling:
-        """Read the decoder section, parsed.
-
-        Raises
-        ------
-        TextError
-            The decoder has a step that is not known here.
-        """
+        """Read the decoder section, parsed; a step that is not known is a TextError."""
         steps = list(steps_of(decoder, "decoders"))
         kinds = {str(step.get("type")) for step in steps}
         if not kinds or kinds - _SUPPORTED:

@@ -2,74 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from tinychat.text.added_tokens import AddedToken
+from tinychat.text.guard import guard, spelling_pattern, well_formed
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """Text to token ids and back.
+
+    Parameters
+    ----------
+    tokens : sequence of AddedToken
+        Tokens that are matched as a whole before the rest is split, special or not.
+    special_tokens : mapping of str to str
+        Named tokens as chat templates know them: ``bos_token``, ``eos_token``, ``unk_token``, ...
 
     Attributes
     ----------
     vocab_size : int
         Tokens the tokenizer knows; the model's vocabulary may be padded beyond it.
-    bos_token, eos_token : str or None
-        Text of the begin and end tokens.
-    bos_id, eos_id : int or None
-        Their ids.
-    special_tokens : Mapping of str to str
-        Named tokens as chat templates know them: ``bos_token``, ``eos_token``, ``unk_token``, ...
+    strips_first_space : bool
+        One space at the very start of decoded text belongs to the format, not to the text.
+    prefix_ids : list of int
+        Put before a text, such as the begin token.
     special_ids : frozenset of int
         Control tokens: they never come from plain text and `decode` leaves them out.
-    added_tokens : Mapping of str to int
-        Every token that is matched as a whole before the rest is split, special or not.
-    adds_bos : bool
-        Whether `encode` puts the begin token first.
-    strips_first_space : bool
-        Whether one space at the very start of decoded text belongs to the format, not to the text.
+    added_tokens : dict of str to int
+        Ids of the tokens that are matched as a whole.
     """
 
+    vocab_size: int
+    strips_first_space: bool
+    prefix_ids: list[int]
+
+    def __init__(self, tokens: Sequence[AddedToken], special_tokens: Mapping[str, str]) -> None:
+        self.special_tokens = special_tokens
+        self.special_ids = frozenset(token.id for token in tokens if token.special)
+        self.added_tokens = {token.content: token.id for token in tokens}
+        self._added_texts = {token.id: token.content for token in tokens}
+        self._special_spellings = spelling_pattern(token.content for token in tokens if token.special)
+
     @property
-    def vocab_size(self) -> int: ...  # noqa: D102
+    def bos_token(self) -> str | None:
+        """Text of the begin token."""
+        return self.special_tokens.get("bos_token")
+
     @property
-    def bos_token(self) -> str | None: ...  # noqa: D102
+    def eos_token(self) -> str | None:
+        """Text of the end token."""
+        return self.special_tokens.get("eos_token")
+
+    @cached_property
+    def bos_id(self) -> int | None:
+        """Id of the begin token."""
+        return self.token_id(self.bos_token or "")
+
+    @cached_property
+    def eos_id(self) -> int | None:
+        """Id of the end token."""
+        return self.token_id(self.eos_token or "")
+
     @property
-    def eos_token(self) -> str | None: ...  # noqa: D102
-    @property
-    def bos_id(self) -> int | None: ...  # noqa: D102
-    @property
-    def eos_id(self) -> int | None: ...  # noqa: D102
-    @property
-    def special_tokens(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def special_ids(self) -> frozenset[int]: ...  # noqa: D102
-    @property
-    def added_tokens(self) -> dict[str, int]: ...  # noqa: D102
-    @property
-    def adds_bos(self) -> bool: ...  # noqa: D102
-    @property
-    def strips_first_space(self) -> bool: ...  # noqa: D102
+    def adds_bos(self) -> bool:
+        """Whether `encode` puts the begin token first."""
+        return self.bos_id in self.prefix_ids
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Ids of plain text: the spelling of a special token stays text, whatever it says."""
-        ...
-
-    def encode_rendered(self, text: str) -> list[int]:
-        """Ids of text that a chat template wrote: special tokens count, guarded ones stay text."""
-        ...
+        ids = self.encode_rendered(guard(well_formed(text), self._special_spellings))
+        return [*self.prefix_ids, *ids] if add_bos else ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of ids; bytes that are not UTF-8 become U+FFFD, ids without a token vanish."""
-        ...
+        skipped = self.special_ids if skip_special else frozenset[int]()
+        data = b"".join(self.token_bytes(token_id) for token_id in ids if token_id not in skipped)
+        text = data.decode("utf-8", "replace")
+        return text.removeprefix(" ") if self.strips_first_space else text
 
+    @abstractmethod
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of text that a chat template wrote: special tokens count, guarded ones stay text."""
+
+    @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes, perhaps of part of a character, that a token adds to running text."""
-        ...
 
+    @abstractmethod
     def piece(self, token_id: int) -> str:
-        """Show one token as its vocabulary spells it, empty where the id has none."""
-        ...
+        """Return one token as its vocabulary spells it, empty where the id has none."""
 
+    @abstractmethod
     def token_id(self, text: str) -> int | None:
         """Id of the token spelled exactly so, or None."""
-        ...

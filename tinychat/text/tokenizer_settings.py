@@ -1,49 +1,33 @@
-"""What the small files beside a tokenizer say about it, and its named tokens."""
+"""The settings of a tokenizer in the small files beside it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tinychat.errors import TextError
 from tinychat.json_file import read_settings
+from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import MOST_SPELLINGS, well_formed
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
-class DeclaredToken:
-    """A token that the settings declare beyond the vocabulary file."""
-
-    content: str
-    id: int
-    special: bool
-    lstrip: bool
-    rstrip: bool
-
-
-@dataclass(frozen=True)
 class TokenizerSettings:
-    """tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json, merged.
+    """tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json, merged; None: not set.
 
     Attributes
     ----------
     tokenizer_class : str
-        Without the suffix "Fast"; empty where it is not said.
-    model_type : str
-        From config.json; empty where it is not said.
+        Without the suffix "Fast"; empty if not set, as is the model type.
     special_tokens : dict of str to str
         "bos_token", "eos_token", ... to their texts.
     bos_token_id, eos_token_id : int or None
         From config.json, for a folder that names no tokens.
-    declared_tokens : tuple of DeclaredToken
-        In ascending order of ids.
-    add_bos_token, add_prefix_space, legacy : bool or None
-        None where it is not said.
+    declared_tokens : tuple of AddedToken
+        Those beyond the vocabulary file, in ascending order of ids.
     """
 
     tokenizer_class: str
@@ -51,20 +35,14 @@ class TokenizerSettings:
     special_tokens: dict[str, str]
     bos_token_id: int | None
     eos_token_id: int | None
-    declared_tokens: tuple[DeclaredToken, ...]
+    declared_tokens: tuple[AddedToken, ...]
     add_bos_token: bool | None
     add_prefix_space: bool | None
     legacy: bool | None
 
     @classmethod
     def from_folder(cls, folder: Path) -> TokenizerSettings:
-        """Read whatever of the files there is.
-
-        Raises
-        ------
-        TextError
-            One of them is not a JSON object, or declares a malformed token.
-        """
+        """Read the files of a folder, of which any may be missing."""
         tokenizer_config = read_settings(folder / "tokenizer_config.json")
         config = read_settings(folder / "config.json")
         special = {**read_settings(folder / "special_tokens_map.json"), **tokenizer_config}
@@ -85,7 +63,7 @@ class TokenizerSettings:
 
 def _declared_tokens(
     folder: Path, tokenizer_config: Mapping[str, object], special_tokens: Mapping[str, str]
-) -> tuple[DeclaredToken, ...]:
+) -> tuple[AddedToken, ...]:
     decoder = tokenizer_config.get("added_tokens_decoder")
     if isinstance(decoder, dict):
         source = folder / "tokenizer_config.json"
@@ -102,7 +80,7 @@ def _declared_tokens(
     return tuple(sorted(tokens, key=lambda token: token.id))
 
 
-def _declared_token(source: Path, token_id: object, token: object) -> DeclaredToken:
+def _declared_token(source: Path, token_id: object, token: object) -> AddedToken:
     content = _content(token)
     try:
         number = int(token_id) if isinstance(token_id, str | int) else -1
@@ -110,7 +88,7 @@ def _declared_token(source: Path, token_id: object, token: object) -> DeclaredTo
         number = -1
     if not isinstance(token, dict) or not content or not 0 <= number < 2**24:
         raise TextError(f"{source}: added token {str(token_id)[:40]!r} is malformed; fetch the file again")
-    return DeclaredToken(
+    return AddedToken(
         content=content,
         id=number,
         special=token.get("special") is True,
@@ -140,39 +118,3 @@ def _first_id(value: object) -> int | None:
     if isinstance(value, list) and value:
         value = value[0]
     return value if type(value) is int and value >= 0 else None
-
-
-class NamedTokens(ABC):
-    """The begin and end tokens, found among the special tokens by name.
-
-    Attributes
-    ----------
-    special_tokens : Mapping of str to str
-        "bos_token", "eos_token", ... to their texts.
-    """
-
-    special_tokens: Mapping[str, str]
-
-    @abstractmethod
-    def token_id(self, text: str) -> int | None:
-        """Id of the token spelled exactly so, or None."""
-
-    @property
-    def bos_token(self) -> str | None:
-        """Text of the begin token."""
-        return self.special_tokens.get("bos_token")
-
-    @property
-    def eos_token(self) -> str | None:
-        """Text of the end token."""
-        return self.special_tokens.get("eos_token")
-
-    @cached_property
-    def bos_id(self) -> int | None:
-        """Id of the begin token."""
-        return self.token_id(self.bos_token or "")
-
-    @cached_property
-    def eos_id(self) -> int | None:
-        """Id of the end token."""
-        return self.token_id(self.eos_token or "")

@@ -1,8 +1,8 @@
-"""The one way to the `tokenizers` library, for files that strangers wrote.
+"""The `tokenizers` library, for files that are not trusted.
 
-The library trusts its files: a panic in its Rust code is no `Exception`, a pattern may take for ever on some
-text, and some settings make it ask for memory until the process is ended. What would do the last is refused
-before the library or a text sees it; the rest is caught, and bounded in time.
+The library trusts its files: a panic in its Rust code is no `Exception`, a pattern may take for ever on some text, and
+some settings make it ask for memory until the process is ended. The last are refused before the library or a text sees
+them; the rest is caught, and bounded in time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tinychat.files import read_small
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# The largest published file has 33 MiB; the library takes some twenty times as much for what is in it.
+# The largest published file has 33 MiB; the library takes some twenty times as much memory.
 _MAX_FILE_BYTES = 48 << 20
 MAX_TOKEN_ID = 1 << 24
 
@@ -44,13 +44,7 @@ _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """Read a ``tokenizer.json``, and try it on some text.
-
-    Raises
-    ------
-    TextError
-        The file is damaged or too large, or the library would not survive it.
-    """
+    """Read a ``tokenizer.json``, and try it on some text; one that the library would not survive is a TextError."""
     # The library's threads gain nothing for one text, and it warns where a program forks beside them.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer
@@ -75,22 +69,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 
 def encode(backend: Tokenizer, text: str, source: str, special: bool = False) -> list[int]:
-    """Return the ids of a text.
-
-    Parameters
-    ----------
-    backend : tokenizers.Tokenizer
-    text : str
-    source : str
-        The file, for error messages.
-    special : bool
-        Whether the post-processor adds its tokens.
-
-    Raises
-    ------
-    TextError
-        The library fails, or takes longer than any honest file.
-    """
+    """Return the ids of a text, with the post-processor's if `special`; a failure or too long a time is a TextError."""
 
     def work() -> list[int]:
         # Of the library's ways to encode, those of many texts let other threads run.
@@ -103,19 +82,15 @@ def encode(backend: Tokenizer, text: str, source: str, special: bool = False) ->
 
 @contextmanager
 def library_calls(source: str) -> Iterator[None]:
-    """Turn whatever the library raises into one line, and keep its own reports off the terminal.
-
-    Raises
-    ------
-    TextError
-    """
+    """Turn any error of the library into a TextError of one line, and hide its own reports from the terminal."""
     try:
         with _silent_stderr():
             yield
     except TinychatError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        # The type of a panic cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = " ".join(str(error).split())[:120]
         raise TextError(f"{source}: cannot be read ({reason}); fetch the file again") from error
@@ -125,28 +100,22 @@ def state_of(component: Any) -> Any:
     """Return a component of the library's pipeline as plain data; None where there is none."""
     if component is None:
         return None
-    state = component.__getstate__()
-    return json.loads(state)
+    return json.loads(component.__getstate__())
 
 
 def steps_of(state: Any, children: str) -> Iterator[dict[str, Any]]:
-    """Walk through the steps of a pipeline, and those of a Sequence under the key `children`."""
+    """Yield the steps of a pipeline, and those of a Sequence under the key `children`."""
     if isinstance(state, dict):
         yield state
         for child in state.get(children) or ():
             yield from steps_of(child, children)
 
 
-def _is_panic(error: BaseException) -> bool:
-    # Its type cannot be imported.
-    return type(error).__name__ == "PanicException"
-
-
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
     """A panic writes to the descriptor itself, before anyone can catch it."""
     try:
-        kept = os.dup(2)
+        stderr = os.dup(2)
     except OSError:
         yield
         return
@@ -156,8 +125,8 @@ def _silent_stderr() -> Iterator[None]:
         os.close(null)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:

@@ -96,13 +96,7 @@ _NAMES = {"hidden_act": "hidden_activation"}
 
 FAMILIES = (
     Family(
-        "GemmaForCausalLM",
-        "gemma",
-        "Gemma 1, CodeGemma",
-        "GELU gates, large embeddings",
-        _GEMMA,
-        read,
-        norms=norms,
+        "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
     ),
     Family(
         "Gemma2ForCausalLM",

@@ -62,20 +62,6 @@ FAMILIES = (
         read_llama,
     ),
     Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral),
-    Family(
-        "Qwen2ForCausalLM",
-        "qwen2",
-        "Qwen2, Qwen2.5",
-        "q/k/v biases, sliding window by layer",
-        _QWEN2,
-        read_qwen2,
-    ),
-    Family(
-        "Qwen3ForCausalLM",
-        "qwen3",
-        "Qwen3 (dense)",
-        "q/k norm, sliding window by layer",
-        _QWEN3,
-        read_qwen3,
-    ),
+    Family("Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2),
+    Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3),
 )

@@ -63,15 +63,7 @@ _OLMO3 = {**_OLMO2, "sliding_window": 4096, "rope_theta": 5e5}
 _EXAONE4 = {**_OLMO2, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}
 
 FAMILIES = (
-    Family(
-        "Olmo2ForCausalLM",
-        "olmo2",
-        "OLMo 2",
-        "norms after, q/k norm over all heads",
-        _OLMO2,
-        read_olmo2,
-        TENSORS,
-    ),
+    Family("Olmo2ForCausalLM", "olmo2", "OLMo 2", "norms after, q/k norm over all heads", _OLMO2, read_olmo2, TENSORS),
     Family(
         "Olmo3ForCausalLM",
         "olmo3",

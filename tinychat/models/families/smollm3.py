@@ -43,11 +43,6 @@ def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
 
 FAMILIES = (
     Family(
-        "SmolLM3ForCausalLM",
-        "smollm3",
-        "SmolLM3",
-        "layers without rotation, sliding window by layer",
-        DEFAULTS,
-        read,
+        "SmolLM3ForCausalLM", "smollm3", "SmolLM3", "layers without rotation, sliding window by layer", DEFAULTS, read
     ),
 )
