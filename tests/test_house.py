@@ -102,7 +102,7 @@ ARROWS = {
         "user_folders",
     ],
     "tools": [],
-    "serve": ["conversation", "engine.sequence", "generate", "settings", "text", "tools"],
+    "serve": ["conversation", "engine.sequence", "generate", "setting_kinds", "settings", "text", "tools"],
     "commands": [
         "api",
         "bench",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tinychat.errors import FieldError
@@ -16,22 +17,26 @@ from tinychat.serve.model_pool import ServedModel
 from tinychat.text.tokenizer import Tokenizer
 
 _PROJECT, _FILE = "myproject\n", "filename\n"
-# Of Qwen, CodeGemma and Granite; StarCoder; SantaCoder; Code Llama; DeepSeek; Codestral has no third token.
-_PREFIX = ("<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "▁<PRE>", "<PRE>", "<｜fim▁begin｜>", "<|code_prefix|>")
-_SUFFIX = ("<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "▁<SUF>", "<SUF>", "<｜fim▁hole｜>", "<|code_suffix|>")
-_MIDDLE = ("<|fim_middle|>", "<fim_middle>", "<fim-middle>", "▁<MID>", "<MID>", "<｜fim▁end｜>", "<|code_middle|>")
-_REPOSITORY = ("<|repo_name|>", "<repo_name>", "<reponame>", "<|fim_repo|>")
-_FILE_BEGIN = ("<|file_sep|>", "<file_sep>", "<|file_separator|>")
+# Prefix, suffix, middle: of Qwen and CodeGemma; StarCoder; SantaCoder; Code Llama; DeepSeek; Granite.
+_HOLES = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+    ("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"),
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+)
+# Repository and file: of Qwen; StarCoder.
+_PROJECTS = (("<|repo_name|>", "<|file_sep|>"), ("<repo_name>", "<file_sep>"))
 
 
 class InfillTokens(NamedTuple):
-    """Ids of the tokens for a text with a hole; the last two may be missing."""
+    """Ids of the tokens around a hole, and of those before other files, if there are any."""
 
     prefix: int
     suffix: int
     middle: int
-    repository: int | None
-    file: int | None
+    project: tuple[int, int] | None
 
 
 def infill_tokens(tokenizer: Tokenizer) -> InfillTokens:
@@ -42,15 +47,20 @@ def infill_tokens(tokenizer: Tokenizer) -> InfillTokens:
     ApiError
         If it has none.
     """
-    found = [
-        next((tokenizer.added_tokens[name] for name in names if name in tokenizer.added_tokens), None)
-        for names in (_PREFIX, _SUFFIX, _MIDDLE, _REPOSITORY, _FILE_BEGIN)
-    ]
-    prefix, suffix, middle, repository, file = found
-    if prefix is None or suffix is None or middle is None:
+    holes, projects = ([*_found(tokenizer, names)] for names in (_HOLES, _PROJECTS))
+    if not holes:
         message = "this model has no tokens for a prefix and a suffix: use /completion"
         raise ApiError(501, message, "not_supported_error", code="infill_not_supported")
-    return InfillTokens(prefix, suffix, middle, repository, file)
+    prefix, suffix, middle = holes[0]
+    return InfillTokens(prefix, suffix, middle, (projects[0][0], projects[0][1]) if projects else None)
+
+
+def _found(tokenizer: Tokenizer, names: Iterable[tuple[str, ...]]) -> Iterator[list[int]]:
+    """Yield the ids of the groups of tokens that a vocabulary has."""
+    for group in names:
+        ids = [token_id for name in group if (token_id := tokenizer.token_id(name)) is not None]
+        if len(ids) == len(group):
+            yield ids
 
 
 class InfillAnswer(LlamaAnswer):
@@ -71,11 +81,12 @@ def _take_hole(fields: Payload, model: Model, tokens: InfillTokens) -> list[int]
     others = _take_others(fields)
     prefix, suffix, begun = [model.encode(text, add_bos=False) for text in texts]
     before = model.encode("")
-    if others and tokens.repository is not None and tokens.file is not None:
-        before += [tokens.repository, *model.encode(_PROJECT, add_bos=False)]
-        for file, text in others:
-            before += [tokens.file, *model.encode(f"{file}\n{text}", add_bos=False)]
-        before += [tokens.file, *model.encode(_FILE, add_bos=False)]
+    if others and tokens.project is not None:
+        repository, separator = tokens.project
+        before += [repository, *model.encode(_PROJECT, add_bos=False)]
+        for name, text in others:
+            before += [separator, *model.encode(f"{name}\n{text}", add_bos=False)]
+        before += [separator, *model.encode(_FILE, add_bos=False)]
     else:
         for _, text in others:
             before += model.encode(text, add_bos=False)
@@ -87,10 +98,11 @@ def _take_others(fields: Payload) -> list[tuple[str, str]]:
     extra = fields.pop("input_extra", [])
     if not isinstance(extra, list):
         raise FieldError("input_extra", "must be a list")
-    found = []
+    found: list[tuple[str, str]] = []
     for index, one in enumerate(extra):
-        pair = (one.get("filename", "tmp"), one.get("text")) if isinstance(one, dict) else (None, None)
-        if not all(isinstance(text, str) for text in pair):
-            raise FieldError(f"input_extra[{index}]", "must be an object with the texts filename and text")
-        found.append(pair)
+        match one:
+            case {"text": str(text), **rest} if isinstance(name := rest.get("filename", "tmp"), str):
+                found.append((name, text))
+            case _:
+                raise FieldError(f"input_extra[{index}]", "must be an object with the texts filename and text")
     return found

@@ -62,7 +62,7 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
     ignores_eos = body_fields.take_bool(fields, "ignore_eos")
     response_fields, slot = llama_fields.take_response_fields(fields), llama_fields.take_slot(fields)
     grammar = llama_fields.take_llama_grammar(fields)
-    request = llama_fields.take_llama_request(fields, served.defaults, model.context_size)
+    request = llama_fields.take_llama_request(fields, served.defaults, model)
     # A prompt that is only to be read is read for a token that nobody gets.
     request = replace(request, ignore_eos=ignores_eos, max_tokens=1 if max_tokens == 0 else max_tokens)
     request = body_fields.constrained(request, grammar, model)
@@ -102,7 +102,9 @@ class LlamaAnswer(Answer):
                 return ()
             return [self._partial(index, "", ()) | {"prompt_progress": progress_fields(event, stream)}]
         if event is None:
-            return [llama_fields.chosen(self._final(index) | {"content": "", "tokens": []}, self._asked.response_fields)]
+            return [
+                llama_fields.chosen(self._final(index) | {"content": "", "tokens": []}, self._asked.response_fields)
+            ]
         if self._asked.max_tokens == 0:
             return ()
         choice.add(event)

@@ -14,21 +14,19 @@ from tinychat.errors import FieldError
 from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.request import Request
-from tinychat.serve.body_fields import NAMES, take_bool, take_integer, take_request
+from tinychat.serve.body_fields import NAMES, take_integer, take_request
 
 MOST_PROMPTS = 256
 _MOST_PROBS = 100
 _MOST_RESPONSE_FIELDS = 256
+_STRONGEST_BIAS = 100
 _RANDOM_SEED = 0xFFFFFFFF
 _WHOLE_CONTEXT = ("repeat_last_n", "dry_penalty_last_n")
 
 OFF: Mapping[str, tuple[object, ...]] = {
     "typical_p": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "dynatemp_range": (0,),
     "mirostat": (0,),
-    "logit_bias": ([], {}),
     "lora": ([],),
     "min_keep": (0,),
     "n_indent": (0,),
@@ -81,19 +79,20 @@ def _prompt_ids(value: object, name: str, model: Model) -> list[int]:
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(type(part) in (int, str) for part in parts):
         raise FieldError(name, "must be a text, or a list of token ids and texts")
-    ids: list[int] = model.encode("") if isinstance(parts[0], str) else []
+    ids = model.encode("") if isinstance(parts[0], str) else []
+    part: Any
     for part in parts:
         ids += model.tokenizer.encode_rendered(part) if isinstance(part, str) else [part]
     return ids
 
 
-def take_llama_request(fields: dict[str, Any], defaults: Request, context_size: int) -> Request:
+def take_llama_request(fields: dict[str, Any], defaults: Request, model: Model) -> Request:
     """Return the request of all fields that are left, over its defaults; errors are those of `take_request`."""
     logprobs = take_integer(fields, "n_probs", 0, _MOST_PROBS)
     values = _without_samplers(fields.pop("samplers", None))
     for name, value in fields.items():
         if name in NAMES:
-            values[name] = _ours(name, value, context_size)
+            values[name] = _biases(value, model) if name == "logit_bias" else _ours(name, value, model.context_size)
         elif name in OFF:
             if not any(type(value) in _like(off) and value == off for off in OFF[name]):
                 raise FieldError(name, "is not supported: leave it out")
@@ -123,6 +122,23 @@ def _ours(name: str, value: Any, context_size: int) -> Any:
     if name in _WHOLE_CONTEXT:
         return context_size if value == -1 else value
     return 0 if name in ("temperature", "top_k", "min_p", "top_n_sigma", "xtc_probability") else value
+
+
+def _biases(value: object, model: Model) -> object:
+    """Return biases by token id: llama-server takes texts for all of their tokens, and false for never."""
+    if isinstance(value, dict):
+        value = [[int(key) if key.isdecimal() else key, bias] for key, bias in value.items()]
+    if not isinstance(value, list):
+        return value
+    found: dict[int, float] = {}
+    for pair in value:
+        is_pair = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (int, str)
+        if not is_pair or not (type(pair[1]) in (int, float) or pair[1] is False):
+            raise FieldError("logit_bias", "must be pairs of a token id or text and a number, or false")
+        token, bias = pair
+        for token_id in model.encode(token, add_bos=False) if isinstance(token, str) else [token]:
+            found[token_id] = -_STRONGEST_BIAS if bias is False else max(-_STRONGEST_BIAS, min(_STRONGEST_BIAS, bias))
+    return found
 
 
 def _without_samplers(wanted: object) -> dict[str, Any]:

@@ -56,7 +56,9 @@ def _path(server: Server, name: object) -> Path:
         message = "no slot can be saved: start the server with --slot-save-path"
         raise ApiError(501, message, "not_supported_error", code="slots_not_saved")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ApiError(400, "filename must be a name of letters, digits, dots, hyphens and underscores", param="filename")
+        raise ApiError(
+            400, "filename must be a name of letters, digits, dots, hyphens and underscores", param="filename"
+        )
     return server.slot_folder / name
 
 

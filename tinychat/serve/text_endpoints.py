@@ -38,7 +38,9 @@ def tokenize(body: Payload, model: Model) -> Payload:
     if not isinstance(content, str):
         raise FieldError("content", "must be a text")
     switches = {"add_special": False, "parse_special": True, "with_pieces": False}
-    add_special, parse_special, with_pieces = [body_fields.take_bool(body, name, usual) for name, usual in switches.items()]
+    add_special, parse_special, with_pieces = [
+        body_fields.take_bool(body, name, usual) for name, usual in switches.items()
+    ]
     _refuse_others(body)
     begin = model.encode("") if add_special else []
     ids = begin + (model.tokenizer.encode_rendered(content) if parse_special else model.encode(content, add_bos=False))
