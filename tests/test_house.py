@@ -130,6 +130,7 @@ ARROWS = {
         "conversation",
         "conversion",
         "engine.context",
+        "engine.saved_caches",
         "file_lock",
         "generate",
         "held_signals",

@@ -46,7 +46,8 @@ class Driver:
     Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
     for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
     step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
-    steps; whoever uses a sequence of the driver holds `lock`. Without `shares_prefixes` each reply reads its whole prompt.
+    steps; whoever uses a sequence of the driver holds `lock`. Without `shares_prefixes` each reply reads all of its
+    prompt.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
