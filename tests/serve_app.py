@@ -26,10 +26,19 @@ def new_server(*models, parallel=4, most_waiting=8, defaults=DEFAULTS, **options
     return Server(pool, Admission(parallel, most_waiting), Metrics(), **options)
 
 
+def keep_open(server):
+    """Leave the models open when the server ends."""
+
+    async def keep():
+        pass
+
+    server.pool.close = keep
+
+
 @contextmanager
 def listening(server, door=None):
     """Serve at a free port in a thread; yield the port. The models stay open."""
-    server.pool.close = lambda: None
+    keep_open(server)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(create_app(server, door or Door()), log_level="warning", timeout_graceful_shutdown=5)
     runner = uvicorn.Server(config)

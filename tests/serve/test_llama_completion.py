@@ -2,7 +2,7 @@
 
 import pytest
 from fake_model import EOS, Continuation, fake_model
-from serve_app import events_of, new_server
+from serve_app import events_of, keep_open, new_server
 from starlette.testclient import TestClient
 
 import tinychat
@@ -22,7 +22,7 @@ def model():
 @pytest.fixture(scope="module")
 def client(model):
     server = new_server(model)
-    server.pool.close = lambda: None
+    keep_open(server)
     with TestClient(create_app(server, Door({"testserver"}))) as client:
         client.state = server
         yield client

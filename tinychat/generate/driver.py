@@ -105,25 +105,6 @@ class Driver:
                 self._idle.put(self._another())
             return self._idle.last
 
-    def cached(self, ids: list[int]) -> Sequence:
-        """Return another sequence that holds what is cached of `ids`."""
-        with self.lock:
-            self._end_dropped()
-            self._check_open()
-            self._idle.remember()
-            sequence = self._another()
-            sequence.reuse([*ids, ids[-1]])
-            return sequence
-
-    def forget(self, ids: list[int]) -> int:
-        """Let prompts reuse only what other texts share with `ids`; return how many tokens were cached."""
-        with self.lock:
-            sequence = self.cached(ids)
-            count = len(sequence.ids)
-            self._idle.release_within(ids)
-            sequence.forget()
-            return count
-
     def submit(self, run: Run) -> None:
         """Let a reply be written; `SettingError` if the driver is closed."""
         with self.lock:
@@ -148,6 +129,12 @@ class Driver:
             if run.reply.token_ids and run.reply.finish_reason is None:
                 run.deliver(Delta(run.reply.finish("interrupted")))
             self._end(run)
+
+    def cancel_all(self) -> None:
+        """End all runs."""
+        with self.lock:
+            for run in [*self._running, *self._waiting]:
+                self.cancel(run)
 
     def drop(self, run: Run) -> None:
         """End a run without readers; from any thread and at any moment, the middle of a step included."""
@@ -177,8 +164,7 @@ class Driver:
     def close(self) -> None:
         """End all runs and free their memory; nothing can be submitted afterwards."""
         with self.lock:
-            for run in [*self._running, *self._waiting]:
-                self.cancel(run)
+            self.cancel_all()
             while self._idle.release_oldest():
                 pass
             self._logits, self._is_closed = None, True

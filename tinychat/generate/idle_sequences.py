@@ -54,18 +54,6 @@ class IdleSequences:
             return None
         return self._idle.pop(best)
 
-    def remember(self) -> None:
-        """Let other sequences find all that these hold."""
-        for sequence, _ in self._idle:
-            sequence.remember()
-
-    def release_within(self, ids: Ids) -> None:
-        """Evict the sequences that hold nothing but a beginning of `ids`."""
-        within = [one for one in self._idle if one[0].ids == ids[: len(one[0].ids)]]
-        self._idle = [one for one in self._idle if one not in within]
-        for sequence, _ in within:
-            sequence.release()
-
     def release_oldest(self) -> bool:
         """Evict the least recently used sequence; False if there is none."""
         if not self._idle:

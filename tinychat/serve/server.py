@@ -59,6 +59,12 @@ class Server:
         self.started = int(time())
         self._tasks = count()
 
+    def end_replies(self) -> None:
+        """End what is being written; requests that wait are refused."""
+        self.has_ended = True
+        for served in self.pool.loaded:
+            served.model.driver.cancel_all()
+
     def shown_name(self, served: ServedModel) -> str:
         """Return the name of a model in answers."""
         return self.alias or served.name

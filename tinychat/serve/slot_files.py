@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
+from tinychat.engine.sequence import Sequence
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.serve.answering import Payload, in_thread
@@ -63,10 +64,13 @@ def _path(server: Server, name: object) -> Path:
 
 
 def _done(slot: Slot, path: Path | None, model: Model, *, is_saved: bool) -> Payload:
+    if not model.driver.shares_prefixes:
+        message = "slots are not saved without shared prefixes: leave out --no-shared-prefixes"
+        raise ApiError(501, message, "not_supported_error", code="slots_not_saved")
     fields: Payload = {"id_slot": slot.number}
     if path is None:
         ids, slot.ids = [*slot.ids], ()
-        return fields | {"n_erased": model.driver.forget(ids) if ids else 0}
+        return fields | {"n_erased": _erased(ids, model) if ids else 0}
     started = perf_counter()
     count = _saved(slot, path, model) if is_saved else _restored(path, model)
     milliseconds = round(1000 * (perf_counter() - started), 3)
@@ -79,13 +83,35 @@ def _saved(slot: Slot, path: Path, model: Model) -> int:
     if not slot.ids:
         raise FieldError("id_slot", f"{slot.number} has run no request: there is nothing to save")
     with model.driver.lock:
-        sequence = model.driver.cached([*slot.ids])
+        sequence = _cached([*slot.ids], model)
         count = len(sequence.ids)
         try:
             if not sequence.save(path):
                 raise FieldError("id_slot", f"{slot.number} has nothing cached any more: send its request again")
         finally:
             sequence.release()
+    return count
+
+
+def _cached(ids: list[int], model: Model) -> Sequence:
+    """Return a sequence that holds what is cached of `ids`."""
+    for idle in model.driver.idle:
+        idle.remember()
+    sequence = model.driver.recent.another()
+    # All of them have run: the one that is added is not looked for.
+    sequence.reuse([*ids, ids[-1]])
+    return sequence
+
+
+def _erased(ids: list[int], model: Model) -> int:
+    """Let prompts reuse only what other texts share with `ids`; return how many tokens were cached."""
+    with model.driver.lock:
+        sequence = _cached(ids, model)
+        count = len(sequence.ids)
+        for idle in model.driver.idle:
+            if idle.ids == ids[: len(idle.ids)]:
+                idle.release()
+        sequence.forget()
     return count
 
 
