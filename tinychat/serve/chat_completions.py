@@ -151,7 +151,7 @@ class ChatAnswer(Answer):
         return self._chunk(index, delta, logprobs=logprobs)
 
     def _usage(self) -> Payload:
-        return body_fields.usage([stream.summary for stream in self.streams])
+        return body_fields.usage([stream.summary for stream in self.streams], len(self.streams))
 
     def _head(self, kind: str) -> Payload:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._name}
