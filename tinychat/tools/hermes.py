@@ -180,8 +180,8 @@ def _beginning_of(tag: str, text: str) -> int:
 def call_grammar(choice: ToolChoice) -> str | None:
     """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text.
 
-    A required call is all of the reply. Otherwise the grammar begins with the tag of a call: then the call names a tool,
-    and has the arguments of its schema if the tool is strict.
+    A required call is all of the reply. Otherwise the tag of a call begins the grammar: the call then names a tool, and
+    has the arguments of its schema if the tool is strict.
     """
     more = ' ("\\n" call)*' if choice.is_parallel else ""
     if choice.required:
