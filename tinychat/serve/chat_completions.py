@@ -154,7 +154,7 @@ class ChatAnswer(Answer):
         return self._chunk(index, delta, logprobs=logprobs)
 
     def _usage(self) -> Payload:
-        return body_fields.usage([stream.summary for stream in self.streams])
+        return body_fields.usage([stream.summary for stream in self.streams], len(self.streams))
 
     def _timings(self) -> Payload:
         return timings([stream.summary for stream in self.streams])

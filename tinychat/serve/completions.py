@@ -37,6 +37,7 @@ class CompletionBody(NamedTuple):
 
     prompts: list[Prompt]
     requests: list[Request]
+    choices: int
     echoes: bool
     max_tokens: int
     options: body_fields.StreamOptions
@@ -70,7 +71,8 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
     request = body_fields.constrained(request, grammar, model)
     requests = body_fields.choice_requests(request, choices)
     pairs = [(prompt, one) for prompt in prompts for one in requests]
-    return CompletionBody([prompt for prompt, _ in pairs], [one for _, one in pairs], echoes, max_tokens, options)
+    by_choice = ([prompt for prompt, _ in pairs], [one for _, one in pairs])
+    return CompletionBody(*by_choice, choices, echoes, max_tokens, options)
 
 
 def as_prompts(value: object, model: Model) -> list[list[int]]:
@@ -149,8 +151,8 @@ class CompletionAnswer(Answer):
 
     def _usage(self) -> Payload:
         if self.streams:
-            return body_fields.usage([stream.summary for stream in self.streams])
-        count = sum(len(prompt.ids) for prompt in self._asked.prompts)
+            return body_fields.usage([stream.summary for stream in self.streams], self._asked.choices)
+        count = sum(len(prompt.ids) for prompt in self._asked.prompts[:: self._asked.choices])
         return {"prompt_tokens": count, "completion_tokens": 0, "total_tokens": count}
 
     def _head(self) -> Payload:
