@@ -4,7 +4,7 @@ import re
 
 import pytest
 from fake_model import BOS, ByteTokenizer, Continuation, MarkerTemplate, fake_model
-from serve_app import events_of, keep_open, new_server
+from local_server import events_of, keep_open, new_server
 from starlette.testclient import TestClient
 
 import tinychat
@@ -23,7 +23,7 @@ def model():
 
 @pytest.fixture
 def server(model, tmp_path):
-    server = new_server(model, slot_folder=tmp_path)
+    server = new_server(model, parallel=4, slot_folder=tmp_path)
     keep_open(server)
     return server
 
@@ -40,7 +40,7 @@ def fake():
     opened = []
 
     def serve(model):
-        client = TestClient(create_app(new_server(model), Door({"testserver"})))
+        client = TestClient(create_app(new_server(model, parallel=4), Door({"testserver"})))
         opened.append(client)
         return client.__enter__()
 
@@ -242,14 +242,14 @@ def test_damaged_files_are_refused(client, tmp_path):
 
 
 def test_slots_are_not_saved_without_a_folder(model):
-    server = new_server(model)
+    server = new_server(model, parallel=4)
     keep_open(server)
     with TestClient(create_app(server, Door({"testserver"}))) as client:
         post(client, "/slots/0?action=save", 501, filename="a")
 
 
 def test_slots_and_metrics_can_be_switched_off(model):
-    server = new_server(model, shows_slots=False, shows_metrics=False)
+    server = new_server(model, parallel=4, shows_slots=False, shows_metrics=False)
     keep_open(server)
     with TestClient(create_app(server, Door({"testserver"}))) as client:
         for path in ("/slots", "/metrics"):

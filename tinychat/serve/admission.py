@@ -70,13 +70,22 @@ class Admission:
         self.running -= 1
         self._let_in()
 
+    def check_room(self) -> None:
+        """Refuse a request that could neither run nor wait.
+
+        Raises
+        ------
+        ApiError
+        """
+        if self.running >= self.parallel and self.waiting >= self._most_waiting:
+            message = f"{self.waiting} requests wait already: try again later"
+            raise ApiError(503, message, "server_error", code="queue_full", retry_after=5)
+
     async def _enter(self, client: str) -> None:
+        self.check_room()
         if self.running < self.parallel:
             self.running += 1
             return
-        if self.waiting >= self._most_waiting:
-            message = f"{self.waiting} requests wait already: try again later"
-            raise ApiError(503, message, "server_error", code="queue_full", retry_after=5)
         turn = asyncio.get_running_loop().create_future()
         self._queues.setdefault(client, deque()).append(turn)
         self.waiting += 1

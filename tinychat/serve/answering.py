@@ -85,6 +85,8 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
         found = await in_thread(lambda: read(body, served))
         client, name = client_of(http), served.name
         if found.is_streamed:
+            # Now, while the status can still tell.
+            server.admission.check_room()
             events = _sent(server, client, name, found)
             # Else it is closed some time later where the client leaves while it takes an event.
             stack.push_async_callback(events.aclose)
