@@ -77,7 +77,7 @@ def _take_effort(fields: Payload, variables: Payload) -> bool | None:
     effort = fields.pop("reasoning_effort", None)
     if effort is None:
         return None
-    if effort not in _EFFORTS:
+    if not isinstance(effort, str) or effort not in _EFFORTS:
         raise FieldError("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}")
     variables.setdefault("reasoning_effort", effort)
     return _EFFORTS[effort]
