@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import load_flags, model_argument, request_flags, take_preferences
+from tinychat.commands.options import load_flags, model_argument, request_flags, setting_flags, take_preferences
 from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
@@ -47,6 +47,10 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--shutdown", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds for replies at the end"
 )
+@setting_flags("cache_disk", cache_disk="Most disk space for prompts that were read; with 0 a restart reads them again")
+@click.option(
+    "--no-shared-prefixes", is_flag=True, help="Read each prompt as a whole: timing tells nothing of those of others"
+)
 @request_flags
 @load_flags
 @click.pass_obj
@@ -68,6 +72,7 @@ def serve(
     hosts: tuple[str, ...],
     ping: float,
     shutdown: float,
+    no_shared_prefixes: bool,
     **flags: Any,
 ) -> None:
     """Serve MODEL to other programs at http://127.0.0.1:8080/v1.
@@ -100,6 +105,8 @@ def serve(
         shutdown_seconds=shutdown,
         alias=alias,
         loads_first=folder is None,
+        cache_disk=preferences.resolve().chat.cache_disk,
+        shares_prefixes=not no_shared_prefixes,
     )
     run_server(loads, options, lambda line: click.echo(line, err=True))
 

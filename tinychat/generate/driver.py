@@ -46,12 +46,14 @@ class Driver:
     Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
     for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
     step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
-    steps; whoever uses a sequence of the driver holds `lock`.
+    steps; whoever uses a sequence of the driver holds `lock`. Without `shares_prefixes` each reply reads all of its
+    prompt.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.drafts = drafts
         self.rows: int = 0
+        self.shares_prefixes: bool = True
         self.lock: threading.RLock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
@@ -85,6 +87,13 @@ class Driver:
     def __len__(self) -> int:
         """Return how many runs are not over."""
         return len(self._waiting) + len(self._running)
+
+    @property
+    def idle(self) -> list[Sequence]:
+        """The sequences that no run uses, the least recently used first."""
+        with self.lock:
+            self._end_dropped()
+            return self._idle.sequences
 
     @property
     def recent(self) -> Sequence:
@@ -241,6 +250,9 @@ class Driver:
             cut_cache(run.sequence, ids, run.removed)
             run.removed = 0
         # Behind a past that was cut, the last token of the reply that has run runs again, as that of a prompt does.
+        if not self.shares_prefixes:
+            run.sequence.rewind(0)
+            return True
         found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
         shared = ids[: found + SHARED]
         reading = (run for run in self._running if run.has_begun and run.wants_more and not run.reply.token_ids)

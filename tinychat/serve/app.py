@@ -45,7 +45,7 @@ def create_app(server: Server, door: Door) -> Starlette:
             unloading.cancel()
             with suppress(asyncio.CancelledError):
                 await unloading
-            await asyncio.to_thread(server.pool.close)
+            await server.pool.close()
 
     return Starlette(
         routes=routes,

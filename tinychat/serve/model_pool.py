@@ -43,12 +43,21 @@ class ModelPool:
         Models in memory at once; one more waits until another is idle.
     idle_seconds : float, optional
         How long an unused model stays; for ever when omitted.
+    on_unload : callable, optional
+        Called with each model before it is closed.
     """
 
-    def __init__(self, models: Mapping[str, Load], most_loaded: int = 1, idle_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Load],
+        most_loaded: int = 1,
+        idle_seconds: float | None = None,
+        on_unload: Callable[[Model], None] | None = None,
+    ) -> None:
         self._models = models
         self._most_loaded = most_loaded
         self._idle_seconds = idle_seconds
+        self._on_unload = on_unload
         self._loaded: dict[str, ServedModel] = {}
         self._change = asyncio.Condition()
         self.loading: set[str] = set()
@@ -92,7 +101,7 @@ class ModelPool:
     async def _hold(self, name: str) -> ServedModel:
         async with self._change:
             while name not in self._loaded:
-                if name in self.loading or not self._has_room():
+                if name in self.loading or not await self._has_room():
                     await self._change.wait()
                     continue
                 self.loading.add(name)
@@ -111,18 +120,23 @@ class ModelPool:
         served = self._loaded[name] = ServedModel(name, model, defaults, users=1)
         return served
 
-    def _has_room(self) -> bool:
+    async def _has_room(self) -> bool:
         """Return whether one more model may be loaded, unloading the one that was idle longest."""
         if len(self._loaded) + len(self.loading) < self._most_loaded:
             return True
         idle = sorted((one for one in self._loaded.values() if not one.users), key=lambda one: one.used_at)
         if idle:
-            self._unload(idle[0])
+            await self._unload(idle[0])
         return bool(idle)
 
-    def _unload(self, served: ServedModel) -> None:
+    async def _unload(self, served: ServedModel) -> None:
         del self._loaded[served.name]
-        served.model.close()
+        await asyncio.to_thread(self._close, served.model)
+
+    def _close(self, model: Model) -> None:
+        if self._on_unload is not None:
+            self._on_unload(model)
+        model.close()
 
     async def unload_idle(self) -> None:
         """Unload models that nobody has used for `idle_seconds`, until this is cancelled."""
@@ -130,9 +144,9 @@ class ModelPool:
             await asyncio.sleep(min(self._idle_seconds, 1.0))
             for served in self.loaded:
                 if not served.users and monotonic() - served.used_at >= self._idle_seconds:
-                    self._unload(served)
+                    await self._unload(served)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all replies and unload all models."""
         for served in self.loaded:
-            self._unload(served)
+            await self._unload(served)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -17,7 +18,12 @@ from tinychat.serve.app import create_app
 from tinychat.serve.guard import LOCAL_NAMES, Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import Load, ModelPool
+from tinychat.serve.prefix_files import PrefixFiles
 from tinychat.serve.server import Server
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+    from tinychat.generate.request import Request
 
 # Connections that are open and say nothing.
 _KEEP_ALIVE_SECONDS = 75
@@ -40,6 +46,8 @@ class ServerOptions:
     shutdown_seconds: float = 30.0
     alias: str | None = None
     loads_first: bool = True
+    cache_disk: int = 0
+    shares_prefixes: bool = True
 
 
 class _Runner(uvicorn.Server):
@@ -78,7 +86,9 @@ def _listening(host: str, port: int) -> socket.socket:
 async def _serve(
     loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    pool = ModelPool(loads, options.most_loaded, options.idle_seconds)
+    files = PrefixFiles(options.cache_disk)
+    prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
+    pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save)
     admission = Admission(options.parallel, options.most_waiting)
     server = Server(pool, admission, Metrics(), options.ping_seconds, options.alias)
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
@@ -105,6 +115,18 @@ async def _serve(
     finally:
         runner.should_exit = True
         await asyncio.gather(serving, return_exceptions=True)
+
+
+def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
+    """Return what loads a model with the prefixes that were saved for it."""
+
+    def loaded() -> tuple[Model, Request]:
+        model, defaults = load()
+        model.driver.shares_prefixes = options.shares_prefixes
+        files.load(model)
+        return model, defaults
+
+    return loaded
 
 
 async def _load_first(pool: ModelPool) -> None:
