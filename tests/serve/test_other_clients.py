@@ -1,10 +1,11 @@
-"""Clients that many people have, unmodified: litellm, llm, lm-evaluation-harness. Those that are missing are skipped."""
+"""Clients that many people have, unmodified: litellm, llm, lm-evaluation-harness; what is missing is skipped."""
 
 import json
 
 import numpy as np
 import pytest
-from test_prompt_logprobs import log_softmax
+from fake_model import Replies, fake_model
+from local_server import log_softmax, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -51,46 +52,42 @@ def test_litellm_with_tools(server, litellm):
 
 
 @pytest.fixture
-def llm_model(server, tmp_path, monkeypatch):
-    """Return the demo model as llm finds it in its file of further OpenAI models."""
+def llm_model(tmp_path, monkeypatch):
+    """Return a function that returns the model of a server, as llm finds it in its file of further OpenAI models."""
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
-    text = f"- model_id: tiny\n  model_name: demo\n  api_base: {server.url}\n  supports_tools: true\n  supports_schema: true\n"
-    (tmp_path / "extra-openai-models.yaml").write_text(text, encoding="utf-8")
     llm = pytest.importorskip("llm", reason="llm is not installed")
-    return llm.get_model("tiny")
+
+    def of(server):
+        entry = {"model_id": "tiny", "model_name": "demo", "api_base": server.url}
+        text = json.dumps([entry | {"supports_tools": True, "supports_schema": True}])
+        (tmp_path / "extra-openai-models.yaml").write_text(text, encoding="utf-8")
+        return llm.get_model("tiny")
+
+    return of
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_llm(llm_model, stream):
-    assert llm_model.prompt("Hello", temperature=0, stream=stream, key="none").text() == ANSWER
-    schema = llm_model.prompt("Hello", temperature=0, stream=stream, key="none", schema=PARAMETERS)
-    assert json.loads(schema.text())["city"] in ("Bonn", "Köln")
+def test_llm(llm_model, server, stream):
+    fields = {"temperature": 0, "stream": stream, "key": "none"}
+    assert llm_model(server).prompt("Hello", **fields).text() == ANSWER
+    assert json.loads(llm_model(server).prompt("Hello", schema=PARAMETERS, **fields).text())["city"] in ("Bonn", "Köln")
 
 
-def test_llm_with_tools(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stream", [False, True])
+def test_llm_with_tools(llm_model, stream):
     """A replayed model calls a tool, and answers with its result."""
-    llm = pytest.importorskip("llm", reason="llm is not installed")
-    from fake_model import Replies, fake_model
-    from local_server import serving
-
     call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
-    for stream in (False, True):
-        # Each request has a sequence of its own or the one before: both take the next reply.
-        model = fake_model(Replies(call, "It rains in Bonn."), context_size=4096)
-        with serving(model) as server:
-            monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
-            text = f"- model_id: replayed\n  model_name: demo\n  api_base: {server.url}\n  supports_tools: true\n"
-            (tmp_path / "extra-openai-models.yaml").write_text(text, encoding="utf-8")
-            seen = []
+    seen = []
 
-            def weather(city: str) -> str:
-                """Return the weather."""
-                seen.append(city)
-                return "rain"
+    def weather(city: str) -> str:
+        """Return the weather."""
+        seen.append(city)
+        return "rain"
 
-            chain = llm.get_model("replayed").chain("Weather in Bonn?", tools=[weather], stream=stream, key="none")
-            assert chain.text().endswith("It rains in Bonn.")
-            assert seen == ["Bonn"]
+    with serving(fake_model(Replies(call, "It rains in Bonn."), context_size=4096)) as server:
+        chain = llm_model(server).chain("Weather in Bonn?", tools=[weather], stream=stream, key="none")
+        assert chain.text().endswith("It rains in Bonn.")
+    assert seen == ["Bonn"]
 
 
 TEXTS = [("The sky is", " blue because"), ("Once upon a time", " there was a king"), ("A", " b c d e")]
