@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import contextmanager
 
+import numpy as np
 import uvicorn
 
 import tinychat
@@ -109,3 +110,10 @@ def events_of(text):
 def demo(**options):
     """Return the demo model."""
     return tinychat.load("demo", **options)
+
+
+def log_softmax(row):
+    """Return the log-probabilities of a row of logits."""
+    scores = row.astype(np.float64)
+    scores -= scores.max()
+    return scores - np.log(np.exp(scores).sum())

@@ -8,9 +8,8 @@ from fake_model import Replies, fake_model
 from local_server import demo, serving
 
 openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
-
-from openai.types import Completion
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+Completion = openai.types.Completion
+ChatCompletion, ChatCompletionChunk = openai.types.chat.ChatCompletion, openai.types.chat.ChatCompletionChunk
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SKY = [{"role": "system", "content": "You are brief."}, {"role": "user", "content": "Why is the sky blue?"}]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from local_server import demo
+from local_server import demo, log_softmax
 
 from tinychat.errors import ContextError, SettingError
 from tinychat.generate.prompt_logprobs import prompt_logprobs
@@ -12,12 +12,6 @@ from tinychat.generate.prompt_logprobs import prompt_logprobs
 def model():
     with demo(context=512) as loaded:
         yield loaded
-
-
-def log_softmax(row):
-    scores = row.astype(np.float64)
-    scores -= scores.max()
-    return scores - np.log(np.exp(scores).sum())
 
 
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 200])
