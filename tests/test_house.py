@@ -116,6 +116,7 @@ ARROWS = {
         "engine.saved_caches",
         "engine.sequence",
         "generate",
+        "setting_kinds",
         "settings",
         "text",
         "tools",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,6 +93,18 @@ class QuantType(click.Choice):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number format of a name."""
         return super().convert(dtype_named(value), param, ctx)
+
+
+def add_spellings(spellings: Mapping[str, Sequence[str]]) -> Callable[[_Function], _Function]:
+    """Add other spellings to flags that the decorators below have added, by the names of their settings."""
+
+    def added(command: _Function) -> _Function:
+        # Where click keeps the flags of a function that becomes a command.
+        for flag in getattr(command, "__click_params__", ()):
+            flag.opts = [*spellings.get(flag.name, ()), *flag.opts]
+        return command
+
+    return added
 
 
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:

@@ -11,7 +11,7 @@ from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
-from tinychat.settings import LINE, SETTINGS, names
+from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.hermes import call_grammar
 
@@ -72,7 +72,7 @@ def choice_requests(request: Request, choices: int) -> list[Request]:
     """Return the request of each choice: with a seed, each has one of its own."""
     if request.seed is None:
         return [request] * choices
-    return [replace(request, seed=request.seed + index) for index in range(choices)]
+    return [replace(request, seed=(request.seed + index) % SEEDS) for index in range(choices)]
 
 
 def take_logprobs(fields: dict[str, Any]) -> int | None:
@@ -105,7 +105,7 @@ def take_request(fields: dict[str, Any], defaults: Request) -> Request:
 
 
 def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice) -> Grammar | None:
-    """Return the grammar that a reply must follow: of required calls, a schema, or the field ``grammar``.
+    """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
 
     Raises
     ------
@@ -114,10 +114,11 @@ def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice)
     """
     text = fields.pop("grammar", None)
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
-    if len(given) > 1 or (given and choice.required):
+    calls = call_grammar(choice)
+    if len(given) + (calls is not None) > 1:
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
-    if choice.required:
-        return Grammar.from_text(call_grammar(choice), "the tools")
+    if calls is not None:
+        return Grammar.from_text(calls, "tools")
     if text is not None:
         if not isinstance(text, str):
             raise FieldError("grammar", "must be a text in GBNF or Lark")
@@ -126,21 +127,22 @@ def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice)
 
 
 def constrained(request: Request, grammar: Grammar | None, model: Model) -> Request:
-    """Return a request whose replies follow a grammar."""
+    """Return a request whose replies follow a grammar, behind the think section if they begin in one."""
     if grammar is None:
         return request
-    constraint = Constraint(grammar, model.tokenizer, model.vocab_size, model.stop_ids)
+    constraint = Constraint(grammar, model.tokenizer, model.vocab_size, model.stop_ids, after_thinking=True)
     return replace(request, constraint=constraint)
 
 
-def usage(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Return the counts of tokens in OpenAI's form; a prompt with several choices counts once."""
-    prompt, new = summaries[0].prompt_tokens, sum(summary.new_tokens for summary in summaries)
+def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
+    """Return the counts of tokens in OpenAI's form; a prompt counts once for all of its choices."""
+    prompts = summaries[::choices]
+    prompt, new = sum(one.prompt_tokens for one in prompts), sum(one.new_tokens for one in summaries)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": new,
         "total_tokens": prompt + new,
-        "prompt_tokens_details": {"cached_tokens": summaries[0].reused_tokens},
+        "prompt_tokens_details": {"cached_tokens": sum(one.reused_tokens for one in prompts)},
     }
 
 

@@ -22,6 +22,7 @@ from tinychat.serve.answering import Answer, Payload
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice
 
 _MOST_PROMPTS = 256
@@ -36,6 +37,7 @@ class CompletionBody(NamedTuple):
 
     prompts: list[Prompt]
     requests: list[Request]
+    choices: int
     echoes: bool
     max_tokens: int
     options: body_fields.StreamOptions
@@ -69,7 +71,8 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
     request = body_fields.constrained(request, grammar, model)
     requests = body_fields.choice_requests(request, choices)
     pairs = [(prompt, one) for prompt in prompts for one in requests]
-    return CompletionBody([prompt for prompt, _ in pairs], [one for _, one in pairs], echoes, max_tokens, options)
+    by_choice = ([prompt for prompt, _ in pairs], [one for _, one in pairs])
+    return CompletionBody(*by_choice, choices, echoes, max_tokens, options)
 
 
 def as_prompts(value: object, model: Model) -> list[list[int]]:
@@ -125,7 +128,8 @@ class CompletionAnswer(Answer):
         if event is not None:
             return [self._chunk(index, *choice.add(event))]
         choice.finish_reason = _FINISH_REASONS.get(self.streams[index].reply.finish_reason, "stop")
-        return [self._chunk(index, "", None, choice.finish_reason)]
+        last = self._chunk(index, "", None, choice.finish_reason)
+        return [last | {"timings": timings([self.streams[index].summary])}]
 
     def last(self) -> Iterable[Payload]:
         """Return the chunk with the usage, if it was asked for."""
@@ -142,12 +146,13 @@ class CompletionAnswer(Answer):
             }
             for index, choice in enumerate(self._choices)
         ]
-        return self._head() | {"choices": choices, "usage": self._usage()}
+        timed = {"timings": timings([stream.summary for stream in self.streams])} if len(self.streams) == 1 else {}
+        return self._head() | {"choices": choices, "usage": self._usage()} | timed
 
     def _usage(self) -> Payload:
         if self.streams:
-            return body_fields.usage([stream.summary for stream in self.streams])
-        count = sum(len(prompt.ids) for prompt in self._asked.prompts)
+            return body_fields.usage([stream.summary for stream in self.streams], self._asked.choices)
+        count = sum(len(prompt.ids) for prompt in self._asked.prompts[:: self._asked.choices])
         return {"prompt_tokens": count, "completion_tokens": 0, "total_tokens": count}
 
     def _head(self) -> Payload:

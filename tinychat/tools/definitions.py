@@ -21,11 +21,14 @@ class Tool:
     name, description : str
     parameters : mapping
         The JSON schema of its arguments, an object.
+    strict : bool
+        Whether its arguments must be valid under the schema.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool = False
 
     def as_dict(self) -> dict[str, object]:
         """Return the definition in OpenAI's form, as chat templates take it."""
@@ -58,6 +61,11 @@ class ToolChoice:
     def callable_tools(self) -> tuple[Tool, ...]:
         """The tools that a required call may name."""
         return tuple(tool for tool in self.tools if self.only in (None, tool.name))
+
+    @property
+    def has_strict(self) -> bool:
+        """Whether one of the tools is strict."""
+        return any(tool.strict for tool in self.tools)
 
 
 def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoice:
@@ -116,4 +124,7 @@ def _as_tool(value: object, path: str) -> Tool:
         raise FieldError(f"{path}.function.description", "must be a text")
     if not isinstance(parameters, Mapping):
         raise FieldError(f"{path}.function.parameters", "must be a JSON schema")
-    return Tool(name, description, parameters)
+    strict = function.get("strict") or False
+    if not isinstance(strict, bool):
+        raise FieldError(f"{path}.function.strict", "must be true or false")
+    return Tool(name, description, parameters, strict)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.json_object import JsonObject
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 # A call is told once its name is known and its arguments begin.
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
-# Where no call in this format can begin otherwise.
-_LONGEST_HEAD = 1000
+_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
+_HEAD = re.compile(rf'\s*\{{\s*"name"\s*:\s*({_STRING})\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{{)')
 
 
 class CallText(NamedTuple):
@@ -40,10 +40,14 @@ class CallArguments(NamedTuple):
 
 
 CallEvent = CallText | CallBegin | CallArguments
+_NOTHING = CallText("")
 
 
 class HermesCalls:
     """Finds the calls of a reply while it is written. Anything that is no call stays text.
+
+    The events do not depend on where the text is split. Arguments that turn out to be no JSON end before that: such a
+    call is not whole, and what follows is text.
 
     Attributes
     ----------
@@ -56,22 +60,23 @@ class HermesCalls:
     def __init__(self) -> None:
         self.count = self.ended = 0
         self._pending = ""
+        # The tag of a call that has not begun, and the space before it: text, if it is none.
+        self._tag = ""
         self._state = self._in_text
-        self._arguments = _ObjectScanner()
+        self._arguments = JsonObject()
 
     def feed(self, text: str) -> Iterator[CallEvent]:
         """Yield what is certain after the next text."""
         self._pending += text
         while (event := self._state()) is not None:
-            if event != CallText(""):
+            if event != _NOTHING:
                 yield event
 
     def finish(self) -> Iterator[CallEvent]:
         """Yield what was held back: a call that did not begin is text."""
-        if self._state == self._in_head:
-            self._pending = OPEN + self._pending
-        if self._state != self._in_tail and self._pending:
-            yield CallText(self._pending)
+        text = self._tag + self._pending if self._state == self._in_head else self._pending
+        if self._state in (self._in_head, self._in_text) and text:
+            yield CallText(text)
         self._pending = ""
 
     def _in_text(self) -> CallEvent | None:
@@ -79,45 +84,53 @@ class HermesCalls:
         if begin < 0:
             sure = len(self._pending) - _beginning_of(OPEN, self._pending)
             # Space between the text and a call belongs to neither.
-            sure = min(sure, len(self._pending[:sure].rstrip()))
+            sure = len(self._pending[:sure].rstrip())
             return CallText(self._take(sure)) if sure else None
-        text = self._take(begin).rstrip()
-        self._take(len(OPEN))
+        text = self._pending[:begin].rstrip()
+        self._take(len(text))
+        self._tag = self._take(begin - len(text) + len(OPEN))
         self._state = self._in_head
         return CallText(text)
 
     def _in_head(self) -> CallEvent | None:
-        if (head := _HEAD.match(self._pending)) is not None:
-            self._take(head.end())
-            self._state, self._arguments = self._in_arguments, _ObjectScanner()
-            self.count += 1
-            return CallBegin(self.count - 1, str(json.loads(head[1])))
-        if (end := self._pending.find(CLOSE)) >= 0:
-            return self._whole_call(self._take(end))
-        if len(self._pending) > _LONGEST_HEAD:
+        begun = self._pending.lstrip()
+        if begun and begun[0] != "{":
             self._state = self._in_text
-            return CallText(OPEN + self._take(len(self._pending)))
-        return None
+            return CallText(self._tag)
+        end, head = self._pending.find(CLOSE), _HEAD.match(self._pending)
+        if head is not None and (end < 0 or head.end() <= end):
+            self._take(head.end())
+            return self._begin(json.loads(head[1]))
+        return None if end < 0 else self._whole_call(self._take(end))
+
+    def _begin(self, name: str) -> CallBegin:
+        self._state, self._arguments = self._in_arguments, JsonObject()
+        self.count += 1
+        # Half of a pair of surrogates is no text.
+        return CallBegin(self.count - 1, name.encode("utf-8", "replace").decode())
 
     def _whole_call(self, text: str) -> CallEvent:
         """Take a call whose keys are in another order, or whose arguments are text; what is no call is text."""
         self._take(len(CLOSE))
-        self._state = self._in_text
         call = _as_call(text)
         if call is None:
-            return CallText(f"{OPEN}{text}{CLOSE}")
+            self._state = self._in_text
+            return CallText(f"{self._tag}{text}{CLOSE}")
         name, arguments = call
-        self.count += 1
         self._pending = f"{arguments}{CLOSE}{self._pending}"
-        self._state, self._arguments = self._in_arguments, _ObjectScanner()
-        return CallBegin(self.count - 1, name)
+        return self._begin(name)
 
     def _in_arguments(self) -> CallEvent | None:
-        length, is_whole = self._arguments.scan(self._pending)
-        if is_whole:
+        text, length = self._arguments.feed(self._pending)
+        self._take(length)
+        if self._arguments.status == "whole":
             self.ended += 1
             self._state = self._in_tail
-        return CallArguments(self.count - 1, self._take(length)) if length else None
+        elif self._arguments.status == "bad":
+            self._state = self._in_text
+        elif not text:
+            return None
+        return CallArguments(self.count - 1, text) if text else _NOTHING
 
     def _in_tail(self) -> CallEvent | None:
         """Leave out all up to the end of the call."""
@@ -126,49 +139,37 @@ class HermesCalls:
             self._take(len(self._pending) - _beginning_of(CLOSE, self._pending))
             return None
         self._take(end + len(CLOSE))
+        self._state = self._behind_call
+        return _NOTHING
+
+    def _behind_call(self) -> CallEvent | None:
+        """Leave out the lines between a call and what follows."""
         self._pending = self._pending.lstrip("\n")
+        if not self._pending:
+            return None
         self._state = self._in_text
-        return CallText("")
+        return _NOTHING
 
     def _take(self, length: int) -> str:
         taken, self._pending = self._pending[:length], self._pending[length:]
         return taken
 
 
-class _ObjectScanner:
-    """Finds the end of a JSON object that comes in parts."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = self._is_escaped = False
-
-    def scan(self, text: str) -> tuple[int, bool]:
-        """Return how many characters of `text` belong to the object, and whether it ends there."""
-        for index, character in enumerate(text):
-            if self._in_string:
-                self._in_string = self._is_escaped or character != '"'
-                self._is_escaped = character == "\\" and not self._is_escaped
-            elif character == '"':
-                self._in_string = True
-            else:
-                self._depth += (character in "{[") - (character in "}]")
-                if self._depth == 0:
-                    return index + 1, True
-        return len(text), False
-
-
 def _as_call(text: str) -> tuple[str, str] | None:
     """Return name and arguments of a call as JSON, or None."""
     try:
-        call = json.loads(text)
-        arguments = call.get("arguments", call.get("parameters", {}))
+        call = json.loads(text, strict=False)
+        arguments = call.get("arguments", call.get("parameters"))
         if isinstance(arguments, str):
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments, strict=False)
+        arguments = {} if arguments is None else arguments
+        spelled = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (ValueError, AttributeError, RecursionError):
         return None
     if not isinstance(call.get("name"), str) or not isinstance(arguments, dict):
         return None
-    return call["name"], json.dumps(arguments, ensure_ascii=False)
+    # Half of a pair of surrogates stays the escape that it was.
+    return call["name"], spelled.encode("utf-8", "backslashreplace").decode()
 
 
 def _beginning_of(tag: str, text: str) -> int:
@@ -176,17 +177,28 @@ def _beginning_of(tag: str, text: str) -> int:
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
 
 
-def call_grammar(choice: ToolChoice) -> str:
-    """Return the grammar, in llguidance's Lark, of a reply that consists of required calls."""
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": tool.name}, "arguments": dict(tool.parameters)},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in choice.callable_tools
-    ]
-    schema = json.dumps({"anyOf": calls, "x-guidance": {"whitespace_pattern": " ?"}})
+def call_grammar(choice: ToolChoice) -> str | None:
+    """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text.
+
+    A required call is all of the reply. Otherwise the tag of a call begins the grammar: the call then names a tool, and
+    has the arguments of its schema if the tool is strict.
+    """
     more = ' ("\\n" call)*' if choice.is_parallel else ""
-    return f'start: call{more}\ncall: "{OPEN}\\n" body "\\n{CLOSE}"\nbody: %json {schema}'
+    if choice.required:
+        rules = [f'start: call{more}\ncall: "{OPEN}" body']
+    elif choice.has_strict:
+        # Lazy: ends with the first tag. Without one the reply is text to its end.
+        free = f"FREE: /(.|\\n)*/ & ~/(.|\\n)*{OPEN}(.|\\n)*/"
+        rules = ["start: call* FREE\ncall: until_call body", f"until_call[lazy]: /(.|\\n)*{OPEN}/\n{free}"]
+    else:
+        return None
+    tools = choice.callable_tools
+    names = " | ".join(f"tool_{number}" for number in range(len(tools)))
+    rules.append(f'body: "\\n" ({names}) "\\n{CLOSE}"')
+    for number, tool in enumerate(tools):
+        begin = json.dumps(f'{{"name": {json.dumps(tool.name)}, "arguments": ')
+        schema = dict(tool.parameters) if choice.required or tool.strict else {}
+        # A schema of its own: references in it are from its root.
+        schema |= {"type": "object", "x-guidance": {"whitespace_pattern": " ?"}}
+        rules.append(f'tool_{number}: {begin} arguments_{number} "}}"\narguments_{number}: %json {json.dumps(schema)}')
+    return "\n".join(rules)
