@@ -53,7 +53,12 @@ ARROWS = {
     ],
     "conversion": [
         "checkpoint",
+        "engine.arguments",
+        "engine.forward",
+        "engine.named_tensors",
+        "engine.parameters",
         "engine.precompile",
+        "engine.stages",
         "file_lock",
         "generate",
         "kernels",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _MAX_SUGGESTIONS = 3
+PATH = click.Path(path_type=Path)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -138,6 +140,9 @@ def _help_note(setting: Setting) -> str:
     return f"  [{'; '.join(notes)}]" if notes else ""
 
 
+as_chat = click.option(
+    "--chat/--raw", "as_chat", default=None, help="Use the chat template (default, if any), or continue the raw text"
+)
 fail_on_cut = click.option(
     "--fail-on-cut", is_flag=True, help="Exit with code 3 if a reply is cut by --max-tokens, a full context or a loop"
 )
