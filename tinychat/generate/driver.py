@@ -426,7 +426,9 @@ class Driver:
             with self._turn:
                 if run in self._listened:
                     self._listened.remove(run)
-            run.listener(None)
+            # A listener may hold the stream, whose finalizer holds the run: none of them would ever go.
+            listener, run.listener = run.listener, None
+            listener(None)
 
 
 def _shares(left: list[int], rows: int) -> list[int]:
