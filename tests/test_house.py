@@ -111,7 +111,9 @@ ARROWS = {
         "user_folders",
     ],
     "tools": [],
+    "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
+        "client.running_servers",
         "conversation",
         "engine.saved_caches",
         "engine.sequence",
@@ -126,6 +128,7 @@ ARROWS = {
         "bench",
         "chat",
         "checkpoint",
+        "client",
         "configuration",
         "conversation",
         "conversion",
