@@ -60,6 +60,7 @@ class MarkerTemplate:
     """Puts one special token before each message."""
 
     opens_thinking = False
+    source = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
 
     def __init__(self, is_fallback=False, thinking_switch=None):
         self.is_fallback = is_fallback

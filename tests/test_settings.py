@@ -141,7 +141,7 @@ def test_every_entry_follows_from_the_table():
     assert names(entry=SET) == SETTABLE
     with pytest.raises(ConfigurationError) as error:
         parse_configuration(b"zzz = 1", Path("config.toml"))
-    assert f"known are {', '.join(names(entry=CONFIG))}, model" in str(error.value)
+    assert f"expected one of {', '.join(names(entry=CONFIG))}, model" in str(error.value)
     assert ", ".join(names(entry=LINE)) in command_line.commands["batch"].help
 
 

@@ -233,7 +233,7 @@ def _convert_into_store(
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
 
         recipe = default_recipe(folder) if quant is None else Recipe(dtype_named(quant))
-        make(folder, target, recipe, progress, origin_of(name), keeps=True)
+        make(folder, target, recipe, progress, origin_of(name), resumable=True)
 
 
 @contextmanager

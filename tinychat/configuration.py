@@ -209,18 +209,22 @@ class _Reader:
     def _check(self, section: Mapping[str, Any], parents: tuple[str, ...], known: tuple[str, ...]) -> None:
         for key, value in section.items():
             if key not in _SETTINGS:
-                near = nearest(key, known) or f": known are {', '.join(known)}"
-                raise self._error(parents, key, "is not known", near)
+                near = nearest(key, known) or f"; expected one of {', '.join(known)}"
+                raise ConfigurationError(f"{self._position(parents, key)}: unknown key {one_line(key)!r}{near}")
             try:
                 SETTINGS[key].check(value)
             except FieldError as error:
                 raise self._error(parents, key, error.problem) from None
 
-    def _error(self, parents: tuple[str, ...], key: str, problem: str, advice: str = "") -> ConfigurationError:
+    def _error(self, parents: tuple[str, ...], key: str, problem: str) -> ConfigurationError:
+        problem = one_line(problem, _LONGEST_PROBLEM)
+        return ConfigurationError(f"{self._position(parents, key)}: {one_line(key)} {problem}")
+
+    def _position(self, parents: tuple[str, ...], key: str) -> str:
+        """Return the file with the line of a key, or its section where that is not found."""
         line = next(self._lines_of(parents, key), None)
         section = f", in {one_line('.'.join(parents))}" if parents else ""
-        where = f"{self._path}, line {line}" if line else f"{self._path}{section}"
-        return ConfigurationError(f"{where}: {one_line(key)} {one_line(problem, _LONGEST_PROBLEM)}{advice}")
+        return f"{self._path}, line {line}" if line else f"{self._path}{section}"
 
     def _lines_of(self, parents: tuple[str, ...], key: str) -> Iterator[int]:
         """Yield the numbers of the lines that set a key, as far as they can be found."""

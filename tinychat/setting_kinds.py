@@ -61,14 +61,14 @@ class Number(Kind):
 
     def __init__(self, low: float, high: float) -> None:
         super().__init__("a number", bounds=f"between {low:g} and {high:g}", metavar="FLOAT")
-        self._low, self._high = low, high
+        self.low, self.high = low, high
 
     def has_type(self, value: Any) -> bool:  # noqa: D102
         return isinstance(value, Real) and not isinstance(value, bool)
 
     def refusal(self, value: Any) -> str:  # noqa: D102
         # NaN, which compares false with everything, is out of range too.
-        return "" if self._low <= value <= self._high else f"must be {self.bounds}, not {shown(value)}"
+        return "" if self.low <= value <= self.high else f"must be {self.bounds}, not {shown(value)}"
 
     def plain(self, value: Any) -> Any:  # noqa: D102
         return float(value)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tinychat.cli import main
-from tinychat.conversion.pack import Packer
+from tinychat.conversion.pack import pack_linear
 
 WEIGHTS = "model.safetensors"
 LAYER = "model.layers.1."
@@ -204,15 +204,15 @@ def test_a_reader_that_leaves_early(model):
 
 
 def test_ctrl_c_while_converting(sound, tmp_path, capsys, monkeypatch):
-    pack, calls = Packer.pack, []
+    calls = []
 
     def interrupted_pack(*arguments):
         calls.append(arguments)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return pack(*arguments)
+        return pack_linear(*arguments)
 
-    monkeypatch.setattr(Packer, "pack", interrupted_pack)
+    monkeypatch.setattr("tinychat.conversion.convert.pack_linear", interrupted_pack)
     assert main(["convert", str(sound), str(tmp_path / "model")]) == 130
     assert capsys.readouterr() == ("", "converting\n")
     assert list(tmp_path.iterdir()) == []
@@ -222,14 +222,15 @@ def test_ctrl_c_while_converting(sound, tmp_path, capsys, monkeypatch):
 def test_a_conversion_that_is_ended_leaves_nothing(name, sound, tmp_path, capfd, monkeypatch):
     if not hasattr(signal, name):
         pytest.skip(f"there is no {name} here")
-    number, calls, pack = getattr(signal, name), [], Packer.pack
-    monkeypatch.setattr(Packer, "pack", lambda *arguments: calls.append(1) or ended_pack(*arguments))
+    number, calls = getattr(signal, name), []
 
     def ended_pack(*arguments):
+        calls.append(arguments)
         if len(calls) == 3:
             signal.raise_signal(number)
-        return pack(*arguments)
+        return pack_linear(*arguments)
 
+    monkeypatch.setattr("tinychat.conversion.convert.pack_linear", ended_pack)
     previous = signal.signal(number, signal.SIG_DFL)
     try:
         assert main(["convert", str(sound), str(tmp_path / "model")]) == 128 + number

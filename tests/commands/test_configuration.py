@@ -70,8 +70,8 @@ def parsed(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("temperatur = 1", "config.toml, line 1: temperatur is not known: did you mean temperature?"),
-        ("\n\nnonsense = 1", "config.toml, line 3: nonsense is not known: known are temperature, "),
+        ("temperatur = 1", "config.toml, line 1: unknown key 'temperatur': did you mean temperature?"),
+        ("\n\nnonsense = 1", "config.toml, line 3: unknown key 'nonsense'; expected one of temperature, "),
         ("temperature = -1", "config.toml, line 1: temperature must be between 0 and 100, not -1"),
         ('context = "many"', "config.toml, line 1: context must be a whole number of tokens, not 'many'"),
         ('kv = "f64"', "line 1: kv must be "),
@@ -79,8 +79,8 @@ def parsed(text):
         ("think = true", "line 1: think must be "),
         ("system = 3", "line 1: system must be a text"),
         ('[models."a/b.c"]\ntop_k = -1', "line 2: top_k must be 0"),
-        ('[models.a]\n[models.b]\nmodel = "x"', "line 3: model is not known"),
-        ("[roles.a]\ntop_q = 1", "line 2: top_q is not known: did you mean top_"),
+        ('[models.a]\n[models.b]\nmodel = "x"', "line 3: unknown key 'model'"),
+        ("[roles.a]\ntop_q = 1", "line 2: unknown key 'top_q': did you mean top_"),
         ("[roles]\na = 3", "line 2: a must be a section, as [roles.a]"),
         ("roles = 3", "line 1: roles must be a section"),
         ('[aliases]\na = ["b"]', "line 2: a must be the name of a model"),
@@ -224,7 +224,7 @@ def test_another_model_brings_its_own_advice(console):
 
 def test_a_file_that_is_wrong_ends_in_one_line(console, write):
     path = write("temperatur = 1")
-    expected = f"error: {path}, line 1: temperatur is not known: did you mean temperature?\n"
+    expected = f"error: {path}, line 1: unknown key 'temperatur': did you mean temperature?\n"
     assert console.run("complete", "How are you?") == (1, "", expected)
     assert console.run("--help")[0] == 0
 

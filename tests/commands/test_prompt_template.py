@@ -96,7 +96,7 @@ def test_what_is_missing_is_named_in_one_line(console, arguments, code, message)
         ("[templates.a]\nprompt = 'x'\ndefaults = 3", "line 3: defaults must be a section, as [templates.a.defaults]"),
         ("[templates.a]\nprompt = 'x'\n[templates.a.defaults]\nb = 3", "line 4: b must be a text"),
         ("[templates.a]\nprompt = 'x'\ntop_k = -1", "line 3: top_k must be"),
-        ("[templates.a]\npromt = 'x'", "line 2: promt is not known: did you mean prompt?"),
+        ("[templates.a]\npromt = 'x'", "line 2: unknown key 'promt': did you mean prompt?"),
     ],
 )
 def test_a_wrong_template_is_named_with_its_line(console, text, message):

@@ -10,7 +10,7 @@ import pytest
 import reference
 from safetensors.numpy import load_file, save_file
 
-from tinychat.conversion.convert import Coding, convert, write_model_folder
+from tinychat.conversion.convert import Coding, add_quality_report, convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
@@ -323,24 +323,14 @@ def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
         assert np.sqrt(np.mean((got[:N, :K] - expected) ** 2) / np.mean(expected**2)) <= allowed
 
 
-@pytest.mark.parametrize(("method", "texts"), [("gptq", ()), ("awq", TEXTS)])
-def test_a_method_that_cannot_work_is_refused(method, texts, tmp_path):
-    with pytest.raises(SettingError, match=method):
-        write_model_folder(
-            checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), coding=Coding(method, texts)
-        )
-    assert not (tmp_path / "model").exists()
-
-
-def test_what_examines_a_model_gets_it_whole(tmp_path):
-    def examine(folder):
-        assert open_model_folder(folder).config.num_hidden_layers
-        return {"texts": {}}
-
-    made = write_model_folder(checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization(), examine=examine)
-    certificate = json.loads((made / "tinychat.json").read_text())["certificate"]
-    assert certificate["texts"] == {}
-    assert len(certificate["worst"]) == 4
+def test_a_quality_report_names_the_largest_errors(tmp_path):
+    made = write_model_folder(checkpoint_of("qwen3", tmp_path), tmp_path / "model", Quantization())
+    before = json.loads((made / "tinychat.json").read_text())
+    add_quality_report(made, {"texts": {}})
+    after = json.loads((made / "tinychat.json").read_text())
+    errors = before["relative_rms_error"]
+    worst = sorted(errors, key=errors.get, reverse=True)[:4]
+    assert after == before | {"certificate": {"texts": {}, "worst": {name: errors[name] for name in worst}}}
 
 
 def test_inputs_that_overflow_are_told(tmp_path):

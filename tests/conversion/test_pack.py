@@ -6,7 +6,7 @@ import pytest
 import reference
 from memory_tensors import MemoryTensor, memory_tensors
 
-from tinychat.conversion.pack import SLAB_ROWS, Packer, pack_codes, relative_error, slabs
+from tinychat.conversion.pack import SLAB_ROWS, pack_codes, pack_linear, relative_error, slabs
 from tinychat.errors import ConversionError
 from tinychat.models.layout import Quantization
 from tinychat.models.tensors import Linear
@@ -55,7 +55,7 @@ def assert_means(method, arrays, rows):
 def test_rows_of_several_weights_stand_one_below_the_other(method, dtype, rows, rng):
     linear = linear_of(rows, 172)
     tensors, expected = draw(rng, linear, dtype)
-    assert_means(method, Packer(Quantization(method, 32)).pack(tensors, linear, 1), expected)
+    assert_means(method, pack_linear(tensors, linear, 1, Quantization(method, 32))[0], expected)
 
 
 @methods
@@ -63,11 +63,11 @@ def test_rows_of_several_weights_stand_one_below_the_other(method, dtype, rows, 
 def test_slabs_join_without_a_seam(method, rows, rng):
     linear = linear_of(rows, 32)
     tensors, expected = draw(rng, linear)
-    arrays = Packer(Quantization(method, 32)).pack(tensors, linear, 1)
+    arrays = pack_linear(tensors, linear, 1, Quantization(method, 32))[0]
     assert_means(method, arrays, expected)
     tail = linear_of((sum(rows) % 16 or 16,), 32)
     last = memory_tensors({"layers.1.x0.weight": expected[-tail.rows[0] :]})
-    for name, array in Packer(Quantization(method, 32)).pack(last, tail, 1).items():
+    for name, array in pack_linear(last, tail, 1, Quantization(method, 32))[0].items():
         if name != "table":
             assert array[-1].tobytes() == arrays[name][-1].tobytes()
 
@@ -84,7 +84,7 @@ def test_a_slab_is_a_bounded_piece(rng):
 def test_biases_are_joined_and_padded(method, rng):
     linear = linear_of((24, 8, 8), 40, bias=True)
     tensors, _ = draw(rng, linear, "float16")
-    bias = Packer(Quantization(method, 32)).pack(tensors, linear, 1)["bias"]
+    bias = pack_linear(tensors, linear, 1, Quantization(method, 32))[0]["bias"]
     expected = np.concatenate([tensors.read(f"layers.1.x{i}.bias") for i in range(3)])
     assert bias.dtype == np.float32
     np.testing.assert_array_equal(bias, np.concatenate([expected, np.zeros(8)]))
@@ -98,7 +98,7 @@ def test_what_is_not_finite_is_named(method, bad, part, rng):
     tensors, _ = draw(rng, linear)
     tensors.read(f"layers.1.x1.{part}")[3] = bad
     with pytest.raises(ConversionError, match=rf"layers\.1\.x\d\.{part}"):
-        Packer(Quantization(method, 32)).pack(tensors, linear, 1)
+        pack_linear(tensors, linear, 1, Quantization(method, 32))[0]
 
 
 @pytest.mark.parametrize("method", ["int4", "int8"])
@@ -107,18 +107,17 @@ def test_too_large_to_be_squared_is_named(method, rng):
     tensors, _ = draw(rng, linear)
     tensors.read("layers.1.x0.weight")[9, 7] = 3e38
     with pytest.raises(ConversionError, match=r"layers\.1\.x0\.weight"):
-        Packer(Quantization(method, 32)).pack(tensors, linear, 1)
+        pack_linear(tensors, linear, 1, Quantization(method, 32))[0]
 
 
-def test_error_is_that_of_the_weights_packed_since_last_asked(rng):
+def test_error_is_that_of_the_weights(rng):
     linear = linear_of((64,), 96)
-    packer = Packer(Quantization("int4", 32))
-    for _ in range(2):
-        tensors, rows = draw(rng, linear)
-        got = meaning("int4", packer.pack(tensors, linear, 1))
-        expected = np.sqrt(np.sum((got - rows) ** 2) / np.sum(rows.astype(np.float64) ** 2))
-        assert relative_error([packer.take_sums()]) == pytest.approx(expected, abs=2e-5)
-    assert relative_error([packer.take_sums()]) == 0
+    tensors, rows = draw(rng, linear)
+    arrays, sums = pack_linear(tensors, linear, 1, Quantization("int4", 32))
+    got = meaning("int4", arrays)
+    expected = np.sqrt(np.sum((got - rows) ** 2) / np.sum(rows.astype(np.float64) ** 2))
+    assert relative_error([sums]) == pytest.approx(expected, abs=2e-5)
+    assert relative_error([(0.0, 0.0)]) == 0
 
 
 def test_joined_rows_of_different_types_keep_their_values(rng):

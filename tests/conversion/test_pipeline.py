@@ -12,7 +12,7 @@ import pytest
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.calibration import TEXT_TOKENS, cut_texts, write_texts
-from tinychat.conversion.pipeline import Phases, Recipe, disk_needed, memory_needed, stored, weight_count
+from tinychat.conversion.pipeline import Phases, Recipe, disk_needed, fitted, memory_needed, weight_count
 from tinychat.conversion.quality_report import examine
 from tinychat.conversion.source import Source
 from tinychat.errors import ConversionError, FieldError, SettingError, TextError
@@ -200,20 +200,20 @@ def test_bits_decide_what_stays_in_int8():
     sizes = {}
     for config in (large, untied, small):
         for bits in ("4.35", "4.5", "5.0", "5.5", "8.25"):
-            quantization = stored(config, Recipe(bits=bits))
+            quantization = fitted(config, Recipe(bits=bits))
             specs = tensor_specs(config, quantization)
             size = sum(spec.bytes for spec in specs.values())
             assert size <= float(bits) * weight_count(config) / 8
             sizes[bits] = quantization
-        assert stored(config, Recipe(bits="4.25")) == Quantization()
+        assert fitted(config, Recipe(bits="4.25")) == Quantization()
     assert sizes["4.5"].frequent > 10000
     assert sizes["5.0"].int8 == () and sizes["5.0"].frequent > 40_000
     assert sizes["5.5"].int8 == ("down_proj",) and sizes["5.5"].frequent > small.vocab_size / 4
     assert set(sizes["8.25"].int8) > {"embed_tokens", "down_proj", "gate_up_proj"}
-    assert stored(untied, Recipe(bits="5.5")).int8 == ("lm_head", "down_proj")
-    assert stored(small, Recipe(algorithm="plain")) == Quantization()
-    assert stored(small, Recipe()).frequent > stored(small, Recipe(bits="4.5")).frequent
-    assert stored(untied, Recipe()).frequent == 0
+    assert fitted(untied, Recipe(bits="5.5")).int8 == ("lm_head", "down_proj")
+    assert fitted(small, Recipe(algorithm="plain")) == Quantization()
+    assert fitted(small, Recipe()).frequent > fitted(small, Recipe(bits="4.5")).frequent
+    assert fitted(untied, Recipe()).frequent == 0
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_bits_decide_what_stays_in_int8():
 def test_only_linears_that_a_model_has_stay_in_int8(name, sizes, has_gates):
     config = parse_config(families.BY_NAME[name].config | sizes, name)
     up = "gate_up_proj" if has_gates else "up_proj"
-    assert set(stored(config, Recipe(group_size=128, bits="8.25")).int8) == {
+    assert set(fitted(config, Recipe(group_size=128, bits="8.25")).int8) == {
         "embed_tokens",
         "o_proj",
         "qkv_proj",

@@ -7,8 +7,9 @@ from safetensors.numpy import save_file
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.smoothing import smoothed
-from tinychat.conversion.source import Source, last_inputs, run_layer
+from tinychat.conversion.source import Source
 from tinychat.engine.loading import load_engine
 from tinychat.engine.sequence import new_sequence
 from tinychat.generate.sequence import logits_of_all
@@ -19,11 +20,11 @@ IDS = [(11 * i) % 250 + 3 for i in range(50)]
 
 
 def outputs(checkpoint):
-    source = Source(checkpoint)
-    hidden = source.embed(IDS, [0, len(IDS)])
-    for layer in range(source.config.num_hidden_layers):
-        hidden = run_layer(source, layer, hidden, [0, len(IDS)], source.linear)
-    return source.outputs(last_inputs(source, hidden))
+    float_pass = FloatPass(Source(checkpoint), [IDS])
+    hidden = float_pass.embed()
+    for layer in range(checkpoint.config.num_hidden_layers):
+        hidden = float_pass.run_layer(layer, hidden)
+    return float_pass.logits(hidden)
 
 
 @pytest.fixture(params=["tinyllama", "llama-all-biases", "qwen3", "phi4-mini"])

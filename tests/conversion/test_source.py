@@ -8,17 +8,18 @@ import pytest
 import reference
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.conversion.source import Source, last_inputs, run_layer
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.source import Source
 from tinychat.models.architectures import linears
 
 
 def logits_of(source, texts):
     """Return the logits of all texts, run together, [T, V], and where each begins."""
-    cuts = [0, *np.cumsum([len(ids) for ids in texts])]
-    hidden = source.embed([token for ids in texts for token in ids], cuts)
+    float_pass = FloatPass(source, texts)
+    hidden = float_pass.embed()
     for layer in range(source.config.num_hidden_layers):
-        hidden = run_layer(source, layer, hidden, cuts, source.linear)
-    return source.outputs(last_inputs(source, hidden)), cuts
+        hidden = float_pass.run_layer(layer, hidden)
+    return float_pass.logits(hidden), float_pass.firsts
 
 
 @pytest.mark.parametrize("name", families.BY_NAME)

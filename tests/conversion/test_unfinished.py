@@ -15,8 +15,9 @@ import pytest
 
 import tinychat
 from tinychat.checkpoint.folder import folder_of
-from tinychat.conversion import convert, gptq
+from tinychat.conversion import convert
 from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.pipeline import Recipe, quantization_of
 from tinychat.conversion.unfinished import JournaledWriter, key_of, work_for
 from tinychat.errors import ConversionError
@@ -169,16 +170,16 @@ def test_another_checkpoint_or_way_begins_anew(checkpoint, tmp_path):
     assert key_of(snapshot) == key
 
 
-@pytest.mark.parametrize(("error", "is_kept"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
-def test_what_is_kept_where_it_is_asked_for(error, is_kept, tmp_path):
-    with pytest.raises(error), work_for(tmp_path / "model", "key", keeps=True) as work:
+@pytest.mark.parametrize(("error", "stays"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
+def test_a_resumable_folder_stays(error, stays, tmp_path):
+    with pytest.raises(error), work_for(tmp_path / "model", "key", resumable=True) as work:
         work.write("texts.json", {"a": [1, 2]})
         work.write_arrays("states", {"x": np.arange(3)})
         raise error
-    assert [path.name for path in tmp_path.iterdir()] == ([".model.converting-key"] if is_kept else [])
+    assert [path.name for path in tmp_path.iterdir()] == ([".model.converting-key"] if stays else [])
     with work_for(tmp_path / "model", "key") as work:
-        assert work.read("texts.json") == ({"a": [1, 2]} if is_kept else {})
-        assert [*work.read_arrays("states")] == (["x"] if is_kept else [])
+        assert work.read("texts.json") == ({"a": [1, 2]} if stays else {})
+        assert [*work.read_arrays("states")] == (["x"] if stays else [])
         (work.folder / "texts.json").write_text("{")
         assert work.read("texts.json") == {}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -207,17 +208,17 @@ def test_what_another_user_has_put_there_is_not_gone_on_from(tmp_path, monkeypat
 def test_the_texts_that_a_model_wrote_are_not_written_again(checkpoint, tmp_path, monkeypatch):
     """The first use of a checkpoint, stopped by Ctrl-C between two layers."""
     calls = []
-    run_layer = gptq.run_layer
+    run_layer = FloatPass.run_layer
 
-    def interrupted(*arguments):
-        calls.append(arguments[1])
+    def interrupted(float_pass, layer, *arguments):
+        calls.append(layer)
         if calls == [0, 0, 1]:
             raise KeyboardInterrupt
-        return run_layer(*arguments)
+        return run_layer(float_pass, layer, *arguments)
 
     monkeypatch.setattr("tinychat.conversion.pipeline.TEXTS", 2)
     expected = tinychat.convert(checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(gptq, "run_layer", interrupted)
+    monkeypatch.setattr(FloatPass, "run_layer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tinychat.api.locate(str(checkpoint))
     monkeypatch.setattr("tinychat.conversion.calibration.write_texts", None)

@@ -10,7 +10,7 @@ import families
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import KVS, kept
+from kernels.cache_inputs import KVS, stored
 from kernels.kernel_inputs import round_up
 
 from tinychat.engine.sequence import new_sequence
@@ -129,7 +129,9 @@ def test_what_a_narrower_cache_costs_by_the_formulas(kv, monkeypatch):
     config, weights = parse_config(variant.config, "config.json"), families.make_weights(variant)
     ids = families.make_ids(variant)[:LENGTH]
     wide = reference.decoder_logits(config, weights, ids)
-    monkeypatch.setattr(reference, "attention", lambda q, k, v, *rest: attention(q, kept(k, kv), kept(v, kv), *rest))
+    monkeypatch.setattr(
+        reference, "attention", lambda q, k, v, *rest: attention(q, stored(k, kv), stored(v, kv), *rest)
+    )
     assert COSTS[kv] / 10 < relative_rms(reference.decoder_logits(config, weights, ids), wide) < COSTS[kv]
 
 

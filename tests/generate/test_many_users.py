@@ -224,11 +224,9 @@ def test_any_order_of_any_streams(model, alone, actions):
     streams.clear()
 
 
-def test_a_wrong_keyword_names_the_nearest_and_all(model):
+def test_a_wrong_keyword_names_the_nearest(model):
     for call in (model.stream, model.astream, lambda _, **fields: tinychat.Chat(model, **fields)):
-        with pytest.raises(
-            TypeError, match=r"^unknown keyword 'tempreature': did you mean temperature\? known are .*top_k"
-        ):
+        with pytest.raises(TypeError, match=r"^unknown keyword 'tempreature': did you mean temperature\?$"):
             call("x", tempreature=1)
 
 

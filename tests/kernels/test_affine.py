@@ -17,8 +17,17 @@ from kernels.kernel_inputs import (
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.inputs import quantize_plain
-from tinychat.kernels.linear import ADD, STORE, linear
-from tinychat.kernels.weights import ACTIVATION_GROUP, ZERO, Affine4Weight, Affine8Weight, FineActivations, MixedWeight
+from tinychat.kernels.linear import linear
+from tinychat.kernels.weights import (
+    ACTIVATION_GROUP,
+    ADD,
+    STORE,
+    ZERO,
+    Affine4Weight,
+    Affine8Weight,
+    FineActivations,
+    MixedWeight,
+)
 
 LENGTHS = (1, 2, 3, 17, 200)
 SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))

@@ -21,7 +21,8 @@ import numpy as np
 from numba import typeof
 from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
 from kernels.test_affine import random_affine
-from tinychat.kernels.linear import FIRST, STORE, multiply_rows
+from tinychat.kernels.linear import FIRST, multiply_rows
+from tinychat.kernels.weights import STORE
 
 rng = np.random.default_rng(0)
 weights = {

@@ -95,9 +95,9 @@ def test_the_longest_task_is_compiled_first(monkeypatch):
     assert begun == [scale, fill]
 
 
-def test_deferred_by_type_is_queued_too(monkeypatch):
+def test_deferred_by_type_is_queued_with_what_it_calls_before_one_is_compiled(monkeypatch):
     announced = []
-    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [announced.append])
+    monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
 
     @deferred_by_type
     def set_first(out):
@@ -110,8 +110,8 @@ def test_deferred_by_type_is_queued_too(monkeypatch):
         del DEFERRED[set_first.full_name]
     assert list(out) == [1, 1, 1]
     assert list(other) == [0, 0, 0]
-    jobs = [CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1])]
-    assert announced[:2] == jobs
+    first, second = (CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1]))
+    assert announced == [(first, 0), (FILL, 0), (second, 0)]
 
 
 def test_the_wait_for_a_lock_times_out(monkeypatch):

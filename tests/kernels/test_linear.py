@@ -19,8 +19,8 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.kernels.inputs import quantize_plain
-from tinychat.kernels.linear import ADD, STORE, head, linear
-from tinychat.kernels.weights import SplitWeight
+from tinychat.kernels.linear import head, linear
+from tinychat.kernels.weights import ADD, STORE, SplitWeight
 
 LENGTHS = (1, 2, 3, 6, 7, 17, 200)
 # (N, K, group size): odd and even numbers of row blocks, many groups and one in all.

@@ -53,7 +53,7 @@ def test_kernels_are_compiled_beside_the_installation(clone):
     assert "pip install" in installed and installed.rpartition(" ")[2].startswith("numba>=")
     assert compiled == f"-P {clone}/scripts/compile_default.py"
     assert rest.endswith("--editable .")
-    assert "--require-hashes" in model and model.endswith("usual_requirement.txt")
+    assert "--require-hashes" in model and model.endswith("default_requirement.txt")
     # All is there: nothing is installed or compiled again.
     (clone / "log").unlink()
     assert run(clone) == ("chat with chat a --b\n", "", [])

@@ -60,15 +60,37 @@ class LocalServer:
             connection.close()
 
 
+def new_server(*models, parallel=16, most_waiting=256, defaults=DEFAULTS, **options):
+    """Return the state of a server of models by their names."""
+    loads = {model.name: (lambda model=model: (model, defaults)) for model in models}
+    return Server(ModelPool(loads, len(loads)), Admission(parallel, most_waiting), Metrics(), **options)
+
+
+def keep_open(state):
+    """Leave the models open when the server ends."""
+
+    async def keep():
+        pass
+
+    state.pool.close = keep
+
+
 @contextmanager
 def serving(model, defaults=DEFAULTS, name="demo", parallel=16, keys=()):
     """Serve a model; it is closed at the end."""
     pool = ModelPool({name: lambda: (model, defaults)})
-    state = Server(pool, Admission(parallel, 256), Metrics())
-    runner = uvicorn.Server(
-        uvicorn.Config(create_app(state, Door(keys=keys)), log_level="warning", timeout_graceful_shutdown=5)
-    )
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listening(Server(pool, Admission(parallel, 256), Metrics()), Door(keys=keys)) as running:
+        yield running
+
+
+@contextmanager
+def listening(state, door=None, send_buffer=0):
+    """Let a server listen at a free port; the system holds `send_buffer` bytes that clients do not read."""
+    config = uvicorn.Config(create_app(state, door or Door()), log_level="warning", timeout_graceful_shutdown=5)
+    runner = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        if send_buffer:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         thread = threading.Thread(target=asyncio.run, args=(runner.serve(sockets=[listener]),))
         thread.start()
         try:
@@ -77,6 +99,12 @@ def serving(model, defaults=DEFAULTS, name="demo", parallel=16, keys=()):
             runner.should_exit = True
             thread.join(30)
             assert not thread.is_alive()
+
+
+def events_of(text):
+    """Return the data of server-sent events: objects, and the last one of OpenAI's as it is."""
+    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [one if one == "[DONE]" else json.loads(one) for one in data]
 
 
 def demo(**options):

@@ -3,7 +3,7 @@
 import pytest
 from console import Console
 
-from tinychat.conversion.pipeline import Recipe, stored, weight_count
+from tinychat.conversion.pipeline import Recipe, fitted, weight_count
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.models.architectures import parse_config, supported_families
 from tinychat.models.layout import tensor_specs
@@ -43,7 +43,7 @@ def config_values(entry):
 def test_a_shape_has_the_weights_of_its_configuration(entry):
     config = parse_config(config_values(entry), entry.name)
     assert entry.shape.weights == weight_count(config)
-    made = sum(spec.bytes for spec in tensor_specs(config, stored(config, Recipe())).values())
+    made = sum(spec.bytes for spec in tensor_specs(config, fitted(config, Recipe())).values())
     assert made == pytest.approx(disk_bytes(entry), rel=0.06)
     context = min(entry.context, 8192)
     cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
@@ -130,11 +130,11 @@ def test_the_table(console, monkeypatch):
     assert "Qwen/Qwen3-0.6B" in lines["qwen3-0.6b"]
     assert "~27 tok/s, stored" in lines["qwen3-0.6b"]
     assert "Apache-2.0" in lines["qwen3-0.6b"]
-    assert "needs more memory than is free" in lines["llama3.1-8b"]
-    assert err.startswith("estimates for int4, with 10.0 GB/s of memory bandwidth measured just now; ")
+    assert "not enough free memory" in lines["llama3.1-8b"]
+    assert err.startswith("estimates for int4, with 10.0 GB/s of memory bandwidth measured now; ")
     monkeypatch.setattr(estimates, "cores_become_free", lambda: False)
     err = console.run("models", "--available")[2]
-    assert "measured while other programs hold cores, too low for free ones; " in err
+    assert "measured while other programs used the cores: they are too low; " in err
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_without_it_the_advice_is_to_pull(no_package):
 
 
 def fake_pip(wheel):
-    """Return what stands for pip: it puts a wheel into the folder that it is told."""
+    """Return a substitute for pip, which puts a wheel into the folder of its option."""
 
     def run(command, **_):
         assert command[:5] == [sys.executable, "-P", "-m", "pip", "download"]

@@ -43,24 +43,19 @@ _STREAM = Path("-")
 
 
 @click.command()
-@click.argument("source", metavar="IN.jsonl", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN.jsonl", type=options.PATH)
 @options.model_argument()
 @click.option(
     "-o",
     "--output",
     "target",
     required=True,
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="OUT.jsonl",
     help="File of the results; those that it already holds are not computed again; - is stdout",
 )
 @options.setting_flags("system", system="System prompt, for lines with a prompt")
-@click.option(
-    "--chat/--raw",
-    "as_chat",
-    default=None,
-    help="Use the chat template for prompts, or continue the raw text; default: the template if there is one",
-)
+@options.as_chat
 @click.option(
     "--parallel",
     type=click.IntRange(1, 256),

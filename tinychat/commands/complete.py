@@ -32,22 +32,12 @@ if TYPE_CHECKING:
 @options.model_option
 @click.option("-p", "--prompt", metavar="TEXT", help="The prompt, as PROMPT; files and stdin come before it")
 @click.option(
-    "--file",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Put the text of this file before the prompt; repeatable",
+    "--file", "files", multiple=True, type=options.PATH, help="Put the text of this file before the prompt; repeatable"
 )
 @options.continue_flag("one-shot with this prompt as the next message")
 @options.template_flag
 @options.setting_flags("system")
-@click.option(
-    "--chat/--raw",
-    "as_chat",
-    default=None,
-    help="Use the chat template, or continue the raw text; default: the template if there is one",
-)
+@options.as_chat
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object instead of the text")
 @click.option(
     "--jsonl", "as_jsonl", is_flag=True, help="Write a JSON object per delta as it streams, then one with the summary"

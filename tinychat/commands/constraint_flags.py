@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tinychat.commands.options import PATH
 from tinychat.files import read_text
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _schema_flag = click.option(
     "--schema",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Constrain replies to JSON that this JSON schema allows; needs the package llguidance",
 )
 _grammar_flag = click.option(
     "--grammar",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Constrain replies to this grammar, in Lark or GBNF; needs the package llguidance",
 )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tinychat.commands.options import QuantType, flag_problem
+from tinychat.commands.options import PATH, QuantType, flag_problem
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import FieldError
 from tinychat.store.local import code_lines, quality_lines, summary_line
@@ -18,20 +18,15 @@ from tinychat.store.local import code_lines, quality_lines, summary_line
 
 @click.command()
 @click.argument("source", metavar="SRC")
-@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DST", type=PATH)
 @click.option(
     "--quant",
     type=QuantType(),
-    default=None,
     help="Number format of the weights; native: the quantized weights of the checkpoint as they are, the default for"
     " checkpoints that have any, as GGUF files, without other options of the conversion; else int4",
 )
 @click.option(
-    "--group-size",
-    type=click.Choice([32, 64, 128]),
-    default=32,
-    show_default=True,
-    help="Number of weights that share one scale",
+    "--group-size", type=click.Choice([32, 64, 128]), default=32, show_default=True, help="Weights that share one scale"
 )
 @click.option(
     "--method",
@@ -49,10 +44,7 @@ from tinychat.store.local import code_lines, quality_lines, summary_line
     help="Maximum bits per weight of an int4 model on average, 4.25 or more",
 )
 @click.option(
-    "--calibration",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Text for calibration; default: text that the model writes itself",
+    "--calibration", type=PATH, metavar="FILE", help="Text for calibration; default: text that the model writes itself"
 )
 @click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _MAX_SUGGESTIONS = 3
+PATH = click.Path(path_type=Path)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -95,6 +97,18 @@ class QuantType(click.Choice):  # type: ignore[type-arg]
         return super().convert(dtype_named(value), param, ctx)
 
 
+def add_spellings(spellings: Mapping[str, Sequence[str]]) -> Callable[[_Function], _Function]:
+    """Add other spellings to flags that the decorators below have added, by the names of their settings."""
+
+    def added(command: _Function) -> _Function:
+        # Where click keeps the flags of a function that becomes a command.
+        for flag in getattr(command, "__click_params__", ()):
+            flag.opts = [*spellings.get(flag.name, ()), *flag.opts]
+        return command
+
+    return added
+
+
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
     """Add the flags of these settings to a command, without defaults; `helps` replaces the help of some."""
     flags = [_flag(SETTINGS[name], helps.get(name, "")) for name in names]
@@ -126,6 +140,9 @@ def _help_note(setting: Setting) -> str:
     return f"  [{'; '.join(notes)}]" if notes else ""
 
 
+as_chat = click.option(
+    "--chat/--raw", "as_chat", default=None, help="Use the chat template (default, if any), or continue the raw text"
+)
 fail_on_cut = click.option(
     "--fail-on-cut", is_flag=True, help="Exit with code 3 if a reply is cut by --max-tokens, a full context or a loop"
 )

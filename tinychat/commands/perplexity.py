@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import load_flags, model_argument
+from tinychat.commands.options import PATH, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.files import read_text
 from tinychat.settings import LoadSettings
@@ -24,13 +24,13 @@ DEFAULT_CONTEXT = 512
 
 @click.command()
 @model_argument(required=True)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--against", metavar="OTHER", help="Also compare with this model: KL divergence, top-1 agreement")
 @click.option(
     "--stride",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1),
     metavar="TOKENS",
-    help="Tokens that each window scores; default: half the context",
+    help="Tokens that each window scores; default: context / 2",
 )
 @load_flags
 @click.pass_obj

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands.loading import Loader
-from tinychat.commands.options import load_flags, model_argument, request_flags, setting_flags, take_preferences
+from tinychat.commands.options import (
+    add_spellings,
+    load_flags,
+    model_argument,
+    request_flags,
+    setting_flags,
+    take_preferences,
+)
 from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
@@ -18,6 +25,8 @@ from tinychat.generate.precedence import Preferences
 if TYPE_CHECKING:
     pass
 
+# As llama-server has them.
+_LLAMA_SPELLINGS = {"context": ("-c", "--ctx-size"), "max_tokens": ("-n", "--n-predict"), "threads": ("-t",)}
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -27,7 +36,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes a free one")
 @click.option("--api-key", "keys", multiple=True, metavar="KEY", help="Key that clients must send; repeatable")
 @click.option("--api-key-file", type=click.Path(path_type=Path), metavar="PATH", help="File with a key on each line")
-@click.option("--alias", metavar="NAME", help="Name of the model in answers")
+@click.option("-a", "--alias", metavar="NAME", help="Name of the model in answers")
 @click.option(
     "--models", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Serve each model of this folder by name"
 )
@@ -51,6 +60,16 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--no-shared-prefixes", is_flag=True, help="Read each prompt as a whole: timing tells nothing of those of others"
 )
+@click.option(
+    "--slot-save-path",
+    "slot_folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Let clients save the caches of conversations in this folder, by /slots",
+)
+@click.option("--slots/--no-slots", "shows_slots", default=True, help="Whether /slots tells what runs  [default: yes]")
+@click.option("--metrics/--no-metrics", "shows_metrics", default=True, help="Whether to serve /metrics  [default: yes]")
+@add_spellings(_LLAMA_SPELLINGS)
 @request_flags
 @load_flags
 @click.pass_obj
@@ -73,6 +92,9 @@ def serve(
     ping: float,
     shutdown: float,
     no_shared_prefixes: bool,
+    slot_folder: Path | None,
+    shows_slots: bool,
+    shows_metrics: bool,
     **flags: Any,
 ) -> None:
     """Serve MODEL to other programs at http://127.0.0.1:8080/v1.
@@ -83,6 +105,8 @@ def serve(
     if model is not None and folder is not None:
         raise click.UsageError("MODEL and --models both say what is served: give one of them")
     all_keys = (*keys, *_keys_of(api_key_file), *filter(None, [os.environ.get("TINYCHAT_API_KEY")]))
+    if slot_folder is not None and not slot_folder.is_dir():
+        raise SettingError(f"{slot_folder} is no folder: make it, or give another one with --slot-save-path")
     if host not in _LOCAL and not all_keys:
         raise click.UsageError(f"at {host} other machines can reach the server: give a key with --api-key-file PATH")
     preferences = take_preferences(flags)
@@ -104,6 +128,9 @@ def serve(
         ping_seconds=ping,
         shutdown_seconds=shutdown,
         alias=alias,
+        slot_folder=slot_folder,
+        shows_slots=shows_slots,
+        shows_metrics=shows_metrics,
         loads_first=folder is None,
         cache_disk=preferences.resolve().chat.cache_disk,
         shares_prefixes=not no_shared_prefixes,
@@ -112,7 +139,8 @@ def serve(
 
 
 def _keys_of(path: Path | None) -> list[str]:
-    lines = [] if path is None else read_text(path).split()
+    lines = [] if path is None else [line.strip() for line in read_text(path).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
     if path is not None and not lines:
         raise SettingError(f"{path} has no key: write one on a line of its own")
     return lines

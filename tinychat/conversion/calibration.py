@@ -26,44 +26,38 @@ Progress = Callable[[int, int], None]
 
 TEXT_TOKENS = 320
 QUESTION_TOKENS = 64
-# Context of the model that writes these texts, and that the certificate measures: its text fits too.
+# Context of the model that writes these texts, and of the quality report: its text fits too.
 MODEL_CONTEXT = 1024
 # Shorter texts say too little about the inputs.
 _FEWEST = 8
 
 
 def write_texts(model: Model, texts: int, progress: Progress | None = None) -> list[list[int]]:
-    """Let a model write texts of up to `TEXT_TOKENS` tokens, several at once; it writes the same ones each time.
-
-    Returns
-    -------
-    list of lists of int
-        Token ids, prompts included.
-    """
+    """Return texts of up to `TEXT_TOKENS` token ids that a model writes, prompts included; always the same ones."""
     length = min(TEXT_TOKENS, model.context_size)
-    writer = _Writer(model, texts * length, progress)
-    conversations = _begin_conversations(model, writer, length, range(0, texts, 2))
+    total, written = texts * length, 0
+
+    def count(tokens: int) -> None:
+        nonlocal written
+        written = min(written + tokens, total)
+        if progress is not None:
+            progress(written, total)
+
+    conversations = _begin_conversations(model, count, length, range(0, texts, 2))
     begun = [conversations.get(seed) or _begin_freely(model, seed) for seed in range(texts)]
-    continued = writer.write(
-        [
-            (ids, _request(length - len(ids), seed, ignore_eos=seed not in conversations))
-            for seed, ids in enumerate(begun)
-            if len(ids) < length
-        ]
-    )
-    writer.end()
-    ends = iter(continued)
+    asked = [
+        (ids, _request(length - len(ids), seed, ignore_eos=seed not in conversations))
+        for seed, ids in enumerate(begun)
+        if len(ids) < length
+    ]
+    ends = iter(_continue(model, asked, count))
+    # Some texts end before their full length.
+    count(total)
     return [[*ids, *next(ends)] if len(ids) < length else ids[:length] for ids in begun]
 
 
 def cut_texts(model: Model | Tokenizer, room: int, text: str, texts: int) -> list[list[int]]:
-    """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each.
-
-    Raises
-    ------
-    SettingError
-        If the text is too short.
-    """
+    """Cut up to `texts` parts out of a text, spread evenly over it, of up to `room` tokens each."""
     ids = model.encode(text, add_bos=False)
     if len(ids) < _FEWEST:
         raise SettingError(f"the calibration text has {len(ids)} tokens: give some thousands")
@@ -76,7 +70,7 @@ def cut_texts(model: Model | Tokenizer, room: int, text: str, texts: int) -> lis
 
 
 def _opening(model: Model) -> list[int]:
-    """Return what the chat template puts before the user's first words; nothing if there is no usable template."""
+    """Return the chat template's tokens before the user's first words; none without a usable template."""
     try:
         first, second = (model.render_ids([{"role": "user", "content": word}], False) for word in ("A", "then 7"))
     except TextError:
@@ -85,42 +79,30 @@ def _opening(model: Model) -> list[int]:
     return first[:length]
 
 
-class _Writer:
-    """Lets the model continue several prompts at once, and says how many tokens of all texts there are."""
-
-    def __init__(self, model: Model, tokens: int, progress: Progress | None) -> None:
-        self._model, self._tokens, self._progress = model, tokens, progress
-        self._written = 0
-
-    def write(self, asked: Sequence[tuple[list[int], Request]]) -> list[list[int]]:
-        """Return what follows each prompt."""
-        replies: dict[int, list[int]] = {}
-        prompts = ((Prompt(ids), request) for ids, request in asked)
-        for number, got in self._model.write_many(prompts, parallel=len(asked)):
-            if isinstance(got, TinychatError):
-                raise got
-            if isinstance(got, Reply):
-                replies[number] = got.token_ids
-            else:
-                self._written += len(got.ids)
-                self._report(self._written)
-        return [replies[number] for number in range(len(asked))]
-
-    def end(self) -> None:
-        """Say that all texts are written; some end before their full length."""
-        self._report(self._tokens)
-
-    def _report(self, tokens: int) -> None:
-        if self._progress is not None:
-            self._progress(min(tokens, self._tokens), self._tokens)
+def _continue(
+    model: Model, asked: Sequence[tuple[list[int], Request]], count: Callable[[int], None]
+) -> list[list[int]]:
+    """Return the continuation of each prompt; `count` is called with the numbers of tokens as they are written."""
+    replies: dict[int, list[int]] = {}
+    prompts = ((Prompt(ids), request) for ids, request in asked)
+    for number, got in model.write_many(prompts, parallel=len(asked)):
+        if isinstance(got, TinychatError):
+            raise got
+        if isinstance(got, Reply):
+            replies[number] = got.token_ids
+        else:
+            count(len(got.ids))
+    return [replies[number] for number in range(len(asked))]
 
 
-def _begin_conversations(model: Model, writer: _Writer, length: int, seeds: Sequence[int]) -> dict[int, list[int]]:
+def _begin_conversations(
+    model: Model, count: Callable[[int], None], length: int, seeds: Sequence[int]
+) -> dict[int, list[int]]:
     """Let the model write questions; return the prompt that each makes, by its seed, where it makes one."""
     opening = _opening(model)
     if not opening or len(opening) + QUESTION_TOKENS >= length:
         return {}
-    questions = writer.write([(opening, _request(QUESTION_TOKENS, seed)) for seed in seeds])
+    questions = _continue(model, [(opening, _request(QUESTION_TOKENS, seed)) for seed in seeds], count)
     prompts = {}
     for seed, question in zip(seeds, questions, strict=True):
         words = model.decode(question).strip()
@@ -131,7 +113,7 @@ def _begin_conversations(model: Model, writer: _Writer, length: int, seeds: Sequ
 
 
 def _begin_freely(model: Model, seed: int) -> list[int]:
-    """Return a token drawn at random, after what begins every text; the text goes on past its end."""
+    """Return a token drawn at random, after the beginning of every text; the text goes on past its end."""
     return [*model.encode(""), random.Random(seed).randrange(model.vocab_size)]
 
 

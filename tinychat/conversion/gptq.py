@@ -7,24 +7,23 @@ whose outputs are added to the residual stream also correct its error so far.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.float_stages import Linear
 from tinychat.conversion.linear_codes import Coded, Coder, Feedback, arrays_of
-from tinychat.conversion.pack import Array, Packer
+from tinychat.conversion.pack import Array, pack_linear
 from tinychat.conversion.positive_definite import solve
-from tinychat.conversion.source import Floats, Linear, Source, last_inputs, run_layer
+from tinychat.conversion.source import Floats, Source
 from tinychat.conversion.unfinished import WorkFolder
 from tinychat.errors import ConversionError
 from tinychat.models.layout import LANES, Quantization, padded, stored_linears
 from tinychat.models.tensors import Linear as LinearLayout
 
-# Rows of an embedding or an output matrix that are coded at a time.
-SLAB_ROWS = 8192
 # Tokens on which the error of a linear's outputs is measured.
 ERROR_TOKENS = 128
 # Ridge of the least squares: added to the diagonal of the inputs' second moments, as a share of each entry and of their
@@ -40,7 +39,7 @@ STATE = "hidden_states.npz"
 
 
 class TrueLinear(NamedTuple):
-    """What one of the checkpoint's own linears gets and gives on the texts.
+    """Inputs and outputs of one of the checkpoint's own linears on the texts.
 
     Attributes
     ----------
@@ -57,29 +56,15 @@ class TrueLinear(NamedTuple):
 
 
 class Calibrated:
-    """Quantizes a checkpoint's linears for the inputs that some texts give them.
+    """Quantizes a checkpoint's linears for the inputs that some texts, token ids, give them.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    packer : Packer
-        For the linears that are not stored in four bits.
-    quantization : Quantization
-    feedback : bool
-        Whether codes are chosen with error feedback (GPTQ); else by the importance of each column.
-    texts : sequence of sequences of int
-        Token ids.
-
-    Attributes
-    ----------
-    output_errors : dict
-        By (linear, layer): the relative root-mean-square error of its outputs on the texts.
+    With `feedback`, codes are chosen with error feedback (GPTQ); else by the importance of each column.
+    `output_errors` has the relative root-mean-square error of each linear's outputs, by (linear, shard).
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
-        packer: Packer,
         quantization: Quantization,
         feedback: bool,
         texts: Sequence[Sequence[int]],
@@ -88,14 +73,12 @@ class Calibrated:
         self._work = work
         self.output_errors: dict[tuple[str, int], float] = {}
         self._source = Source(checkpoint)
+        self._pass = FloatPass(self._source, texts)
         self._tensors = checkpoint.tensors
-        self._packer = packer
         self._quantization = quantization
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
         self._coder = Coder(quantization.group_size)
-        self._ids = [token for text in texts for token in text]
-        self._cuts = [0, *accumulate(len(text) for text in texts)]
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the outputs, the largest first."""
@@ -103,27 +86,27 @@ class Calibrated:
         return {f"{name} {layer}": round(error, 5) for (name, layer), error in worst}
 
     def linears(self, finished: Finished) -> Iterator[Packed]:
-        """Yield every linear of the model once it is quantized, but those that are finished."""
+        """Yield every quantized linear of the model that is not finished."""
         config = self._source.config
         first, hidden, true_hidden = self._resumed(finished)
         for layer in range(first, config.num_hidden_layers):
             true: dict[str, TrueLinear] = {}
             if self._feedback:
-                true_hidden = run_layer(self._source, layer, true_hidden, self._cuts, self._recording(true))
+                true_hidden = self._pass.run_layer(layer, true_hidden, self._recording(true))
             made: list[Packed] = []
-            hidden = run_layer(self._source, layer, hidden, self._cuts, self._quantizing(made, true))
+            hidden = self._pass.run_layer(layer, hidden, self._quantizing(made, true))
             yield from made
-            # Whoever asks for more has written these.
+            # The caller has written these.
             states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
             self._work.write_arrays(STATE, states)
-        inputs = last_inputs(self._source, hidden)
+        inputs = self._pass.last_inputs(hidden)
         for linear in self._stored.values():
             if linear.layers is None and finished(linear.name, 0) is None:
                 gives_outputs = config.tie_word_embeddings or linear.name == "lm_head"
                 yield linear.name, 0, self._table(linear, inputs if gives_outputs else None), ()
 
     def _resumed(self, finished: Finished) -> tuple[int, Floats, Floats]:
-        """Return the first layer that is not finished, and the hidden states that it gets, quantized and true."""
+        """Return the first layer that is not finished, and its input hidden states, quantized and true."""
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
         found = {
@@ -135,13 +118,13 @@ class Calibrated:
         if layers and all(errors is not None for errors in found.values()):
             self.output_errors |= {where: errors[0] for where, errors in found.items() if errors}
             return layers, np.asarray(states["hidden"], np.float32), np.asarray(states["true_hidden"], np.float32)
-        hidden = self._source.embed(self._ids, self._cuts)
+        hidden = self._pass.embed()
         return 0, hidden, hidden
 
     def _recording(self, true: dict[str, TrueLinear]) -> Linear:
-        """Return the checkpoint's own linears, which also store in `true` what they get and give.
+        """Return the checkpoint's own linears, which also store their inputs and outputs in `true`.
 
-        But those of experts: in the quantized model, other tokens choose them.
+        Those of experts are left out: in the quantized model, other tokens choose them.
         """
 
         def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
@@ -170,7 +153,8 @@ class Calibrated:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
                 made.append((name, shard, arrays, (self.output_errors[name, shard],)))
             else:
-                made.append((name, shard, self._packed(name, shard), ()))
+                arrays, _ = pack_linear(self._tensors, self._stored[name], shard, self._quantization)
+                made.append((name, shard, arrays, ()))
                 outputs = inputs @ self._source.weight(name, shard).T
             return outputs if bias is None else outputs + bias
 
@@ -181,7 +165,7 @@ class Calibrated:
     ) -> tuple[Coded, Floats]:
         """Return a linear's codes, and the outputs of its own weights on some of the inputs.
 
-        What is needed no longer is let go at once: each of these arrays may be as large as the layer.
+        Each array may be as large as the layer: it is freed once it is not needed.
         """
         weight = self._source.weight(name, shard)
         N, K = weight.shape
@@ -196,13 +180,7 @@ class Calibrated:
         return self._code(target, prepared), wanted
 
     def _moments(self, name: str, inputs: Floats) -> Floats:
-        """Return the second moments of a linear's inputs, over its padded columns.
-
-        Raises
-        ------
-        ConversionError
-            If they are not finite.
-        """
+        """Return the second moments of a linear's inputs, over its padded columns; refuse some that are not finite."""
         moments = second_moments(inputs, padded(self._stored[name].columns, self._quantization.column_multiple))
         if not np.isfinite(moments).all():
             raise ConversionError(
@@ -211,12 +189,8 @@ class Calibrated:
             )
         return moments
 
-    def _packed(self, name: str, shard: int) -> dict[str, Array]:
-        """Return a linear's arrays as the packer makes them."""
-        return self._packer.pack(self._tensors, self._stored[name], shard)
-
     def _prepared(self, moments: Floats) -> Feedback | Floats:
-        """Return what codes are chosen by: the feedback of errors, or the importance of each column."""
+        """Return the feedback of errors, or the importance of each column."""
         return self._coder.feedback(moments) if self._feedback else importance_of(moments)
 
     def _code(self, weights: Floats, prepared: Feedback | Floats) -> Coded:
@@ -227,11 +201,11 @@ class Calibrated:
     def _table(self, linear: LinearLayout, inputs: Floats | None) -> dict[str, Array]:
         """Return the arrays of an embedding or output matrix; `inputs` is None where rows are only looked up."""
         if self._quantization.dtype_of(linear.name) != "int4":
-            return self._packed(linear.name, 0)
+            return pack_linear(self._tensors, linear, 0, self._quantization)[0]
         K = padded(linear.columns, self._quantization.column_multiple)
         even = np.ones(K, np.float32)
         prepared = even if inputs is None else self._prepared(self._moments(linear.name, inputs))
-        slabs = self._source.slabs(linear, SLAB_ROWS)
+        slabs = self._source.slabs(linear)
         parts = [arrays_of(self._code(transposed(rows, K), prepared)) for rows in slabs]
         joined = {kind: np.concatenate([part[kind] for part in parts]) for kind in parts[0] if kind != "table"}
         return {**joined, "table": parts[0]["table"]}
@@ -247,17 +221,17 @@ def second_moments(inputs: Floats, columns: int) -> Floats:
 
 
 def _follows_from_inputs(residual: Floats | None, K: int, N: int) -> bool:
-    """Say whether a correction is found from the inputs alone: where they are fewer than the outputs."""
+    """Return whether a correction follows from the inputs alone: where they are fewer than the outputs."""
     return residual is None and N > K
 
 
 def correction(
     weights: Floats, moments: Floats, inputs: Floats, residual: Floats | None, true: TrueLinear
 ) -> NDArray[np.float32]:
-    """Return what brings the outputs of weights [K, N] on `inputs` nearest, in least squares, to the wanted ones.
+    """Return the change of weights [K, N] that brings their outputs on `inputs` nearest to the wanted ones.
 
-    It is to be added to the weights. Wanted are the true outputs, plus the error of the residual stream so far. A
-    ridge (`CORRECTION_SHRINKAGE`) keeps the result small: the texts give the moments between columns only roughly.
+    Wanted are the true outputs, plus the error of the residual stream so far. A ridge (`CORRECTION_SHRINKAGE`) bounds
+    the result of the least squares: the texts give the moments between columns only roughly.
     """
     if _follows_from_inputs(residual, *weights.shape):
         return np.asarray(fitted(moments, inputs, true.inputs - inputs) @ weights, np.float32)
@@ -271,7 +245,7 @@ def correction(
 def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None = None) -> Floats:
     """Return the matrix [K, M] that takes inputs [T, K] nearest to `wanted` [T, M]: least squares with a ridge.
 
-    With `found` [K, M], what is to be added to that: it takes the inputs to what ``inputs @ found`` lacks.
+    With `found` [K, M], its difference to that.
     """
     tokens, K = inputs.shape
     squares = np.diag(moments)[:K]

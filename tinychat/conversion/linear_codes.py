@@ -16,7 +16,7 @@ Floats = NDArray[np.float32]
 FEEDBACK_COLUMNS, WIDE_COLUMNS = 96, 768
 # A row's largest scale may grow by this factor: feedback makes some weights larger.
 SLACK = 1.1
-# What is added to the diagonal of the inputs' second moments: a share of each entry, and of their mean.
+# Added to the diagonal of the inputs' second moments: a share of each entry, and of their mean.
 SHRINKAGE = 0.3
 DAMPING = 0.001
 _NUMBERS = np.arange(16, dtype=np.float32)
@@ -31,7 +31,7 @@ class Coded(NamedTuple):
     table: NDArray[np.int8]
 
     def values(self) -> Floats:
-        """Return what the codes stand for, float32 [K, N]."""
+        """Return the weights of the codes, float32 [K, N]."""
         K, groups = len(self.codes), len(self.scales)
         scales = self.scales.astype(np.float32) * self.row_scales
         values = self.table.astype(np.float32)[self.codes].reshape(groups, K // groups, -1)
@@ -53,17 +53,7 @@ def arrays_of(coded: Coded) -> dict[str, NDArray[np.generic]]:
 
 
 class Feedback(NamedTuple):
-    """What the inputs of a linear say of how errors are passed on: see `factor`.
-
-    Attributes
-    ----------
-    order : int [K]
-        The columns as they are coded.
-    factors : float32 [K, K]
-        R, in that order.
-    importance : float32 [K]
-        D, in that order.
-    """
+    """How errors are passed on: the order of the columns [K], and R [K, K] and D [K] of `factor` in that order."""
 
     order: NDArray[np.intp]
     factors: Floats
@@ -71,13 +61,7 @@ class Feedback(NamedTuple):
 
 
 class Coder:
-    """Chooses codes for weights, on every core.
-
-    Parameters
-    ----------
-    group_size : int
-        Columns that share one scale.
-    """
+    """Chooses codes for weights, on every core; `group_size` columns share one scale."""
 
     def __init__(self, group_size: int = 32) -> None:
         self.group_size = group_size
@@ -93,17 +77,9 @@ class Coder:
         run_shares(find_row_scales, weights, *shared, coded.row_scales)
         no_feedback, errors = np.empty((0, 0), np.float32), np.empty((K, N), np.float32)
         run_shares(
-            code_columns,
-            weights,
-            weights,
-            *shared,
-            no_feedback,
-            coded.row_scales,
-            _NUMBERS,
-            coded.codes,
-            coded.scales,
-            errors,
-        )
+            code_columns, weights, weights, *shared, no_feedback, coded.row_scales,
+            _NUMBERS, coded.codes, coded.scales, errors,
+        )  # fmt: skip
         return coded
 
     def feedback(self, moments: Floats) -> Feedback:
@@ -132,7 +108,7 @@ class Coder:
             end = min(start + wide, K)
             lost = errors[first - start : part.stop - start]
             own = np.ascontiguousarray(factors[part, part])
-            # The kernel's arguments: weights and what they are searched by, what is known, what it writes.
+            # The kernel's arguments: inputs, then what it writes.
             known = (weights[order[part]], targets[part], self.group_size, importance[part], *shared, own)
             groups = slice(first // self.group_size, part.stop // self.group_size)
             written = (in_order.codes[part], in_order.scales[groups], lost)
@@ -167,7 +143,7 @@ def factor(moments: Floats, order: NDArray[np.intp]) -> tuple[Floats, Floats]:
     R is unit upper triangular. From some thousands of tokens, the moments between columns are known only roughly, each
     column's own mean square well: a larger diagonal gives the latter more weight.
     """
-    # The largest matrix of a conversion: whatever can be done in place is.
+    # The largest matrix of a conversion: it is changed in place.
     enlarged = moments[np.ix_(order[::-1], order[::-1])]
     diagonal = np.diag_indices_from(enlarged)
     enlarged[diagonal] += SHRINKAGE * enlarged[diagonal] + np.float32(DAMPING * enlarged[diagonal].mean() + 1e-12)
@@ -179,7 +155,7 @@ def factor(moments: Floats, order: NDArray[np.intp]) -> tuple[Floats, Floats]:
 
 
 def _reverse(numbers: Floats) -> None:
-    """Turn an array round in place."""
+    """Reverse an array in place."""
     half = len(numbers) // 2
     beginning = numbers[:half].copy()
     numbers[:half] = numbers[: -half - 1 : -1]

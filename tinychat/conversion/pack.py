@@ -14,81 +14,70 @@ from tinychat.models.tensors import Linear
 
 SLAB_ROWS = 4096
 Array = NDArray[np.generic]
+Sums = tuple[float, float]
+"""Sums of the squares of the errors, and of the weights."""
 
 
-class Packer:
-    """Packs linear layers, each weight quantized by itself, and sums up the error."""
-
-    def __init__(self, quantization: Quantization) -> None:
-        self.quantization = quantization
-        self._squared_error = self._squared_weights = 0.0
-
-    def pack(self, tensors: Tensors, linear: Linear, layer: int) -> dict[str, Array]:
-        """Return the arrays of one layer, by the names of their fields in `kernels.weights`.
-
-        Raises
-        ------
-        ConversionError
-            If a weight is not finite, or too large to be squared.
-        """
-        N = padded(sum(linear.rows), LANES)
-        K = padded(linear.columns, self.quantization.column_multiple)
-        arrays = (
-            self._values(tensors, linear, layer, N, K)
-            if self.quantization.dtype_of(linear.name) == "f32"
-            else (self._codes(tensors, linear, layer, N, K))
-        )
-        if linear.bias:
-            arrays["bias"] = read_bias(tensors, linear, layer)
-        return arrays
-
-    def take_sums(self) -> tuple[float, float]:
-        """Return the sums of the squares of the errors, and of the weights, packed since the last call."""
-        sums = self._squared_error, self._squared_weights
-        self._squared_error = self._squared_weights = 0.0
-        return sums
-
-    def _codes(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
-        bits = 4 if self.quantization.dtype_of(linear.name) == "int4" else 8
-        packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
-        scales = np.empty((N // LANES, K // self.quantization.group_size, LANES), np.int8)
-        row_scales = np.empty((N // LANES, LANES), np.float32)
-        for name, block, rows in slabs(tensors, linear, layer):
-            sums = np.zeros((cores.THREADS, 2))
-            part = slice(block, block + padded(len(rows), LANES) // LANES)
-            cores.run_shares(quantize_share, rows, bits, INT4_ENDS, packed[part], scales[part], row_scales[part], sums)
-            check_finite(sums, name)
-            self._squared_error += float(sums[:, 0].sum())
-            self._squared_weights += float(sums[:, 1].sum())
-        arrays: dict[str, Array] = {"packed": packed, "scales": scales, "row_scales": row_scales}
-        return arrays | ({"table": INT4_TABLE} if bits == 4 else {})
-
-    def _values(self, tensors: Tensors, linear: Linear, layer: int, N: int, K: int) -> dict[str, Array]:
-        values = np.empty((N // LANES, K, LANES), np.float32)
-        for name, block, rows in slabs(tensors, linear, layer):
-            part = values[block : block + padded(len(rows), LANES) // LANES]
-            arrange_rows(rows, part)
-            check_finite(part, name)
-        return {"values": values}
-
-
-def relative_error(sums: Iterable[Sequence[float]]) -> float:
-    """Return the relative root-mean-square error of weights of which `Packer.take_sums` gave these sums."""
-    errors, weights = np.sum([*sums], axis=0)
-    return round(float(errors / weights) ** 0.5, 5) if weights else 0.0
-
-
-def read_bias(tensors: Tensors, linear: Linear, layer: int) -> NDArray[np.float32]:
-    """Return a linear's bias, float32 [N], padded with zeros.
+def pack_linear(
+    tensors: Tensors, linear: Linear, shard: int, quantization: Quantization
+) -> tuple[dict[str, Array], Sums]:
+    """Return the arrays of one shard by their fields in `kernels.weights`, each weight quantized by itself.
 
     Raises
     ------
     ConversionError
-        If it is not finite.
+        If a weight is not finite, or too large to be squared.
     """
+    dtype = quantization.dtype_of(linear.name)
+    N, K = padded(sum(linear.rows), LANES), padded(linear.columns, quantization.column_multiple)
+    arrays: dict[str, Array]
+    if dtype == "f32":
+        arrays, sums = {"values": _values(tensors, linear, shard, N, K)}, (0.0, 0.0)
+    else:
+        arrays, sums = _codes(tensors, linear, shard, N, K, 4 if dtype == "int4" else 8, quantization.group_size)
+    if linear.bias:
+        arrays["bias"] = read_bias(tensors, linear, shard)
+    return arrays, sums
+
+
+def _codes(
+    tensors: Tensors, linear: Linear, shard: int, N: int, K: int, bits: int, group_size: int
+) -> tuple[dict[str, Array], Sums]:
+    packed = np.empty((N // LANES, K * bits // 32, LANES, 4), np.uint8)
+    scales = np.empty((N // LANES, K // group_size, LANES), np.int8)
+    row_scales = np.empty((N // LANES, LANES), np.float32)
+    squared_error = squared_weights = 0.0
+    for name, block, rows in slabs(tensors, linear, shard):
+        sums = np.zeros((cores.THREADS, 2))
+        part = slice(block, block + padded(len(rows), LANES) // LANES)
+        cores.run_shares(quantize_share, rows, bits, INT4_ENDS, packed[part], scales[part], row_scales[part], sums)
+        check_finite(sums, name)
+        squared_error += float(sums[:, 0].sum())
+        squared_weights += float(sums[:, 1].sum())
+    arrays: dict[str, Array] = {"packed": packed, "scales": scales, "row_scales": row_scales}
+    return arrays | ({"table": INT4_TABLE} if bits == 4 else {}), (squared_error, squared_weights)
+
+
+def _values(tensors: Tensors, linear: Linear, shard: int, N: int, K: int) -> Array:
+    values = np.empty((N // LANES, K, LANES), np.float32)
+    for name, block, rows in slabs(tensors, linear, shard):
+        part = values[block : block + padded(len(rows), LANES) // LANES]
+        arrange_rows(rows, part)
+        check_finite(part, name)
+    return values
+
+
+def relative_error(sums: Iterable[Sequence[float]]) -> float:
+    """Return the relative root-mean-square error of weights by the sums of their shards."""
+    errors, weights = np.sum([*sums], axis=0)
+    return round(float(errors / weights) ** 0.5, 5) if weights else 0.0
+
+
+def read_bias(tensors: Tensors, linear: Linear, shard: int) -> NDArray[np.float32]:
+    """Return a linear's finite bias, float32 [N], padded with zeros."""
     bias = np.zeros(padded(sum(linear.rows), LANES), np.float32)
     start = 0
-    for source, rows in zip(linear.names(layer), linear.rows):
+    for source, rows in zip(linear.names(shard), linear.rows):
         name = f"{source}.bias"
         bias[start : start + rows] = tensors.read(name).astype(np.float32)
         check_finite(bias[start : start + rows], name)
@@ -97,7 +86,7 @@ def read_bias(tensors: Tensors, linear: Linear, layer: int) -> NDArray[np.float3
 
 
 def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Arrange codes [N, K] of 4 or 8 bits as `kernels.weights` holds them: N a multiple of 16, K of 8."""
+    """Arrange codes [N, K] of 4 or 8 bits for `kernels.weights`: N a multiple of 16, K of 8."""
     N, K = codes.shape
     if bits == 4:
         low, high = codes.reshape(N // LANES, LANES, K // 8, 2, 4).transpose(3, 0, 2, 1, 4)
@@ -105,14 +94,13 @@ def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(codes.reshape(N // LANES, LANES, K // 4, 4).transpose(0, 2, 1, 3))
 
 
-def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, int, Array]]:
-    """Yield (weight name, first row block, rows) for a linear, top to bottom.
+def slabs(tensors: Tensors, linear: Linear, shard: int) -> Iterator[tuple[str, int, Array]]:
+    """Yield (weight name, first row block, rows) of a linear from the top: float32, or uint16 as bits of bfloat16.
 
-    Rows are float32, or uint16 that stands for bfloat16. Stacked weights that do not end on a row block are
-    joined first.
+    Weights that do not end on a row block are joined first.
     """
-    names = [f"{source}.weight" for source in linear.names(layer)]
-    if any(rows % LANES for rows in linear.rows[:-1]):
+    names = [f"{source}.weight" for source in linear.names(shard)]
+    if shares_blocks(linear):
         parts = [tensors.read(name) for name in names]
         if len({part.dtype for part in parts}) > 1:
             parts = [part.astype(np.float32) for part in parts]
@@ -127,19 +115,18 @@ def slabs(tensors: Tensors, linear: Linear, layer: int) -> Iterator[tuple[str, i
             block += padded(len(rows), LANES) // LANES
 
 
+def shares_blocks(linear: Linear) -> bool:
+    """Return whether weights meet within a block of rows."""
+    return any(rows % LANES for rows in linear.rows[:-1])
+
+
 def as_rows(rows: Array) -> Array:
     """Return bfloat16 as its bits, anything else as float32."""
     return rows.view(np.uint16) if rows.dtype.name == "bfloat16" else rows.astype(np.float32, copy=False)
 
 
 def check_finite(values: Array, name: str) -> None:
-    """Raise if a value is NaN or infinite.
-
-    Raises
-    ------
-    ConversionError
-        Naming the tensor.
-    """
+    """Refuse values that are NaN or infinite, naming their tensor."""
     if not np.isfinite(values).all():
         raise ConversionError(
             f"{name} holds values that are not finite, or too large to quantize:"

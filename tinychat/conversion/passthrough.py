@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes, read_bias
+from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes, read_bias, shares_blocks
 from tinychat.errors import ConversionError
 from tinychat.kernels.weights import ZERO
 from tinychat.models.architectures import linears
@@ -28,7 +28,7 @@ from tinychat.models.tensors import Linear
 ROUNDED = Form(8)
 _LARGEST_CODE = 127
 TensorSlice = tuple[str, int, Array]
-"""Name of a stored tensor, the byte of it that some data begins at, and the data."""
+"""Name of a stored tensor, first byte of it, and the data."""
 
 
 class Spread(NamedTuple):
@@ -45,7 +45,7 @@ class Spread(NamedTuple):
 
 
 def passthrough_quantization(checkpoint: Checkpoint) -> Quantization:
-    """Return how the codes of a checkpoint are stored as they are."""
+    """Return the quantization that passes a checkpoint's codes through."""
     found = [
         (linear.name, passthrough_linear(checkpoint.tensors, linear))
         for linear in passthrough_linears(checkpoint.config)
@@ -89,12 +89,12 @@ def weight_names(linear: Linear, shard: int) -> list[str]:
 
 
 def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
-    """Return how the codes of a linear are stored."""
+    """Return the forms of a linear's codes, and which of them each tensor has."""
     layers = []
     for shard in range(linear.shards):
         forms = [tensors[name].form or ROUNDED for name in weight_names(linear, shard)]
-        if len({form.bits for form in forms}) > 1 and _shares_blocks(linear):
-            forms = [_widened(form) for form in forms]
+        if len({form.bits for form in forms}) > 1 and shares_blocks(linear):
+            forms = [replace(form, bits=8) for form in forms]
         layers.append(forms)
     found = [form for forms in layers for form in forms]
     by_size = ([form for form in found if form.bits == bits] for bits in (4, 8))
@@ -104,23 +104,10 @@ def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
     )
 
 
-def _shares_blocks(linear: Linear) -> bool:
-    """Return whether tensors meet within a block of rows."""
-    return any(rows % LANES for rows in linear.rows[:-1])
-
-
-def _widened(form: Form) -> Form:
-    """Return the form of the same codes in eight bits."""
-    return replace(form, bits=8)
-
-
 def passthrough_layers(
     checkpoint: Checkpoint, quantization: Quantization
 ) -> Iterator[tuple[str, int, Iterator[TensorSlice]]]:
-    """Yield each layer of all passthrough linears: the linear's name, the layer, and what is stored of it.
-
-    Nothing is read before it is asked for. For errors see `layer_slices`.
-    """
+    """Yield name, layer and slices of each layer of passthrough linears; nothing is read before it is asked for."""
     stored = dict(quantization.passthrough)
     for linear in passthrough_linears(checkpoint.config):
         for layer, parts in enumerate(layers_of(checkpoint.tensors, linear, stored[linear.name])):
@@ -139,12 +126,12 @@ def layers_of(tensors: Tensors, linear: Linear, stored: PassthroughLinear) -> It
 def layer_slices(
     tensors: Tensors, linear: Linear, stored: PassthroughLinear, layer: int, begins: dict[int, int]
 ) -> Iterator[TensorSlice]:
-    """Yield what is stored of a layer of a linear; `begins` are its first blocks of rows, by the size of codes.
+    """Yield the stored slices of a layer of a linear; `begins` are its first blocks of rows, by the size of codes.
 
     Raises
     ------
     ConversionError
-        If a number is not finite, or cannot be stored as the reader of the checkpoint said.
+        If a number is not finite, or its form does not hold it.
     """
     forms = {form.bits: form for form in stored.forms}
     for bits, name, rows in _slabs(tensors, linear, weight_names(linear, layer), stored.bits[layer], forms):
@@ -159,8 +146,8 @@ def layer_slices(
 def _slabs(
     tensors: Tensors, linear: Linear, names: list[str], bits_of: tuple[int, ...], forms: dict[int, Form]
 ) -> Iterator[tuple[int, str, Spread]]:
-    """Yield the codes of a layer of a linear in whole blocks of rows: their size, their tensor's name, and they."""
-    if _shares_blocks(linear):
+    """Yield (bits, tensor's name, codes) of a layer of a linear in whole blocks of rows."""
+    if shares_blocks(linear):
         form = forms[bits_of[0]]
         parts = [spread(read_codes(tensors, name, 0, rows), form) for name, rows in zip(names, linear.rows)]
         yield form.bits, " + ".join(names), Spread(*(np.concatenate(arrays) for arrays in zip(*parts)))
@@ -203,12 +190,12 @@ def spread(rows: GroupCodes, form: Form) -> Spread:
     offsets = np.zeros_like(rows.scales) if rows.offsets is None else rows.offsets
     codes = rows.codes
     if form.bits == 8 and rows.zero == 0 and codes.max(initial=0) >= ZERO:
-        # Codes up to 255 count from `ZERO` as they are: what they stand for less is an offset. The factors are one.
+        # Codes up to 255 count from `ZERO`: an offset adds the difference. The factors are one.
         offsets = offsets + rows.scales * np.float32(ZERO)
     elif form.bits == 8:
         codes = codes + np.uint8(ZERO - rows.zero)
     elif rows.zero:
-        # Their codes count from 0: what stands below zero is an offset under the scale's own factor.
+        # Their codes count from 0: an offset under the scale's own factor subtracts the zero.
         offsets, factors = rows.scales * np.float32(-rows.zero), factors[:, :, [0, 0]]
     groups, spans = K // form.group, K // (form.span or K)
 
@@ -219,13 +206,7 @@ def spread(rows: GroupCodes, form: Form) -> Spread:
 
 
 def arranged(rows: Spread, form: Form, name: str) -> dict[str, Array]:
-    """Return the arrays of whole blocks of rows, by the names of their fields in `kernels.weights`.
-
-    Raises
-    ------
-    ConversionError
-        If a number is not finite, or the form does not hold it.
-    """
+    """Return the arrays of whole blocks of rows, by the names of their fields in `kernels.weights`."""
     N = padded(len(rows.codes), LANES)
     codes = np.zeros((N, rows.codes.shape[1]), np.uint8)
     codes[: len(rows.codes)] = rows.codes

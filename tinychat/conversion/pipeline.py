@@ -1,4 +1,4 @@
-"""From a checkpoint to a model folder: calibration texts first, then the conversion, then its certificate."""
+"""From a checkpoint to a model folder: calibration texts first, then the conversion, then its quality report."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.gguf import is_gguf
+from tinychat.checkpoint.packed import is_packed
+from tinychat.conversion.unfinished import WorkFolder, key_of, work_for
 from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
-from tinychat.models.architectures import weight_count
+from tinychat.models.architectures import linears, read_config, weight_count
+from tinychat.models.config import ModelConfig
+from tinychat.models.folder import WEIGHTS
+from tinychat.models.layout import LANES, Quantization, tensor_specs
 from tinychat.models.passthrough import NATIVE
 from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
 
+# What needs Numba is imported where it is used: a wrong argument is reported before that is loaded.
 if TYPE_CHECKING:
-    from tinychat.conversion.unfinished import WorkFolder
     from tinychat.generate.model import Model
-    from tinychat.models.config import ModelConfig
-    from tinychat.models.layout import Quantization
 
 Progress = Callable[[int, int], None]
 """Called with (thousandths done, 1000)."""
 
-_TEXTS_FILE, _INT8_FOLDER = "texts.json", "int8"
+_TEXTS_FILE = "texts.json"
 ALGORITHMS = ("plain", "importance", "gptq")
 LEAST_BITS, MOST_BITS = 4.25, 8.25
-# Of the weights, how many must be codes that can pass through: the others take eight bits then.
+# Least share of weights whose codes pass through: the others take eight bits then.
 LEAST_PASSTHROUGH = 0.5
 # Linears that are stored in int8 where there is room, in this order, after the output matrix; a model has some of them.
 # And which share of a tied embedding's rows goes before each. KL of SmolLM2-135M at 92 MB, on text of others and of its
 # own: 0.040 and 0.045 with down_proj, 0.041 and 0.047 with qkv_proj, each beside the rows that still fit; 0.047 and
 # 0.051 with o_proj and all rows. At 83 MB o_proj gains what as many bytes of rows do.
 WORTH_INT8 = {"down_proj": 1 / 4, "qkv_proj": 1 / 4, "gate_up_proj": 1 / 4, "up_proj": 1 / 4, "o_proj": 1}
-# Calibration texts that a small model writes, and a larger one; one more is written for the certificate.
+# Calibration texts that a small model writes, and a larger one; one more is written for the quality report.
 TEXTS, FEWER_TEXTS = 12, 6
-# Texts, and tokens of each, by which int8 activations are smoothed: those of a file, else the certificate's text.
+# Texts, and tokens of each, by which int8 activations are smoothed: those of a file, else the quality report's text.
 INT8_TEXTS, INT8_TOKENS = 2, 1024
 
 
@@ -52,15 +57,15 @@ class Recipe:
     group_size : int
         Columns that share one scale.
     algorithm : {"plain", "importance", "gptq"}
-        How four-bit codes are chosen: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the
-        activations of int8 weights.
+        Of four-bit codes: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the activations of int8
+        weights.
     bits : str
         Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
-        is used to keep some weights in int8.
+        stores some weights in int8.
     calibration : Path, optional
         A text file to calibrate with; the model writes texts of its own when None.
     check : bool
-        Whether to measure the certificate.
+        Whether to measure the quality report.
     """
 
     quant: str = "int4"
@@ -89,19 +94,12 @@ class Recipe:
 
 
 def check_together(quant: str, algorithm: str, given: Collection[str]) -> None:
-    """Refuse options that contradict others.
-
-    Parameters
-    ----------
-    quant, algorithm : str
-        Those of the recipe.
-    given : collection of str
-        Names of the options that somebody has set; `algorithm` is the option "method".
+    """Refuse a given option that does nothing beside others; `algorithm` is the option "method".
 
     Raises
     ------
     FieldError
-        For an option that would do nothing.
+        Naming the option.
     """
     has_groups = quant in ("int4", "int8")
     idle = {
@@ -123,10 +121,6 @@ def default_recipe(folder: Path) -> Recipe:
     and packed checkpoints are quantized too, but not in groups that can pass through: eight bits hardly change those
     of a small one, and take seconds.
     """
-    from tinychat.checkpoint.gguf import is_gguf
-    from tinychat.checkpoint.packed import is_packed
-    from tinychat.models.architectures import read_config
-
     if has_codes(folder):
         return Recipe(NATIVE, check=False)
     if (is_gguf(folder) or is_packed(folder)) and weight_count(read_config(folder / "config.json")) < SMALL:
@@ -136,12 +130,8 @@ def default_recipe(folder: Path) -> Recipe:
 
 def has_codes(folder: Path) -> bool:
     """Return whether most weights of a checkpoint are codes that can be stored exactly."""
-    from tinychat.checkpoint.gguf import is_gguf
-    from tinychat.checkpoint.packed import is_packed
-
     if not is_gguf(folder) and not is_packed(folder):
         return False
-    from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.passthrough import passthrough_share
 
     return passthrough_share(open_checkpoint(folder)) >= LEAST_PASSTHROUGH
@@ -149,11 +139,8 @@ def has_codes(folder: Path) -> bool:
 
 def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
     """Return how the weights of a checkpoint will be stored."""
-    from tinychat.checkpoint.checkpoint import open_checkpoint
-    from tinychat.models.architectures import read_config
-
     if recipe.quant != NATIVE:
-        return stored(read_config(folder / "config.json"), recipe)
+        return fitted(read_config(folder / "config.json"), recipe)
     from tinychat.conversion.convert import check_tensors
     from tinychat.conversion.passthrough import passthrough_quantization, passthrough_share
 
@@ -165,12 +152,17 @@ def quantization_of(folder: Path, recipe: Recipe) -> Quantization:
 
 
 def make(
-    folder: Path, target: Path, recipe: Recipe, progress: Progress | None, source: str | None, keeps: bool = False
+    folder: Path,
+    target: Path,
+    recipe: Recipe,
+    progress: Progress | None,
+    source: str | None,
+    resumable: bool = False,
 ) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
 
-    With `keeps` the model is for the store: a later call goes on where Ctrl-C or the end of the program has stopped
-    this one, and what runs the model is compiled beside a short conversion.
+    With `resumable` the model is for the store: a later call continues after Ctrl-C or the end of the program, and
+    what runs the model is compiled beside a short conversion.
 
     Raises
     ------
@@ -179,17 +171,15 @@ def make(
     TinychatError
         If the checkpoint is damaged or not supported, or a setting is out of range.
     """
-    from tinychat.conversion.unfinished import key_of, work_for
     from tinychat.engine.precompile import begin as begin_ahead
-    from tinychat.models.architectures import read_config
 
     config = read_config(folder / "config.json")
     quantization = quantization_of(folder, recipe)
-    if keeps and not recipe.uses_texts and not recipe.check:
+    if resumable and not recipe.uses_texts and not recipe.check:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
-    key = key_of(folder, recipe, quantization, _stamp(recipe.calibration))
-    with work_for(target, key, keeps) as work:
+    key = key_of(folder, recipe, quantization, _size_and_time(recipe.calibration))
+    with work_for(target, key, resumable) as work:
         written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
         check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
         check_memory(config, recipe)
@@ -198,10 +188,7 @@ def make(
 
 
 def disk_needed(folder: Path, recipe: Recipe) -> int:
-    """Return how many bytes the conversion of a checkpoint writes at most at a time, by its configuration."""
-    from tinychat.models.architectures import read_config
-    from tinychat.models.layout import Quantization, tensor_specs
-
+    """Return the most bytes that the conversion of a checkpoint has on disk at a time."""
     config = read_config(folder / "config.json")
 
     def size(quantization: Quantization) -> int:
@@ -213,13 +200,7 @@ def disk_needed(folder: Path, recipe: Recipe) -> int:
 
 
 def check_memory(config: ModelConfig, recipe: Recipe) -> None:
-    """Refuse a conversion for which this machine has too little memory free, as far as its system tells.
-
-    Raises
-    ------
-    ConversionError
-        Saying how much is needed, and how much is there.
-    """
+    """Refuse a conversion that needs more memory than is free, where the system tells."""
     needed, free = memory_needed(config, recipe), available_memory_bytes()
     if free is not None and needed > free:
         other = ", or convert it with `tinychat convert --method plain`" if recipe.uses_texts else ""
@@ -230,9 +211,8 @@ def check_memory(config: ModelConfig, recipe: Recipe) -> None:
 
 
 def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
-    """Return how many bytes of memory a conversion takes about, that cannot be given back to the system meanwhile."""
+    """Return about how many bytes of memory a conversion takes, without pages of files."""
     from tinychat.conversion.calibration import TEXT_TOKENS
-    from tinychat.models.architectures import linears
 
     layers = [linear for linear in linears(config) if linear.layers is not None]
     weights, columns = max(sum(each.rows) * each.columns for each in layers), max(each.columns for each in layers)
@@ -250,7 +230,6 @@ def _make(
     folder: Path, work: WorkFolder, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
 ) -> None:
     from tinychat.conversion import convert as conversion
-    from tinychat.models.architectures import read_config
 
     config = read_config(folder / "config.json")
     checks = recipe.check and recipe.quant != "f32"
@@ -263,9 +242,6 @@ def _make(
     elif recipe.uses_texts:
         texts = _texts_for_int8(folder, recipe)
 
-    def examine(made: Path) -> dict[str, object]:
-        return _quality_report(folder, made, held_out, phases.part(0.15))
-
     conversion.write_model_folder(
         folder,
         work.model,
@@ -273,13 +249,15 @@ def _make(
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
         coding=conversion.Coding(recipe.algorithm, texts),
-        examine=examine if checks else None,
         work=work,
     )
+    if checks:
+        report = _quality_report(folder, work.model, held_out, phases.part(0.15))
+        conversion.add_quality_report(work.model, report)
 
 
-def _stamp(file: Path | None) -> tuple[int, int] | None:
-    """Return what changes with a file: its size, and when it was written."""
+def _size_and_time(file: Path | None) -> tuple[int, int] | None:
+    """Return size and time of a file, which change with it."""
     try:
         return None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
     except OSError:
@@ -287,14 +265,14 @@ def _stamp(file: Path | None) -> tuple[int, int] | None:
 
 
 class Phases:
-    """The progress of several parts as one, in which each part takes a share of the whole."""
+    """The progress of several parts as one."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._begun = 0.0
 
     def part(self, share: float, ends: bool = False) -> Progress | None:
-        """Return the progress of the next part, which takes `share`; all that is left if it ends the whole."""
+        """Return the progress of the next part, which takes `share` of the whole; all the rest if it `ends` it."""
         if self._progress is None:
             return None
         first, last = self._begun, 1.0 if ends else min(1.0, self._begun + share)
@@ -307,16 +285,13 @@ class Phases:
         return show
 
 
-def stored(config: ModelConfig, recipe: Recipe) -> Quantization:
-    """Return the quantization with which a model keeps to the recipe's bits.
+def fitted(config: ModelConfig, recipe: Recipe) -> Quantization:
+    """Return the quantization whose weights fit the recipe's bits.
 
     Predictions suffer most from errors of the output matrix. It is in int8 if it fits, and then the other linears that
     fit, in the order of what a byte of them gains. Where the output matrix is the embedding, its most frequent tokens
     go first, then those linears, then as many more of its rows as fit.
     """
-    from tinychat.models.architectures import linears
-    from tinychat.models.layout import LANES, Quantization, tensor_specs
-
     plain = Quantization(recipe.quant, recipe.group_size)
     if recipe.quant != "int4" or recipe.algorithm == "plain":
         return plain
@@ -366,7 +341,7 @@ def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
 def _texts(
     folder: Path, work: WorkFolder, recipe: Recipe, count: int, phases: Phases
 ) -> tuple[list[list[int]], list[int]]:
-    """Return token ids: the calibration texts, and one text held out for the certificate."""
+    """Return token ids: the calibration texts, and one text held out for the quality report."""
     from tinychat.conversion import convert as conversion
     from tinychat.conversion.calibration import cut_texts, write_texts
 
@@ -374,11 +349,10 @@ def _texts(
     converting, writing = phases.part(0.05), phases.part(0.4)
     if earlier:
         return earlier["texts"], earlier["held_out"]
-    int8 = work.folder / _INT8_FOLDER
-    if not work.is_sealed(_INT8_FOLDER):
-        shutil.rmtree(int8, ignore_errors=True)
-        conversion.convert(folder, int8, "int8", recipe.group_size, converting)
-        work.seal(_INT8_FOLDER)
+    int8 = work.folder / "int8"
+    # Not all of an earlier one may have reached the disk.
+    shutil.rmtree(int8, ignore_errors=True)
+    conversion.convert(folder, int8, "int8", recipe.group_size, converting)
     model = _load(int8)
     if recipe.calibration is None:
         *texts, held_out = write_texts(model, count + 1, writing)
@@ -391,26 +365,21 @@ def _texts(
 
 
 def _quality_report(folder: Path, made: Path, held_out: Sequence[int], progress: Progress | None) -> dict[str, object]:
-    from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.conversion.calibration import write_texts
     from tinychat.conversion.quality_report import examine
     from tinychat.conversion.source import Source
-    from tinychat.models.folder import WEIGHTS
 
-    model = _load(made)
+    model, checkpoint = _load(made), open_checkpoint(folder)
     held_out = held_out or write_texts(model, 1)[0]
-    checkpoint = open_checkpoint(folder)
-    certificate: dict[str, object] = {
+    return {
         "texts": examine(Source(checkpoint), model, held_out, progress),
         "bits_per_weight": round(8 * (made / WEIGHTS).stat().st_size / weight_count(checkpoint.config), 3),
     }
-    return certificate
 
 
 def _load(folder: Path) -> Model:
     from tinychat.conversion.calibration import MODEL_CONTEXT
     from tinychat.generate.model import load_folder
-    from tinychat.models.architectures import read_config
 
     trained = read_config(folder / "config.json").max_position_embeddings
     return load_folder(folder, context=min(MODEL_CONTEXT, trained))

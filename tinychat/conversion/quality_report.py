@@ -1,4 +1,4 @@
-"""What a conversion costs in quality: a model folder's predictions compared with its checkpoint's in float32."""
+"""The quality report: a model folder's predictions compared with its checkpoint's in float32."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tinychat.conversion.cores import on_each
-from tinychat.conversion.source import Floats, Source, last_inputs, run_layer
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.source import Floats, Source
 from tinychat.errors import TextError
 from tinychat.generate.model import Model
 from tinychat.generate.perplexity import Totals, log_softmax
@@ -63,17 +64,7 @@ butter. Do not stir more than you must, or the mash will turn to glue.
 def examine(
     source: Source, model: Model, own_words: Sequence[int], progress: Progress | None = None
 ) -> dict[str, dict[str, float]]:
-    """Compare a converted model with its checkpoint on `TEXT`, and on a text that the model wrote itself.
-
-    Parameters
-    ----------
-    source : Source
-        The checkpoint.
-    model : Model
-        The converted model.
-    own_words : sequence of int
-        Token ids of the second text; left out if empty.
-    progress : callable, optional
+    """Compare a converted model with its checkpoint on `TEXT`, and on token ids that the model wrote itself, if any.
 
     Returns
     -------
@@ -82,8 +73,9 @@ def examine(
     """
     texts = {"text": _text_ids(model), "own words": list(own_words)[: model.context_size]}
     texts = {name: ids for name, ids in texts.items() if len(ids) > 1}
-    expected = _last_inputs(source, list(texts.values()), progress)
-    return {name: _compared(source, model, ids, inputs) for (name, ids), inputs in zip(texts.items(), expected)}
+    float_pass = FloatPass(source, list(texts.values()))
+    hidden = np.split(_last_hidden(float_pass, source.config.num_hidden_layers, progress), float_pass.firsts[1:-1])
+    return {name: _compared(float_pass, model, ids, rows) for (name, ids), rows in zip(texts.items(), hidden)}
 
 
 def _text_ids(model: Model) -> list[int]:
@@ -93,21 +85,19 @@ def _text_ids(model: Model) -> list[int]:
         return []
 
 
-def _last_inputs(source: Source, texts: Sequence[Sequence[int]], progress: Progress | None) -> list[Floats]:
-    """Return the inputs of the checkpoint's output matrix, [T, D] for each text."""
-    layers = source.config.num_hidden_layers
-    cuts = [0, *np.cumsum([len(ids) for ids in texts])]
-    hidden = source.embed([token for ids in texts for token in ids], cuts)
+def _last_hidden(float_pass: FloatPass, layers: int, progress: Progress | None) -> Floats:
+    """Return the hidden states that the last layer gives."""
+    hidden = float_pass.embed()
     for layer in range(layers):
         if progress is not None:
             progress(layer, layers)
-        hidden = run_layer(source, layer, hidden, cuts, source.linear)
+        hidden = float_pass.run_layer(layer, hidden)
     if progress is not None:
         progress(layers, layers)
-    return np.split(last_inputs(source, hidden), cuts[1:-1])
+    return hidden
 
 
-def _compared(source: Source, model: Model, ids: Sequence[int], inputs: Floats) -> dict[str, float]:
+def _compared(float_pass: FloatPass, model: Model, ids: Sequence[int], hidden: Floats) -> dict[str, float]:
     total = Totals()
     logits = model.logits(ids)[:-1]
     targets = np.array(ids[1:], np.int64)
@@ -122,7 +112,7 @@ def _compared(source: Source, model: Model, ids: Sequence[int], inputs: Floats) 
 
     for first in range(0, len(targets), _BLOCK_ROWS):
         block = slice(first, first + _BLOCK_ROWS)
-        found, wanted, expected = logits[block], targets[block], source.outputs(inputs[:-1][block])
+        found, wanted, expected = logits[block], targets[block], float_pass.logits(hidden[:-1][block])
         for counted in on_each(compare, range(0, len(wanted), _ROWS)):
             total.include(counted)
     report = total.report(model.context_size, 0, 1, compared=True)

@@ -10,7 +10,6 @@ bits: four-bit weights lose more by it than activations gain.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,8 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
-from tinychat.conversion.source import Floats, Source, run_layer
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.source import Floats, Source
 
 ALPHA = 0.5
 # Added to each column's size, as a share of the mean: the texts may not have used the column.
@@ -95,8 +95,8 @@ def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, 
                 found[name, shard] = (size / mean + FLOOR) ** np.float32(ALPHA)
         return source.linear(name, shard, inputs, residual)
 
-    cuts = [0, *accumulate(len(text) for text in texts)]
-    hidden = source.embed([token for text in texts for token in text], cuts)
+    float_pass = FloatPass(source, texts)
+    hidden = float_pass.embed()
     for layer in range(source.config.num_hidden_layers):
-        hidden = run_layer(source, layer, hidden, cuts, noting)
+        hidden = float_pass.run_layer(layer, hidden, noting)
     return found

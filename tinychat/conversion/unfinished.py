@@ -1,7 +1,7 @@
-"""The folder in which a conversion works: beside its target, and with a journal of what is finished.
+"""The work folder of a conversion: beside its target, and with a journal of finished shards.
 
-A conversion that fails removes it. One that was killed leaves it; the next one of the same checkpoint in the same way
-finds it by its name, checks what the journal lists against the file, and goes on from there.
+A conversion that fails removes it. One that was killed leaves it; the next one of the same checkpoint and settings
+finds it by its name, checks the weight file against the journal, and continues it.
 """
 
 import io
@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import TypedDict
 
 import numpy as np
@@ -32,12 +31,11 @@ from tinychat.files import read_small
 _STALE_SECONDS = 24 * 3600.0
 _LARGEST_JOURNAL = 256 << 20
 _LARGEST_TEXT_FILE = 64 << 20
-_AT_ONCE = 1 << 20
 Array = NDArray[np.generic]
 
 
 class _Entry(TypedDict):
-    """A line of the journal: what was written of a layer of a linear, and what is to be remembered of it."""
+    """A line of the journal: the written parts of a layer of a linear, and its note."""
 
     linear: str
     layer: int
@@ -46,14 +44,7 @@ class _Entry(TypedDict):
 
 
 class WorkFolder:
-    """One conversion's folder.
-
-    Attributes
-    ----------
-    folder : Path
-    model : Path
-        A folder in it, which becomes the target.
-    """
+    """One conversion's folder; its folder `model` becomes the target."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,12 +52,12 @@ class WorkFolder:
         self.model.mkdir(exist_ok=True)
 
     def read(self, name: str) -> dict[str, object]:
-        """Return the bytes that an earlier try wrote under a name; nothing if it did not come so far, or is damaged."""
+        """Return the values that an earlier try wrote under a name; nothing if they are missing or damaged."""
         data = _read_checked(self.folder / name)
         return {} if data is None else dict(json.loads(data))
 
     def write(self, name: str, value: Mapping[str, object]) -> None:
-        """Write something that a later try is to find, all of it or nothing."""
+        """Write values for a later try, all of them or nothing."""
         _write_checked(self.folder / name, json.dumps(value).encode())
 
     def read_arrays(self, name: str) -> dict[str, Array]:
@@ -82,18 +73,6 @@ class WorkFolder:
         data = io.BytesIO()
         np.savez(data, **arrays)  # type: ignore[arg-type]
         _write_checked(self.folder / name, data.getvalue())
-
-    def seal(self, name: str) -> None:
-        """Note what the files of a folder hold, for `is_sealed`."""
-        self.write(f"{name}.sealed", _checksums(self.folder / name))
-
-    def is_sealed(self, name: str) -> bool:
-        """Return whether a folder is there, and its files hold what they held when `seal` was called."""
-        noted = self.read(f"{name}.sealed")
-        try:
-            return bool(noted) and noted == _checksums(self.folder / name)
-        except OSError:
-            return False
 
 
 def _write_checked(file: Path, data: bytes) -> None:
@@ -116,36 +95,16 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 def _without_checksum(data: bytes) -> bytes | None:
-    """Return the value that `_with_checksum` was given; None if either is damaged."""
+    """Return data without its checksum; None if either is damaged."""
     return data[9:] if data[:9] == b"%08x " % zlib.crc32(data[9:]) else None
 
 
-def _checksums(folder: Path) -> dict[str, int]:
-    """Return the CRC-32 of each file of a folder by its name."""
-    return {file.name: _checksum(file) for file in folder.iterdir()}
-
-
-def _checksum(file: Path) -> int:
-    checksum = 0
-    with file.open("rb") as stream:
-        while data := stream.read(_AT_ONCE):
-            checksum = zlib.crc32(data, checksum)
-    return checksum
-
-
 @contextmanager
-def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[WorkFolder]:
-    """Give the folder of a conversion to `dst`: a new one, or that of one to the same key that was killed.
+def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolder]:
+    """Yield the folder of a conversion to `dst`: a new one, or that of a killed one with this key (`key_of`).
 
-    It is removed at the end. If nothing fails, what is in `WorkFolder.model` has become `dst` by then.
-
-    Parameters
-    ----------
-    dst : Path
-    key : str
-        Says what is converted and how: see `key_of`.
-    keeps : bool
-        Whether Ctrl-C and signals that end the program leave the folder, too.
+    If nothing fails, `WorkFolder.model` becomes `dst` at the end. The folder is removed then, but with `resumable` not
+    by Ctrl-C and signals that end the program.
 
     Raises
     ------
@@ -162,7 +121,7 @@ def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[WorkFolder]:
         work = WorkFolder(folder)
     except OSError as error:
         raise ConversionError(f"{dst} cannot be written ({error.strerror}): choose another target") from None
-    is_kept = False
+    remove = True
     try:
         yield work
         work.model.chmod(0o755)
@@ -170,15 +129,13 @@ def work_for(dst: Path, key: str, keeps: bool = False) -> Iterator[WorkFolder]:
     except OSError as error:
         if dst.exists():
             raise ConversionError(f"{dst} exists now: another program has made it in the meantime") from None
-        reason = error.strerror or error
-        raise ConversionError(
-            f"{dst} cannot be written ({reason}): free some space, or choose another target"
-        ) from None
+        what = f"cannot be written ({error.strerror or error}): free some space, or choose another target"
+        raise ConversionError(f"{dst} {what}") from None
     except (KeyboardInterrupt, SystemExit):
-        is_kept = keeps
+        remove = not resumable
         raise
     finally:
-        if not is_kept:
+        if remove:
             shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
@@ -188,7 +145,7 @@ def _locked(dst: Path, folder: Path) -> tuple[Path, int]:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = os.lstat(folder)
-    # What somebody else has put there would become the model.
+    # Another user's files there would become the model.
     if stat.S_ISDIR(status.st_mode) and (not hasattr(os, "geteuid") or status.st_uid == os.geteuid()):
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         if try_lock(lock):
@@ -199,24 +156,23 @@ def _locked(dst: Path, folder: Path) -> tuple[Path, int]:
 
 
 def key_of(checkpoint: Path, *settings: object) -> str:
-    """Return a name for the conversion of a checkpoint folder in one way, by its files and the settings.
+    """Return a name for the conversion of a checkpoint folder by its files, the settings and the program's version.
 
-    Text files count by their content, weights by place, size and time; those of the hub's cache by their commit.
+    Text files count by their content, weights by path, size and time; those of the hub's cache by their commit.
     """
-    digest = sha256()
-    place = checkpoint.resolve()
+    digest, folder = sha256(), checkpoint.resolve()
+    is_snapshot = folder.parent.name == "snapshots"
     for file in sorted(checkpoint.iterdir()):
         if file.name in TEXT_FILES:
             with suppress(OSError):
                 digest.update(file.name.encode() + b"\0" + read_small(file, _LARGEST_TEXT_FILE))
-        elif place.parent.name != "snapshots":
+        elif not is_snapshot:
             real = file.resolve()
             status = real.stat() if real.exists() else None
-            digest.update(
-                f"\n{real} {status and (status.st_size, status.st_mtime_ns)}".encode("utf-8", "surrogateescape")
-            )
-    if place.parent.name == "snapshots":
-        digest.update(str(place).encode("utf-8", "surrogateescape"))
+            size_and_time = status and (status.st_size, status.st_mtime_ns)
+            digest.update(f"\n{real} {size_and_time}".encode("utf-8", "surrogateescape"))
+    if is_snapshot:
+        digest.update(str(folder).encode("utf-8", "surrogateescape"))
     try:
         program = version("tinychat")
     except PackageNotFoundError:
@@ -226,12 +182,12 @@ def key_of(checkpoint: Path, *settings: object) -> str:
 
 
 def _prefix(dst: Path) -> str:
-    """Return how the names of a target's work folders begin: no person would name a folder so."""
+    """Return the beginning of the names of a target's work folders."""
     return f".{dst.name}.converting-"
 
 
 def _remove_stale(dst: Path, own: Path) -> None:
-    """Remove what killed conversions to `dst` left, other than `own`, if nothing was written there for a day."""
+    """Remove work folders of `dst` other than `own` that were not written to for a day."""
     prefix, limit = _prefix(dst), time.time() - _STALE_SECONDS
     try:
         folders = [*dst.parent.iterdir()]
@@ -244,7 +200,7 @@ def _remove_stale(dst: Path, own: Path) -> None:
 
 
 def _touched(folder: Path) -> float:
-    """Return when anything in a folder was written last, in seconds since the epoch; now if that is not known."""
+    """Return when anything in a folder was written last, seconds since the epoch; now if that is not known."""
     try:
         return max(path.stat().st_mtime for path in [folder, *folder.rglob("*")])
     except OSError:
@@ -252,65 +208,45 @@ def _touched(folder: Path) -> float:
 
 
 class JournaledWriter:
-    """A weight file that is written shard by shard; a journal beside it lists which are finished.
+    """A weight file that is written shard by shard; a journal beside it lists the finished ones.
 
-    Parameters
-    ----------
-    file : Path
-        Made anew, unless it has this header and size already.
-    journal : Path
-    header : bytes
-    offsets : Mapping
-        Where each tensor begins.
-    total : int
-        Bytes of all tensors.
-
-    Attributes
-    ----------
-    done : int
-        Bytes that were written, or found to be finished.
+    `done` counts the bytes that are written, or found to be finished. A file that has this header and size already is
+    continued; `offsets` are those of the tensors, `total` is the size of all of them, in bytes.
     """
 
     def __init__(self, file: Path, journal: Path, header: bytes, offsets: Mapping[str, int], total: int) -> None:
         self.done = 0
         self._offsets = offsets
         self._entries: dict[tuple[str, int], _Entry] = {}
-        if file.is_file() and file.stat().st_size == len(header) + total:
-            self._stream = file.open("r+b")
-            if self._stream.read(len(header)) == header:
-                self._entries = _read_journal(journal)
-        else:
-            self._stream = file.open("w+b")
+        is_continued = file.is_file() and file.stat().st_size == len(header) + total
         with ExitStack() as stack:
-            stack.callback(self._stream.close)
+            self._stream = stack.enter_context(file.open("r+b" if is_continued else "w+b"))
+            if is_continued and self._stream.read(len(header)) == header:
+                self._entries = _read_journal(journal)
             self._stream.seek(0)
             self._stream.write(header)
             self._stream.truncate(len(header) + total)
             self._stream.flush()
-            self._journal = journal.open("ab" if self._entries else "wb")
-            stack.callback(self._journal.close)
+            self._journal = stack.enter_context(journal.open("ab" if self._entries else "wb"))
             # The last line may lack its end.
             self._journal.write(b"\n")
-            # Closed with the block that this is used in.
             self._close = stack.pop_all().close
 
     def __enter__(self) -> "JournaledWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def write(self, linear: str, layer: int, arrays: Mapping[str, Array], note: Sequence[float]) -> None:
-        """Write one layer of a linear, and list it in the journal with what is to be remembered of it."""
+        """Write one layer of a linear, and list it in the journal with a note."""
         parts = ((f"{linear}.{name}", layer * data.nbytes, data) for name, data in arrays.items())
         self.write_parts(linear, layer, parts, note)
 
     def write_parts(
         self, linear: str, layer: int, parts: Iterable[tuple[str, int, Array]], note: Sequence[float] = ()
     ) -> None:
-        """Do the same for parts of tensors: name of a tensor, the byte of it that some data begins at, and the data."""
+        """Write parts of tensors in the same way: name of a tensor, first byte of it, and the data."""
         written = []
         for tensor, offset, data in parts:
             self.write_tensor(tensor, data, offset)
@@ -321,15 +257,15 @@ class JournaledWriter:
         self._journal.flush()
 
     def write_tensor(self, tensor: str, data: Array, offset: int = 0) -> None:
-        """Write a part of a tensor, as it is soon made again."""
+        """Write a part of a tensor without a line in the journal: it is soon made again."""
         self._stream.seek(self._offsets[tensor] + offset)
         self._stream.write(data.data)
         self.done += data.nbytes
 
     def finished(self, linear: str, layer: int) -> list[float] | None:
-        """Return what was remembered of a layer of a linear that an earlier try has written; None if it has not.
+        """Return the note of a layer of a linear that an earlier try has written; None if it has not.
 
-        What the file holds must be what was written: not all of it may have reached the disk.
+        The file must hold what was written: not all of it may have reached the disk.
         """
         entry = self._entries.pop((linear, layer), None)
         if entry is None:
@@ -345,7 +281,7 @@ class JournaledWriter:
 
 
 def _read_journal(file: Path) -> dict[tuple[str, int], _Entry]:
-    """Return the entries of a journal, but those that are damaged."""
+    """Return the entries of a journal that are whole."""
     try:
         lines = read_small(file, _LARGEST_JOURNAL).splitlines()
     except OSError:

@@ -1,8 +1,11 @@
 """Arguments of the forward pass: parameters, sizes, scratch and jobs."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinychat.kernels.buffers import ExpertScratch, Routing
 
 
 class GatedMlp(NamedTuple):
@@ -42,45 +45,40 @@ class ExpertMlp(NamedTuple):
     shared: Any  # `Shared` or `NoShared`
 
 
-class Layer(NamedTuple):
-    """What one layer has; stacked, each array has one more axis in front, of length L.
+class Attention(NamedTuple):
+    """Attention of one layer. Weights are as in `kernels.weights`, norms as in `kernels.norms`."""
 
-    Weights are as in `kernels.weights`, norms as in `kernels.norms`.
-    """
-
-    input_layernorm: Any  # before attention
+    input_layernorm: Any  # before it
     qkv_proj: Any
     width_norm: Any  # of all queries, and of all keys
-    q_norm: np.ndarray  # of each head: gains float32 [d], or [0] where the model has none
-    k_norm: np.ndarray
+    q_norm: Any  # of each head: gains float32 [d], or [0] where the model has none
+    k_norm: Any
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
     scoring: Any  # what is done to scores: `kernels.scores`
     o_proj: Any
-    post_self_attn_layernorm: Any  # of attention's output, before that is added to the residual stream
-    mlp: Any  # one of those above; or, where only some layers have experts, `PerLayer` such or one of the others
+    post_self_attn_layernorm: Any  # of its output, before that is added to the residual stream
 
 
 class ShortConvolution(NamedTuple):
-    """What stands in some layers instead of attention (`kernels.short_convolution`)."""
+    """A short convolution in attention's place (`kernels.short_convolution`)."""
 
     input_layernorm: Any
     in_proj: Any
-    taps: np.ndarray  # float32 [D * K]
+    taps: Any  # float32 [D * K]
     out_proj: Any
 
 
-class NoMlp(NamedTuple):
-    """What a `Layer` of `HybridLayers` has, where the MLPs of all layers stand together."""
+class Layer(NamedTuple):
+    """One layer; stacked, each array has one more axis in front, of length L.
 
+    Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
+    """
 
-class HybridLayers(NamedTuple):
-    """Layers of which some have attention and the others a short convolution."""
-
-    mixer: Any  # `PerLayer` a `Layer` without its MLP, or a `ShortConvolution`
+    mixer: Any  # `Attention` or `ShortConvolution`
     cache_layer: np.ndarray  # int64: the first of its layers in the cache
-    mlp: Any
+    mlp: Any  # one of those above
 
 
 class Parameters(NamedTuple):
@@ -89,7 +87,7 @@ class Parameters(NamedTuple):
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any
-    layers: Any  # `Layer`, stacked, or `HybridLayers`
+    layers: Layer  # stacked
     norm: Any
     lm_head: Any
     cap: Any  # of the logits
@@ -125,6 +123,13 @@ class Scratch(NamedTuple):
     experts: Any  # `kernels.experts.ExpertScratch` or `NoExperts`
 
 
+def scratch_of(new: Callable[[], Any]) -> Any:
+    """Return scratch with a new object in the place of each array, for a forward pass in Python."""
+    routing = Routing(*(new() for _ in Routing._fields))
+    experts = ExpertScratch._make([routing, *(new() for _ in ExpertScratch._fields[1:])])
+    return Scratch._make([*(new() for _ in Scratch._fields[1:]), experts])
+
+
 class Batch(NamedTuple):
     """What one call runs: T of up to C rows, each a token of some sequence.
 
@@ -149,7 +154,7 @@ class Arguments(NamedTuple):
     parameters: Parameters
     sizes: ModelDims
     scratch: Scratch
-    job: Batch
+    batch: Batch
     cache: Any  # `kernels.kv.CacheBuffers`
     attention: Any  # `kernels.attention.AttentionScratch`
     logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]

@@ -10,8 +10,8 @@ from typing import Any
 import numba
 from numba.core.event import Event, Listener, install_listener
 
-from tinychat.engine import forward
 from tinychat.engine.arguments import Arguments
+from tinychat.engine.compiled import worker_loop
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
 from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask
@@ -20,7 +20,7 @@ from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_poin
 from tinychat.kernels.memory import KindType
 
 # Time of the entry point after all deferred functions, as `CompileTask.seconds`.
-REST_SECONDS = 5.0
+REST_SECONDS = 4.0
 # How long it all takes, before anything is known of the machine; and how far time alone moves the bar.
 EXPECTED_SECONDS = 15.0
 MOST_BY_TIME = 0.3
@@ -100,14 +100,12 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
 
 
 def compile_kernels(
-    function: str, sample: Arguments, name: str, threads: int, progress: Callable[[int, int], None] | None
+    sample: Arguments, name: str, threads: int, progress: Callable[[int, int], None] | None
 ) -> EntryPoint:
     """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions.
 
     Parameters
     ----------
-    function : str
-        Name in `engine.forward`.
     sample : Arguments
         Of the types to compile for.
     name : str
@@ -132,7 +130,7 @@ def compile_kernels(
         found = find_entry_point(name)
         if found is None:
             stack.enter_context(second_compilers(threads - 1))
-            symbol, code = object_code(getattr(forward, function), types)
+            symbol, code = object_code(worker_loop, types)
             if path is not None:
                 write_code(path, symbol, code)
             found = load_entry_point(name, symbol, code)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments, Parameters
-from tinychat.engine.blocks import BlockPool
+from tinychat.engine.blocks import BlockPool, bytes_per_position
+from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
 from tinychat.engine.scheduled_chunk import ScheduledChunk
@@ -83,17 +84,17 @@ class Engine:
         self._query_scale = config.attention_scale * LOG2_E
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, pointers_of(attention))
-        self._job = allocate_batch(config, self.chunk_size)
-        self._job.query_factors[:] = self._query_scale
+        counted = count_step(config, quantization, self.chunk_size)
+        self._batch = allocate_batch(config, self.chunk_size, len(counted.costs))
+        self._batch.query_factors[:] = self._query_scale
         self._has_query_scales = has_query_scales(config)
-        scratch = allocate_scratch(config, quantization, self.chunk_size, threads)
-        self._lasting = (self.parameters, dims_of(config), scratch, self._job)
+        scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
+        self._lasting = (self.parameters, dims_of(config), scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._places = pointers_of(arguments)
         self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
         self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
-        function = "hybrid_worker_loop" if config.conv_layers else "worker_loop"
-        self.forward_pass: ForwardPass = ForwardPass(function, arguments)
+        self.forward_pass: ForwardPass = ForwardPass(arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
 
     @property
@@ -167,8 +168,8 @@ class Engine:
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
     def _post(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
-        """Write what runs into the job, and where its logits go; return how many ids there are, and all memory."""
-        job, firsts = self._job, [0]
+        """Write what runs into the batch, and where its logits go; return how many ids there are, and all memory."""
+        batch, firsts = self._batch, [0]
         ids: list[int] = []
         sequences: list[int] = []
         positions: list[int] = []
@@ -181,16 +182,16 @@ class Engine:
             positions += range(start, stop)
             firsts.append(len(ids))
             wanted += range(len(ids) - span.outputs, len(ids))
-            job.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
-            if len(job.cos_sin) > 1:
-                job.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
-            job.tables[i, : len(table)] = table
+            batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
+            if len(batch.cos_sin) > 1:
+                batch.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
+            batch.tables[i, : len(table)] = table
         T, outputs = len(ids), len(wanted)
-        job.ids[:T], job.sequences[:T], job.positions[:T] = ids, sequences, positions
-        job.firsts[: len(firsts)], job.wanted[:outputs] = firsts, wanted
+        batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
+        batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:
-            job.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
-        job.counts[:] = T, outputs, len(spans)
+            batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
+        batch.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
         place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
         memory = self.pool.places, attention.places
@@ -199,12 +200,17 @@ class Engine:
         self._places[-len(place) :] = place
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
+    def costs(self, T: int, start: int) -> list[Cost]:
+        """Return what each stage of a step of `T` tokens after `start` others takes, in their order."""
+        cache_bytes = bytes_per_position(self.config, self.kv) // len(self.config.cache_layers)
+        return count_step(self.config, self._folder.quantization, T, start, cache_bytes).costs
+
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
 
         Nobody else may use the engine meanwhile.
         """
-        clocks = self._job.clocks
+        clocks = self._batch.clocks
         clocks[0] = 1
         try:
             run()

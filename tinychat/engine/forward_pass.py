@@ -12,11 +12,10 @@ from tinychat.kernels.pointers import sample_of, type_name
 
 
 class ForwardPass:
-    """A function of `engine.forward`, compiled for the types of some arguments.
+    """`engine.compiled.worker_loop` for the types of some arguments.
 
     Parameters
     ----------
-    function : {"worker_loop", "hybrid_worker_loop"}
     arguments : Arguments
         Only their types matter.
 
@@ -28,14 +27,13 @@ class ForwardPass:
         File of its machine code in the kernel cache.
     """
 
-    def __init__(self, function: str, arguments: Arguments) -> None:
-        self.function = function
+    def __init__(self, arguments: Arguments) -> None:
         self.sample: Arguments = sample_of(arguments)
-        self.code_name: str = code_name(function, type_name(arguments))
+        self.code_name: str = code_name("worker_loop", type_name(arguments))
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
-        """Do a share of a job: see `engine.forward.worker_loop`. Compiles if nobody has called `prepare`."""
+        """Do a share of a job: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
         if self._entry_point is None:
             self.prepare()
         assert self._entry_point is not None
@@ -57,4 +55,4 @@ class ForwardPass:
                 # Imported here: only who compiles needs Numba.
                 from tinychat.engine.compiling import compile_kernels
         if self._entry_point is None:
-            self._entry_point = compile_kernels(self.function, self.sample, self.code_name, threads, progress)
+            self._entry_point = compile_kernels(self.sample, self.code_name, threads, progress)

@@ -1,18 +1,16 @@
-"""Binds the tensors of a model folder to the parameters of the compiled forward pass."""
+"""The parameters of the forward pass, as a configuration has them: with the arrays of a model folder, or with names."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tinychat.engine.arguments import (
+    Attention,
     ExpertMlp,
     GatedMlp,
-    HybridLayers,
     Layer,
     ModelDims,
-    NoMlp,
     ParallelMlp,
     Parameters,
     PlainMlp,
@@ -57,28 +55,36 @@ ACTIVATIONS: dict[str, Any] = {
 KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
 
-def bind_parameters(folder: ModelFolder) -> Parameters:
-    """Return the parameters as views of the mapped file; a tied `lm_head` is the embedding itself."""
-    parts, tensors, config = _Parts(folder), folder.tensors, folder.config
-    layers = parts.hybrid_layers() if config.conv_layers else parts.attention(parts.mlp())
-    return Parameters(
-        embed_tokens=parts.embedding(),
-        embed_positions=tensors.get("embed_positions", NoPositions()),
-        embed_norm=_without_layers(parts.norm("embed_norm")),
-        layers=layers,
-        norm=_without_layers(parts.norm("norm")),
-        lm_head=parts.embedding() if config.tie_word_embeddings else parts.weight("lm_head"),
-        cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
-    )
+class Tensors(Protocol):
+    """Tensors by name: arrays of a model folder (`FolderTensors`), or names alone (`engine.named_tensors`)."""
+
+    def embedding(self) -> Any:
+        """Return the embedding."""
+
+    def weight(self, name: str) -> Any:
+        """Return a linear, stacked over the layers that have it."""
+
+    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
+        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none."""
+
+    def vectors(self, name: str, factor: float = 1.0) -> Any:
+        """Return other vectors, stacked over the layers that have them, times a factor."""
+
+    def positions(self) -> Any:
+        """Return the vectors of positions, or `NoPositions`."""
 
 
-class _Parts:
-    """What the parameters of a model folder are made of, each as views of its tensors."""
+class FolderTensors:
+    """The tensors of a model folder, as views of the mapped file."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
-        self._layers = range(folder.config.num_hidden_layers)
         self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+
+    def embedding(self) -> Any:
+        """Return the embedding, whose first rows may be stored apart."""
+        rest = self.weight("embed_tokens")
+        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
 
     def weight(self, name: str) -> Any:
         """Return a linear, stacked over the layers that have it."""
@@ -90,124 +96,153 @@ class _Parts:
         bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
         return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
 
-    def embedding(self) -> Any:
-        """Return the embedding, whose first rows may be stored apart."""
-        rest = self.weight("embed_tokens")
-        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
-
-    def norm(self, name: str) -> Any:
-        """Return the norms of all layers."""
+    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
+        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none."""
         if name not in self._tensors:
             return NoNorm()
         gain = self._tensors[name]
-        if not self._config.layer_norm:
-            return RmsNorm(gain)
-        return LayerNorm(gain, self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
+        parts = [gain]
+        if self._config.layer_norm:
+            parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
+        if layers is None:
+            parts = [part.reshape(-1) for part in parts]
+        elif 0 < len(layers) < len(gain):
+            parts = [part[list(layers)] for part in parts]
+        return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
 
-    def norm_of(self, name: str, layers: Sequence[int]) -> Any:
-        """Return the norms of some layers."""
-        found = self.norm(name)
-        if len(layers) in (0, len(self._layers)):
-            return found
-        return type(found)(*(part[list(layers)] for part in found))
+    def vectors(self, name: str, factor: float = 1.0) -> Any:
+        """Return other vectors, stacked over the layers that have them, times a factor."""
+        found = self._tensors[name]
+        return found if factor == 1 else np.float32(factor) * np.asarray(found, np.float32)
 
-    def gains_of_heads(self, name: str) -> NDArray[Any]:
-        """Return the gains [L, d] of queries' or keys' norms, [L, 0] where heads are not normed."""
-        if self._config.qk_norm == "head":
-            return self._tensors[name]
-        return np.zeros((len(self._layers), 0), np.float32)
-
-    def scoring(self) -> Any:
-        """Return what is done to scores, which are in powers of two."""
-        config, L = self._config, len(self._layers)
-        if config.alibi_slopes:
-            return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
-        if config.sinks:
-            return AttentionSink(np.asarray(self._tensors["sinks"], np.float32) * np.float32(LOG2_E))
-        if config.attention_softcap is not None:
-            return SoftCap(np.full(L, config.attention_softcap * LOG2_E, np.float32))
-        return Unchanged()
-
-    def attention(self, mlp: Any) -> Layer:
-        """Return the layers that have attention."""
-        tensors, config, layers = self._tensors, self._config, self._config.attention_layers
-        return Layer(
-            input_layernorm=self.norm_of("input_layernorm", layers),
-            qkv_proj=self.weight("qkv_proj"),
-            width_norm=WidthNorm(tensors["q_norm"], tensors["k_norm"]) if config.qk_norm == "width" else NoNorm(),
-            q_norm=self.gains_of_heads("q_norm"),
-            k_norm=self.gains_of_heads("k_norm"),
-            angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
-            rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-            window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
-            scoring=self.scoring(),
-            o_proj=self.weight("o_proj"),
-            post_self_attn_layernorm=self.norm_of("post_self_attn_layernorm", layers),
-            mlp=mlp,
-        )
-
-    def hybrid_layers(self) -> HybridLayers:
-        """Return the layers of a model that has short convolutions in some."""
-        config = self._config
-        convolution = ShortConvolution(
-            self.norm_of("input_layernorm", config.conv_layers),
-            self.weight("conv_in_proj"),
-            self._tensors["conv_taps"],
-            self.weight("conv_out_proj"),
-        )
-        places = np.empty(len(self._layers), np.int64)
-        places[list(config.attention_layers)] = np.arange(len(config.attention_layers))
-        places[list(config.conv_layers)] = -1 - np.arange(len(config.conv_layers))
-        cache_layer = np.array([config.cache_layers.index(layer) for layer in self._layers], np.int64)
-        return HybridLayers(PerLayer(places, self.attention(NoMlp()), convolution), cache_layer, self.mlp())
-
-    def mlp(self) -> Any:
-        """Return the MLPs of all layers, of which some or all may have experts."""
-        experts = self._config.experts
-        if experts is None:
-            return self._dense_mlp(self._layers)
-        dense = experts.dense_layers(len(self._layers))
-        if not dense:
-            return self._expert_mlp(experts)
-        places = np.empty(len(self._layers), np.int64)
-        places[list(experts.layers)] = np.arange(len(experts.layers))
-        places[list(dense)] = -1 - np.arange(len(dense))
-        return PerLayer(places, self._expert_mlp(experts), self._dense_mlp(dense))
-
-    def _dense_mlp(self, layers: Sequence[int]) -> Any:
-        parts = (
-            self.norm_of("post_attention_layernorm", layers),
-            self.weight("gate_up_proj" if self._config.gated else "up_proj"),
-            self._activation(layers),
-            self.weight("down_proj"),
-            self.norm_of("post_mlp_layernorm", layers),
-        )
-        found = GatedMlp(*parts) if self._config.gated else PlainMlp(*parts)
-        return ParallelMlp(found) if self._config.parallel else found
-
-    def _expert_mlp(self, experts: Experts) -> ExpertMlp:
-        shared: Shared | NoShared = NoShared()
-        if experts.shared_intermediate_size > 0:
-            shared = Shared(self.weight("shared_gate_up_proj"), self.weight("shared_down_proj"))
-        return ExpertMlp(
-            self.norm_of("post_attention_layernorm", experts.layers),
-            self.weight(ROUTER),
-            self.weight("expert_gate_up_proj"),
-            self._activation(experts.layers),
-            self.weight("expert_down_proj"),
-            shared,
-        )
-
-    def _activation(self, layers: Sequence[int]) -> Any:
-        if self._config.swiglu_limit is None:
-            return ACTIVATIONS[self._config.hidden_act]
-        numbers = (self._config.swiglu_alpha, self._config.swiglu_limit)
-        return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
+    def positions(self) -> Any:
+        """Return the vectors of positions, or `NoPositions`."""
+        return self._tensors.get("embed_positions", NoPositions())
 
 
-def _without_layers(norm: Any) -> Any:
-    """Return a norm that stands outside of the layers: its arrays lose their first axis."""
-    return type(norm)(*(part.reshape(-1) for part in norm))
+def bind_parameters(folder: ModelFolder) -> Parameters:
+    """Return the parameters as views of the mapped file."""
+    return parameters_of(folder.config, FolderTensors(folder))
+
+
+def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
+    """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
+    L = config.num_hidden_layers
+    return Parameters(
+        embed_tokens=tensors.embedding(),
+        embed_positions=tensors.positions(),
+        embed_norm=tensors.norm("embed_norm"),
+        layers=Layer(
+            mixer=_per_layer(L, config.attention_layers, _attention(config, tensors), _convolution(config, tensors)),
+            cache_layer=np.array([config.cache_layers.index(layer) for layer in range(L)], np.int64),
+            mlp=_mlp(config, tensors),
+        ),
+        norm=tensors.norm("norm"),
+        lm_head=tensors.embedding() if config.tie_word_embeddings else tensors.weight("lm_head"),
+        cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
+    )
+
+
+def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
+    """Return the parts of L layers: `first` is stacked over some layers, `second` over the others."""
+    others = sorted({*range(L)} - {*layers})
+    if not others or not layers:
+        return first if layers else second
+    indices = np.empty(L, np.int64)
+    indices[list(layers)] = np.arange(len(layers))
+    indices[others] = -1 - np.arange(len(others))
+    return PerLayer(indices, first, second)
+
+
+def _attention(config: ModelConfig, tensors: Tensors) -> Attention:
+    """Return attention, stacked over the layers that have it."""
+    layers = config.attention_layers
+    no_gains = np.zeros((len(layers), 0), np.float32)
+    by_head, by_width = (config.qk_norm == kind for kind in ("head", "width"))
+    return Attention(
+        input_layernorm=tensors.norm("input_layernorm", layers),
+        qkv_proj=tensors.weight("qkv_proj"),
+        width_norm=WidthNorm(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if by_width else NoNorm(),
+        q_norm=tensors.vectors("q_norm") if by_head else no_gains,
+        k_norm=tensors.vectors("k_norm") if by_head else no_gains,
+        angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
+        rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
+        window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
+        scoring=_scoring(config, tensors),
+        o_proj=tensors.weight("o_proj"),
+        post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
+    )
+
+
+def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return what is done to scores, which are in powers of two."""
+    L = len(config.attention_layers)
+    if config.alibi_slopes:
+        return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+    if config.sinks:
+        return AttentionSink(tensors.vectors("sinks", LOG2_E))
+    if config.attention_softcap is not None:
+        return SoftCap(np.full(L, config.attention_softcap * LOG2_E, np.float32))
+    return Unchanged()
+
+
+def _convolution(config: ModelConfig, tensors: Tensors) -> ShortConvolution | None:
+    """Return the short convolutions, stacked over the layers that have them."""
+    if not config.conv_layers:
+        return None
+    return ShortConvolution(
+        tensors.norm("input_layernorm", config.conv_layers),
+        tensors.weight("conv_in_proj"),
+        tensors.vectors("conv_taps"),
+        tensors.weight("conv_out_proj"),
+    )
+
+
+def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return the MLPs of all layers, of which some or all may have experts."""
+    L, experts = config.num_hidden_layers, config.experts
+    if experts is None:
+        return _dense_mlp(config, tensors, range(L))
+    dense = experts.dense_layers(L)
+    return _per_layer(
+        L,
+        experts.layers,
+        _expert_mlp(config, tensors, experts),
+        _dense_mlp(config, tensors, dense) if dense else None,
+    )
+
+
+def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> GatedMlp | PlainMlp | ParallelMlp:
+    parts = (
+        tensors.norm("post_attention_layernorm", layers),
+        tensors.weight("gate_up_proj" if config.gated else "up_proj"),
+        _activation(config, layers),
+        tensors.weight("down_proj"),
+        tensors.norm("post_mlp_layernorm", layers),
+    )
+    mlp = GatedMlp(*parts) if config.gated else PlainMlp(*parts)
+    return ParallelMlp(mlp) if config.parallel else mlp
+
+
+def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
+    shared: Shared | NoShared = NoShared()
+    if experts.shared_intermediate_size > 0:
+        shared = Shared(tensors.weight("shared_gate_up_proj"), tensors.weight("shared_down_proj"))
+    return ExpertMlp(
+        tensors.norm("post_attention_layernorm", experts.layers),
+        tensors.weight(ROUTER),
+        tensors.weight("expert_gate_up_proj"),
+        _activation(config, experts.layers),
+        tensors.weight("expert_down_proj"),
+        shared,
+    )
+
+
+def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
+    if config.swiglu_limit is None:
+        return ACTIVATIONS[config.hidden_act]
+    numbers = (config.swiglu_alpha, config.swiglu_limit)
+    return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
 
 
 def dims_of(config: ModelConfig) -> ModelDims:

@@ -98,7 +98,7 @@ def serve(cache: str) -> None:
     # Imported here: the other process must not wait until this one has done so.
     from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
 
-    import_module("tinychat.engine.forward")
+    import_module("tinychat.engine.compiled")
     if os.environ["NUMBA_CACHE_DIR"] != cache:
         return
     gc.set_threshold(*RARELY)

@@ -130,6 +130,12 @@ class Driver:
                 run.deliver(Delta(run.reply.finish("interrupted")))
             self._end(run)
 
+    def cancel_all(self) -> None:
+        """End all runs."""
+        with self.lock:
+            for run in [*self._running, *self._waiting]:
+                self.cancel(run)
+
     def drop(self, run: Run) -> None:
         """End a run without readers; from any thread and at any moment, the middle of a step included."""
         self._dropped.append(run)
@@ -158,8 +164,7 @@ class Driver:
     def close(self) -> None:
         """End all runs and free their memory; nothing can be submitted afterwards."""
         with self.lock:
-            for run in [*self._running, *self._waiting]:
-                self.cancel(run)
+            self.cancel_all()
             while self._idle.release_oldest():
                 pass
             self._logits, self._is_closed = None, True

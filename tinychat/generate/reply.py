@@ -148,6 +148,11 @@ class Reply:
         """The text so far."""
         return "".join(delta.text for delta in self._deltas)
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; None if none did."""
+        return self._stop_strings.found
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens included."""
         return self._tokenizer.decode(ids, skip_special=False)

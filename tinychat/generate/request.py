@@ -50,6 +50,6 @@ def as_request(**keywords: Unpack[RequestFields]) -> Request:
     for name in keywords:
         if name not in known:
             nearest = get_close_matches(name, known, n=1)
-            advice = f"did you mean {nearest[0]}? " if nearest else ""
-            raise TypeError(f"unknown keyword {name!r}: {advice}known are {', '.join(known)}")
+            advice = f": did you mean {nearest[0]}?" if nearest else f"; expected one of {', '.join(known)}"
+            raise TypeError(f"unknown keyword {name!r}{advice}")
     return Request(**keywords)

@@ -18,19 +18,18 @@ from numba.core.dispatcher import _GeneratedFunctionCompiler
 
 from tinychat.file_lock import locked_within
 from tinychat.kernels.jit import cached, device_function
-from tinychat.kernels.numba_internals import CallOnlyDeviceCompiler, DeviceDispatcher
+from tinychat.kernels.numba_internals import CallOnlyDeviceCompiler, DeviceDispatcher, infer_types
 
-# Time to compile a deferred function and those that only it calls, in seconds of one processor.
+# Time to compile a deferred function, without those that it calls, in seconds of one processor.
 SECONDS = {
     "attend": 6.5,
-    "multiply_parts": 5.0,
-    "multiply_rows": 4.5,
-    "run_mlp": 3.0,
+    "multiply_rows": 3.0,
     "rope_append": 1.3,
-    "quantize_normed": 0.9,
-    "embed": 0.8,
+    "short_convolution": 1.1,
+    "quantize_normed": 0.7,
+    "embed": 0.4,
 }
-OTHER_SECONDS = 0.4
+OTHER_SECONDS = 0.1
 # Longest wait for another process, which may have been stopped. After it two compile the same function.
 LOCK_TIMEOUT = 30
 _PAUSE = 0.01
@@ -68,12 +67,14 @@ class CompileQueue:
         self.pause: Callable[[], object] = lambda: None
         self._held = 0
 
-    def add(self, task: CompileTask) -> None:
-        """Queue a task, once."""
-        if task not in self.waiting:
-            self.waiting.append(task)
-            for listener in self.listeners:
-                listener(task)
+    def add(self, task: CompileTask) -> bool:
+        """Queue a task, once; return whether it is a new one."""
+        if task in self.waiting:
+            return False
+        self.waiting.append(task)
+        for listener in self.listeners:
+            listener(task)
+        return True
 
     def remove(self, task: CompileTask) -> None:
         """Remove a task that is done."""
@@ -131,8 +132,10 @@ class DeferredDispatcher(DeviceDispatcher):
         """Return the call's type to Numba's type inference, and queue the compilation."""
         parameters, args = self._compiler.fold_argument_types(args, kws)
         args = tuple(args)
-        if args not in self.overloads:
-            COMPILE_QUEUE.add(CompileTask(self.full_name, args))
+        is_new = args not in self.overloads and COMPILE_QUEUE.add(CompileTask(self.full_name, args))
+        if is_new and isinstance(self._compiler, _GeneratedFunctionCompiler):
+            # It only calls others, which are queued thereby: the longest may be among them.
+            infer_types(self._compiler, self._compiler._get_implementation(args, {}), args)
         name = self.py_func.__name__
         signature = typing.signature(types.none, *args)
         return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
@@ -185,9 +188,12 @@ def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
     return dispatcher
 
 
-def deferred_by_type(choose: Callable[..., Any]) -> DeferredDispatcher:
-    """Do the same by the types of the arguments (`jit`); the implementations only call noinline and deferred ones."""
-    dispatcher = deferred(choose)
+def deferred_by_type(choose: Callable[..., Any], like: Callable[..., Any] | None = None) -> DeferredDispatcher:
+    """Do the same by the types of the arguments (`jit`); the implementations only call noinline and deferred ones.
+
+    `like` has the name and the parameters, if `choose` has not.
+    """
+    dispatcher = deferred(like or choose)
     dispatcher._compiler = _GeneratedFunctionCompiler(
         choose, dispatcher.targetdescr, dispatcher.targetoptions, {}, CallOnlyDeviceCompiler
     )

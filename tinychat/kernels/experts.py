@@ -15,7 +15,7 @@ import numpy as np
 
 from tinychat.kernels.inputs import groups_of, write_gated, write_group
 from tinychat.kernels.jit import always_inline, inline, noinline
-from tinychat.kernels.linear import FIRST, PANEL_BYTES, STORE, linear_tiles, out_blocks, tokens_per_tile
+from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, store_f32
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
@@ -23,6 +23,7 @@ from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.weight_access import columns, layer_of
+from tinychat.kernels.weights import STORE
 
 LOG2_E = np.float32(1.4426950408889634)
 # Work tiles of each thread, at least, if experts have rows enough: the last ones end together.

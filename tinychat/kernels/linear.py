@@ -41,6 +41,7 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
+    STORE,
     Affine4Weight,
     Affine8Weight,
     FineActivations,
@@ -54,7 +55,6 @@ from tinychat.kernels.weights import (
 PANEL_BYTES = 256 * 1024
 TILES_PER_THREAD = 2
 # Not literals, for each of which the kernel would be compiled once more.
-STORE, ADD = np.bool_(False), np.bool_(True)
 FIRST = np.int64(0)
 ZERO_SUM = np.int32(0)
 # Distances of weights that are prefetched, into the second-level cache and into the first. On a Xeon, which prefetches

@@ -31,7 +31,7 @@ _engines: list[Any] = []
 
 
 class EntryPoint:
-    """Machine code at an address, as a function: see `engine.forward.worker_loop`; kernels raise no exceptions."""
+    """Machine code at an address, as a function: see `engine.compiled.worker_loop`; kernels raise no exceptions."""
 
     def __init__(self, address: int) -> None:
         self._function = _PROTOTYPE(address)

@@ -15,9 +15,11 @@ from typing import Any
 from llvmlite import binding as llvm
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler, CompileResult, Flags
+from numba.core.inline_closurecall import InlineWorker
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
+from numba.core.typed_passes import type_inference_stage
 
 from tinychat.file_lock import locked_within
 from tinychat.kernels.setup import warn_once
@@ -188,3 +190,11 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 super()._save_overload(signature, data)
         except Exception as error:  # a full disk; or an index that is damaged and cannot be replaced
             warn_once(Path(self.cache_path), error)
+
+
+def infer_types(compiler: Any, function: Any, argument_types: tuple[Any, ...]) -> None:
+    """Infer the types in a function, as its compilation by a dispatcher's compiler will, and compile nothing."""
+    contexts = compiler.targetdescr.typing_context, compiler.targetdescr.target_context
+    pipeline = Compiler(*contexts, None, None, None, Flags(), None)
+    worker = InlineWorker(*contexts, {}, pipeline, Flags(), None)
+    type_inference_stage(*contexts, worker.run_untyped_passes(function, enable_ssa=True), argument_types, None)

@@ -64,9 +64,8 @@ def warn_once(folder: Path, reason: object) -> None:
 def source_files() -> list[Path]:
     """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    return sorted(
-        [*package.glob("kernels/*.py"), *package.glob("engine/forward.py"), *package.glob("engine/arguments.py")]
-    )
+    engine = [package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "stages", "wiring")]
+    return sorted([*package.glob("kernels/*.py"), *engine])
 
 
 def sources_digest() -> str:

@@ -34,6 +34,8 @@ ZERO = 128
 ACTIVATION_GROUP = 32
 # Bits of the finer part of an activation that has two.
 FINE_BITS = 7
+# Whether a linear adds to what is there. Not literals, for each of which kernels would be compiled once more.
+STORE, ADD = np.bool_(False), np.bool_(True)
 
 
 class Int4Weight(NamedTuple):

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -37,9 +37,9 @@ def find_family(architecture: str) -> Family | None:
     return supported_families().get(architecture)
 
 
-def _families_in(name: str) -> Sequence[Family]:
-    found: Sequence[Family] = importlib.import_module(f"{families.__name__}.{name}").FAMILIES
-    return found
+def _families_in(name: str) -> list[Family]:
+    module = importlib.import_module(f"{families.__name__}.{name}")
+    return [each for each in vars(module).values() if isinstance(each, Family)]
 
 
 def family_of(architecture: str) -> Family:

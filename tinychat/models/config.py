@@ -1,4 +1,4 @@
-"""A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields keep the file's key names."""
+"""A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields have the file's key names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,61 +27,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The architecture of one model.
-
-    Attributes
-    ----------
-    hidden_act : str
-        Activation of the MLP, one of `ACTIVATIONS`' values.
-    rms_norm_eps : float
-        Added to the mean square, or variance, in all norms.
-    rope_theta, rope_scaling
-        Base of the rotary embedding and its scaling; None is the plain embedding.
-    sliding_rope_theta : float or None
-        Base in the layers that have a window, where it is another one: those do not have the scaling.
-    qkv_bias, o_bias, mlp_bias : bool
-        Biases of the q/k/v, o, and gate/up/down projections.
-    qk_norm : "head", "width" or None
-        RMS norm of queries and keys before the rotation: of each head, or of all heads together.
-    rotary_dims : tuple of int
-        By layer, the channels of each head that are rotated, the first ones.
-    sliding_windows : tuple of int
-        By layer, the positions that a query sees, its own included; 0 is all of them.
-    attention_scale : float
-        Multiplies scores before the softmax.
-    temperature_beta, temperature_length : float, int
-        Queries at position p are multiplied by ``1 + beta * ln(1 + floor(p / length))``.
-    log_temperature_length : int
-        Queries at position p are multiplied by ``max(1, ln(1 + p) / ln(length))``, unless it is 0.
-    alibi_slopes : tuple of float
-        By head, the decrease of scores for each position of distance; empty in models without ALiBi.
-    learned_positions : bool
-        A vector for each position up to `max_position_embeddings`, beyond which there can be no token.
-    attention_softcap, logits_softcap : float or None
-        Bounds of scores and logits, by tanh.
-    layer_norm : bool
-        Layer norms, with mean and bias, instead of RMS norms.
-    gated : bool
-        Gates in the MLP.
-    parallel : bool
-        The MLP reads the input of attention instead of its output.
-    separate_mlp_norm : bool
-        A parallel MLP has a norm of its own.
-    embedding_multiplier, logits_multiplier : float
-        Multiply embeddings and logits.
-    residual_multiplier : float
-        Multiplies the outputs of attention and MLP before they are added to the residual stream.
-    unit_outputs : bool
-        Each row of the output matrix is brought to length 1.
-    sinks : bool
-        Each head has a score that attention's softmax counts beside those of the keys.
-    swiglu_alpha, swiglu_limit : float, float or None
-        Steepness and bound of clamped gates; None: as `hidden_act` says.
-    conv_layers : tuple of int
-        The layers that have a short convolution instead of attention.
-    conv_L_cache : int
-        Positions that a convolution sees, its own included: the window of those layers.
-    """
+    """The architecture of one model; fields without a note are those of its `config.json`."""
 
     architecture: str
     hidden_size: int
@@ -92,40 +38,40 @@ class ModelConfig:
     head_dim: int
     vocab_size: int
     max_position_embeddings: int
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None
+    rms_norm_eps: float  # added to the mean square, or variance, in all norms
+    rope_theta: float  # base of the rotary embedding
+    rope_scaling: RopeScaling | None  # None is the plain embedding
     tie_word_embeddings: bool
-    qkv_bias: bool
+    qkv_bias: bool  # biases of the projections
     o_bias: bool
     mlp_bias: bool
-    qk_norm: str | None
-    rotary_dims: tuple[int, ...]
-    sliding_windows: tuple[int, ...]
-    attention_scale: float
-    hidden_act: str = "silu"
-    sliding_rope_theta: float | None = None
-    temperature_beta: float = 0.0
+    qk_norm: str | None  # RMS norm of queries and keys before the rotation: "head", "width" (all heads) or None
+    rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
+    sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them
+    attention_scale: float  # multiplies scores before the softmax
+    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`
+    sliding_rope_theta: float | None = None  # base in layers with a window, which have no scaling; None: the same
+    temperature_beta: float = 0.0  # queries at position p are times 1 + beta * ln(1 + floor(p / temperature_length))
     temperature_length: int = 1
-    log_temperature_length: int = 0
-    alibi_slopes: tuple[float, ...] = ()
-    learned_positions: bool = False
-    attention_softcap: float | None = None
-    logits_softcap: float | None = None
-    layer_norm: bool = False
-    gated: bool = True
-    parallel: bool = False
-    separate_mlp_norm: bool = True
+    log_temperature_length: int = 0  # queries at position p are times max(1, ln(1 + p) / ln(length)); 0: they are not
+    alibi_slopes: tuple[float, ...] = ()  # by head, the decrease of scores by position of distance (ALiBi)
+    learned_positions: bool = False  # a vector for each position up to `max_position_embeddings`, the last possible
+    attention_softcap: float | None = None  # bound of scores, by tanh
+    logits_softcap: float | None = None  # bound of logits, by tanh
+    layer_norm: bool = False  # layer norms, with mean and bias, instead of RMS norms
+    gated: bool = True  # gates in the MLP
+    parallel: bool = False  # the MLP reads the input of attention instead of its output
+    separate_mlp_norm: bool = True  # a parallel MLP has a norm of its own
     embedding_multiplier: float = 1.0
-    residual_multiplier: float = 1.0
+    residual_multiplier: float = 1.0  # of the outputs of attention and MLP before they are added to the residual
     logits_multiplier: float = 1.0
-    unit_outputs: bool = False
-    sinks: bool = False
-    swiglu_alpha: float = 1.0
-    swiglu_limit: float | None = None
+    unit_outputs: bool = False  # each row of the output matrix is brought to length 1
+    sinks: bool = False  # each head has a score that attention's softmax counts beside those of the keys
+    swiglu_alpha: float = 1.0  # steepness of clamped gates
+    swiglu_limit: float | None = None  # bound of clamped gates and their inputs; None: as `hidden_act`
     experts: Experts | None = None
-    conv_layers: tuple[int, ...] = ()
-    conv_L_cache: int = 0
+    conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
+    conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
 
     @property
     def trained_length(self) -> int:

@@ -15,31 +15,15 @@ MOST = 4096  # experts of a layer
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The experts of one model.
+    """The experts of one model."""
 
-    Attributes
-    ----------
-    num_experts, num_experts_per_tok : int
-        Of each layer that has any, and how many of them are chosen for each token.
-    intermediate_size : int
-        Of each expert.
-    layers : tuple of int
-        The layers that have experts; the others have an MLP as any model.
-    norm_topk_prob : bool
-        The probabilities of the chosen experts are made to sum up to 1.
-    shared_intermediate_size : int
-        Of an expert that all tokens pass, besides, times a gate of its own; 0 where there is none.
-    bias : bool
-        Biases of router and experts.
-    """
-
-    num_experts: int
-    num_experts_per_tok: int
-    intermediate_size: int
-    layers: tuple[int, ...]
-    norm_topk_prob: bool = True
-    shared_intermediate_size: int = 0
-    bias: bool = False
+    num_experts: int  # of each layer that has any
+    num_experts_per_tok: int  # chosen for each token
+    intermediate_size: int  # of each expert
+    layers: tuple[int, ...]  # those that have experts; the others have an MLP as any model
+    norm_topk_prob: bool = True  # the probabilities of the chosen experts are made to sum up to 1
+    shared_intermediate_size: int = 0  # of an expert that all tokens pass, times a gate of its own; 0: there is none
+    bias: bool = False  # biases of router and experts
 
     def dense_layers(self, num_hidden_layers: int) -> tuple[int, ...]:
         """Return the layers that have no experts."""

@@ -11,43 +11,22 @@ from tinychat.models.tensors import Linear, Norm, Table
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture; each file of `tinychat.models.families` has one or a few, as ``FAMILIES``.
+    """One architecture; each file of `tinychat.models.families` has one or a few."""
 
-    Attributes
-    ----------
-    architecture, model_type : str
-        As `config.json` names them: ``"LlamaForCausalLM"``, ``"llama"``.
-    models, covered : str
-        Models of the family, and the parts of them that are covered, for the table in docs/models-and-conversion.md.
-    defaults : Mapping
-        transformers' own values for keys that a file lacks; a key that is present and null stays null.
-    read : callable
-        Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries
-        and keys, no windows, every layer rotated. Returns the configuration of this family.
-    tensors : TensorNames
-        Names of the tensors in the checkpoint, where they differ from Llama's.
-    linears, norms : callable
-        Take a configuration and these names and list the tensors, where they are more than names.
-    tables : callable
-        Takes a configuration and lists its tables.
-    partial_rotary : bool
-        Whether ``partial_rotary_factor`` may say that only the first channels of each head are rotated.
-    names : Mapping
-        Keys of its `config.json` by Llama's, which `read_common` reads, where they differ.
-    prepared : callable or None
-        Takes a file's values and returns them in the form that is read, where there are several.
-    """
-
-    architecture: str
+    architecture: str  # as `config.json` names it: "LlamaForCausalLM"
     model_type: str
-    models: str
-    covered: str
-    defaults: Mapping[str, object]
+    models: str  # the models of the family, for the table in docs/models-and-conversion.md
+    covered: str  # the parts of them that are covered, for the same table
+    defaults: Mapping[str, object]  # transformers' values for keys that a file lacks; a null stays null
+    # Takes the file's values and the configuration as far as all families have it: no biases, no norms of queries and
+    # keys, no windows, every layer rotated. Returns the configuration of this family.
     read: Callable[[ConfigValues, ModelConfig], ModelConfig]
-    tensors: TensorNames = field(default_factory=TensorNames)
+    tensors: TensorNames = field(default_factory=TensorNames)  # names in the checkpoint, Llama's by default
+    # List the tensors of these names, where they are more than names; `tables` those that are no linears and norms.
     linears: Callable[[ModelConfig, TensorNames], list[Linear]] = decoder_linears
     norms: Callable[[ModelConfig, TensorNames], list[Norm]] = decoder_norms
     tables: Callable[[ModelConfig], list[Table]] = lambda config: []
-    partial_rotary: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
+    partial_rotary: bool = False  # `partial_rotary_factor` may leave the last channels of each head as they are
+    names: Mapping[str, str] = field(default_factory=dict)  # keys of its `config.json` by Llama's, where they differ
+    # Takes a file's values and returns them in the form that is read, where there are several.
     prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None

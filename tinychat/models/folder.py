@@ -39,11 +39,11 @@ from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named, read
 FORMAT, PASSTHROUGH_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
-# What `model_fingerprint` looks at.
+# Files that `model_fingerprint` reads.
 _WEIGHT_FILES = ".safetensors"
 _SMALL_FILES = (".json", ".jinja", ".model")
 _MAX_SMALL_FILE = 256 << 20
-# Of a weight file: how it begins, and pages spread over all of it. To read the whole would take longer than to load it.
+# Of a weight file: its beginning, and pages spread over all of it. To read the whole would take longer than to load it.
 _PAGE, _HEADER_BYTES, _SPREAD_PAGES = 4096, 64 << 10, 256
 # Numba knows no float16 on CPUs.
 MAPPED_AS: dict[str, np.dtype[Any]] = {

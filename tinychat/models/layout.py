@@ -40,7 +40,7 @@ LINE = 64  # bytes
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights are stored: "int4" or "int8" codes with a scale for each group of columns, "f32", or "native".
+    """Storage of the weights: "int4" or "int8" codes with a scale for each group of columns, "f32", or "native".
 
     `int8` names the linears of an int4 model that are stored in int8; `frequent` is how many of the first rows of the
     embedding are, a multiple of 16: tokenizers number the most frequent tokens first. `passthrough` is how the

@@ -15,7 +15,7 @@ NATIVE, STORED_NATIVE = "native", "kept"
 LANES = 16
 # Columns of a group that activations can share a scale with: dot products take whole lines of 8.
 GROUPS = (16, 32, 64, 128, 256)
-# By what they hold exactly: each all that those before it do.
+# Each holds all values of those before it exactly.
 NUMBERS = ("I8", "F16", "F32")
 
 
@@ -26,27 +26,13 @@ def dtype_named(name: str) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """Storage of the codes of one size of a linear.
+    """Storage of the codes of one size of a linear."""
 
-    Attributes
-    ----------
-    bits : {4, 8}
-        Of a code.
-    numbers : {"I8", "F16", "F32"}
-        Type of scales and offsets; their factors are float32.
-    group : int
-        Columns that share a scale and an offset: 16 to 256, a power of two.
-    span : int
-        Columns that share a factor, a multiple of `group`; 0 for whole rows.
-    offsets : bool
-        Codes of four bits always have them: without any of their own, theirs are ``-8 * scale``.
-    """
-
-    bits: int
-    numbers: str = "F16"
-    group: int = 32
-    span: int = 0
-    offsets: bool = False
+    bits: int  # of a code: 4 or 8
+    numbers: str = "F16"  # type of scales and offsets, one of `NUMBERS`; their factors are float32
+    group: int = 32  # columns that share a scale and an offset: 16 to 256, a power of two
+    span: int = 0  # columns that share a factor, a multiple of `group`; 0 for whole rows
+    offsets: bool = False  # codes of four bits always have some: without any of their own, theirs are -8 * scale
 
     def __post_init__(self) -> None:
         span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0

@@ -106,21 +106,20 @@ def sliding_rope(config: ModelConfig) -> ModelConfig:
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
     """Compute the angle per position of each channel pair: float64 [rotary_dim / 2], in radians."""
-    scaling = config.rope_scaling
+    scaling, theta = config.rope_scaling, config.rope_theta
     if scaling is None:
-        return _plain(config.rope_theta, config.rotary_dim)
+        return _plain(theta, config.rotary_dim)
+    if scaling.rope_type in ("dynamic", "doubling"):
+        return _plain(_stretched_theta(config, scaling, sequence_length), config.rotary_dim)
+    plain = _plain(theta, config.rotary_dim)
     if scaling.rope_type == "linear":
-        return _plain(config.rope_theta, config.rotary_dim) / scaling.factor
-    if scaling.rope_type == "dynamic":
-        return _plain(_dynamic_theta(config, scaling, sequence_length), config.rotary_dim)
-    if scaling.rope_type == "doubling":
-        return _plain(_doubling_theta(config, sequence_length), config.rotary_dim)
+        return plain / scaling.factor
     if scaling.rope_type == "llama3":
-        return _llama3(_plain(config.rope_theta, config.rotary_dim), scaling)
+        return _llama3(plain, scaling)
     if scaling.rope_type == "longrope":
         factors = scaling.long_factor if angle_set(config, sequence_length) else scaling.short_factor
-        return _plain(config.rope_theta, config.rotary_dim) / np.array(factors, np.float64)
-    return _yarn(config, scaling)
+        return plain / np.array(factors, np.float64)
+    return _yarn(plain, config, scaling)
 
 
 def attention_factor(scaling: RopeScaling | None) -> float:
@@ -145,19 +144,14 @@ def _plain(theta: float, rotary_dim: int) -> NDArray[np.float64]:
     return power(theta, -np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
 
 
-def _dynamic_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
-    """Return the base: NTK scaling, by how far the sequence exceeds the training length."""
-    stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
-    return _ntk_theta(config, scaling.factor * stretch - (scaling.factor - 1))
-
-
-def _doubling_theta(config: ModelConfig, sequence_length: int) -> float:
-    """Return the base: NTK scaling by 3 beyond the training length, by 7 beyond twice that, then by 15, and so on."""
-    return _ntk_theta(config, float((2 << (angle_set(config, sequence_length) or 0)) - 1))
-
-
-def _ntk_theta(config: ModelConfig, growth: float) -> float:
-    """Return the base with which the slowest pair of channels turns `growth` times slower, the fastest as before."""
+def _stretched_theta(config: ModelConfig, scaling: RopeScaling, sequence_length: int) -> float:
+    """Return the base of NTK scaling, with which the slowest pair of channels turns `growth` times slower."""
+    if scaling.rope_type == "dynamic":
+        stretch = max(sequence_length, config.max_position_embeddings) / config.max_position_embeddings
+        growth = scaling.factor * stretch - (scaling.factor - 1)
+    else:
+        # 3 beyond the training length, 7 beyond twice that, then 15, and so on.
+        growth = float((2 << (angle_set(config, sequence_length) or 0)) - 1)
     # The only pair of a rotation of two channels is the fastest.
     exponent = np.array([config.rotary_dim / max(1, config.rotary_dim - 2)])
     return config.rope_theta * float(power(growth, exponent)[0])
@@ -171,7 +165,7 @@ def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[n
     return frequencies * (unscaled + (1 - unscaled) / scaling.factor)
 
 
-def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
+def _yarn(frequencies: NDArray[np.float64], config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
     """Keep channels that rotate often, divide those that rotate rarely, ramp over the pairs between."""
     low = _pair_with_rotations(config, scaling, scaling.beta_fast)
     high = _pair_with_rotations(config, scaling, scaling.beta_slow)
@@ -182,7 +176,6 @@ def _yarn(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
         high += 0.001  # transformers' own guard against a ramp of no width
     pairs = np.arange(config.rotary_dim // 2, dtype=np.float64)
     unscaled = 1 - np.clip((pairs - low) / (high - low), 0.0, 1.0)
-    frequencies = _plain(config.rope_theta, config.rotary_dim)
     return frequencies * (unscaled + (1 - unscaled) / scaling.factor)
 
 

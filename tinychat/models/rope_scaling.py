@@ -14,37 +14,21 @@ DEFAULT_ROPE_THETA = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """One of the scalings, with the checkpoint's own key names; defaults where the type has no such key.
+    """One of the scalings, with the key names of checkpoints; defaults where the type has no such key."""
 
-    Attributes
-    ----------
-    rope_type : str
-        "linear", "dynamic", "llama3", "yarn" or "longrope"; "doubling", which no file names, is Qwen 1's.
-    factor : float
-        Longest sequence over the training length.
-    original_max_position_embeddings : int
-        The training length in positions (llama3, yarn, longrope, doubling; else 0).
-    attention_factor : float or None
-        Multiplies cosines and sines (yarn, longrope); None: computed from the other values.
-    truncate : bool
-        Whether yarn rounds its correction range outwards to whole dimensions.
-    short_factor, long_factor : tuple of float
-        Divisors of each pair's frequency, in sequences up to the training length and beyond it (longrope).
-    """
-
-    rope_type: str
-    factor: float
-    original_max_position_embeddings: int = 0
+    rope_type: str  # of `ROPE_TYPES`, or "doubling", which no file names: Qwen 1's
+    factor: float  # longest sequence over the training length
+    original_max_position_embeddings: int = 0  # training length in positions (all types but linear and dynamic)
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     mscale: float | None = None
     mscale_all_dim: float | None = None
-    attention_factor: float | None = None
-    truncate: bool = True
-    short_factor: tuple[float, ...] = ()
-    long_factor: tuple[float, ...] = ()
+    attention_factor: float | None = None  # of cosines and sines (yarn, longrope); None: computed from the others
+    truncate: bool = True  # yarn rounds its correction range outwards to whole dimensions
+    short_factor: tuple[float, ...] = ()  # divisors of each pair's frequency up to the training length (longrope)
+    long_factor: tuple[float, ...] = ()  # the same beyond it
 
 
 def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling | None]:

@@ -17,46 +17,21 @@ Order: TypeAlias = "tuple[NDArray[np.intp] | None, ...]"
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom.
+    """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
-    Attributes
-    ----------
-    name : str
-        Its field of `engine.forward.Layer` or `Parameters`.
-    sources : tuple of str
-        Names in the checkpoint without ``.weight``; ``{}`` is the layer, a second one the expert.
-    rows : tuple of int
-        Of each source.
-    layers : int or None
-        Number of layers that have it; None outside of the decoder's layers.
-    first : int
-        Row of its only source at which it begins.
-    order : Order
-    scale : float
-        Multiplies the checkpoint's weights and biases.
-    transposed : bool
-        The checkpoint has the weights as [K, N] (GPT-2's Conv1D).
-    unit_rows : bool
-        Each row of the checkpoint's weights is divided by its length.
-    experts : int
-        Experts of each layer; 0 for a linear that does not belong to one.
-    at : tuple of int
-        The layers that have it; empty if all do.
-    """
-
-    name: str
-    sources: tuple[str, ...]
-    rows: tuple[int, ...]
+    name: str  # its field of `engine.forward.Layer` or `Parameters`
+    sources: tuple[str, ...]  # names in the checkpoint without .weight; {} is the layer, a second one the expert
+    rows: tuple[int, ...]  # of each source
     columns: int
-    layers: int | None
+    layers: int | None  # number of layers that have it; None outside of the decoder's layers
     bias: bool = False
-    first: int = 0
+    first: int = 0  # row of its only source at which it begins
     order: Order = field(default=(), compare=False)
-    scale: float = 1.0
-    transposed: bool = False
-    unit_rows: bool = False
-    experts: int = 0
-    at: tuple[int, ...] = ()
+    scale: float = 1.0  # multiplies the checkpoint's weights and biases
+    transposed: bool = False  # the checkpoint has the weights as [K, N] (GPT-2's Conv1D)
+    unit_rows: bool = False  # each row of the checkpoint's weights is divided by its length
+    experts: int = 0  # of each layer; 0 for a linear that does not belong to one
+    at: tuple[int, ...] = ()  # the layers that have it; empty if all do
 
     @property
     def stack(self) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ class Answer(ABC):
         The replies that it consists of, not yet begun.
     is_streamed : bool
         Whether it is sent while it is written.
+    wanted_slot, slot : int or None
+        Number of the slot that the request asks for, and of the one that it got.
     """
 
     end: ClassVar[str] = sse.DONE
@@ -42,6 +44,8 @@ class Answer(ABC):
 
     def __init__(self, streams: Sequence[Stream], is_streamed: bool) -> None:
         self.streams, self.is_streamed = streams, is_streamed
+        self.wanted_slot: int | None = None
+        self.slot: int | None = None
 
     def first(self) -> Iterable[Payload]:
         """Return what is sent before anything is written."""
@@ -60,7 +64,7 @@ class Answer(ABC):
         return ()
 
     @abstractmethod
-    def whole(self) -> Payload:
+    def whole(self) -> Payload | list[Payload]:
         """Return the whole answer, after all events."""
 
 
@@ -79,30 +83,35 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(server.use(body.get("model")))
         found = await in_thread(lambda: read(body, served))
-        client = client_of(http)
+        client, name = client_of(http), served.name
         if found.is_streamed:
-            return sse.SseResponse(_sent(server, client, found), stack.pop_all())
-        return JSONResponse(await unless_gone(http, _whole(server, client, found)))
+            # Now, while the status can still tell.
+            server.admission.check_room()
+            events = _sent(server, client, name, found)
+            # Else it is closed some time later where the client leaves while it takes an event.
+            stack.push_async_callback(events.aclose)
+            return sse.SseResponse(events, stack.pop_all())
+        return JSONResponse(await unless_gone(http, _whole(server, client, name, found)))
     raise AssertionError("an exit stack swallows no errors")
 
 
-async def _whole(server: Server, client: str, found: Answer) -> Payload:
-    async with server.admission.turn(client):
+async def _whole(server: Server, client: str, model: str, found: Answer) -> Payload | list[Payload]:
+    async with server.turn(client, model, found.streams, found.wanted_slot) as turn:
+        found.slot = turn.slot.number
         await in_thread(found.prepare)
-        with Replies(found.streams) as replies:
+        with Replies(found.streams, turn.release) as replies:
             async for event in replies.events():
                 if event is not None:
                     found.take(event.choice, event.event)
-        _count(server, found)
     return found.whole()
 
 
-async def _sent(server: Server, client: str, found: Answer) -> AsyncGenerator[str, None]:
+async def _sent(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
     """Yield the events of a stream; what goes wrong now is an event too: the status is sent."""
     try:
         for payload in found.first():
             yield sse.event(payload)
-        async with aclosing(_waiting(server, client, found)) as events:
+        async with aclosing(_waiting(server, client, model, found)) as events:
             async for text in events:
                 yield text
         for payload in found.last():
@@ -110,23 +119,26 @@ async def _sent(server: Server, client: str, found: Answer) -> AsyncGenerator[st
     except ApiError as error:
         server.metrics.errors_total += 1
         yield sse.event(error.body)
-    yield found.end
+    if found.end:
+        yield found.end
 
 
-async def _waiting(server: Server, client: str, found: Answer) -> AsyncGenerator[str, None]:
+async def _waiting(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
     """Yield comments while the request waits for its turn, then its events."""
     async with AsyncExitStack() as stack:
-        entering = asyncio.ensure_future(stack.enter_async_context(server.admission.turn(client)))
+        waiting = server.turn(client, model, found.streams, found.wanted_slot)
+        entering = asyncio.ensure_future(stack.enter_async_context(waiting))
         try:
             while not (await asyncio.wait({entering}, timeout=server.ping_seconds))[0]:
                 yield sse.PING
-            entering.result()
+            turn = entering.result()
         finally:
             if entering.cancel():
                 await asyncio.gather(entering, return_exceptions=True)
+        found.slot = turn.slot.number
         for payload in await in_thread(found.prepare):
             yield sse.event(payload)
-        with Replies(found.streams) as replies:
+        with Replies(found.streams, turn.release) as replies:
             async with aclosing(replies.events(server.ping_seconds)) as events:
                 async for event in events:
                     if event is None:
@@ -134,12 +146,6 @@ async def _waiting(server: Server, client: str, found: Answer) -> AsyncGenerator
                         continue
                     for payload in found.take(event.choice, event.event):
                         yield sse.event(payload)
-        _count(server, found)
-
-
-def _count(server: Server, found: Answer) -> None:
-    for stream in found.streams:
-        server.metrics.add(stream.summary)
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:

@@ -39,6 +39,8 @@ class ApiError(Exception):
         retry_after: int | None = None,
         **fields: object,
     ) -> None:
+        # Names in it are those of clients.
+        message = "".join(letter if letter.isprintable() else " " for letter in message)
         super().__init__(message)
         self.status, self.retry_after = status, retry_after
         error: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code, **fields}

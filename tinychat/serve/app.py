@@ -11,17 +11,23 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinychat.errors import TinychatError
+from tinychat.serve import monitoring
 from tinychat.serve.answering import Answer, Payload, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
 from tinychat.serve.completions import CompletionAnswer
 from tinychat.serve.guard import Door, Guard
+from tinychat.serve.infill import InfillAnswer
+from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.openapi import openapi_document
 from tinychat.serve.server import Server
+from tinychat.serve.slot_files import change_slot
+from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
 
 AnswerKind = Callable[[Payload, ServedModel, str], Answer]
 
@@ -31,10 +37,21 @@ def create_app(server: Server, door: Door) -> Starlette:
     routes = [
         *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
-        *_both("/models", partial(_models, server), "GET"),
-        *_both("/health", partial(_health, server), "GET"),
-        Route("/metrics", partial(_metrics, server), methods=["GET"]),
+        *_both("/models", partial(monitoring.models, server), "GET"),
+        *_both("/health", partial(monitoring.health, server), "GET"),
+        Route("/completion", partial(_answered, server, LlamaAnswer), methods=["POST"]),
+        Route("/infill", partial(_answered, server, InfillAnswer), methods=["POST"]),
+        Route("/tokenize", partial(answer_text, tokenize, server), methods=["POST"]),
+        Route("/detokenize", partial(answer_text, detokenize, server), methods=["POST"]),
+        Route("/apply-template", partial(answer_text, apply_template, server), methods=["POST"]),
+        Route("/props", partial(monitoring.props, server), methods=["GET"]),
+        Route("/openapi.json", _openapi, methods=["GET"]),
     ]
+    if server.shows_slots:
+        routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
+        routes.append(Route("/slots/{number}", partial(change_slot, server), methods=["POST"]))
+    if server.shows_metrics:
+        routes.append(Route("/metrics", partial(monitoring.metrics, server), methods=["GET"]))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -69,24 +86,8 @@ async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Resp
     return await answer(server, http, lambda body, served: kind(body, served, server.shown_name(served)))
 
 
-async def _models(server: Server, _http: HttpRequest) -> Response:
-    names = [server.alias] if server.alias else server.pool.names
-    models = [{"id": name, "object": "model", "created": server.started, "owned_by": "tinychat"} for name in names]
-    return JSONResponse({"object": "list", "data": models})
-
-
-async def _health(server: Server, _http: HttpRequest) -> Response:
-    if server.is_ending:
-        raise ApiError(503, "the server is ending", "unavailable_error", code="ending")
-    if server.pool.loading and not server.pool.loaded:
-        raise ApiError(503, "Loading model", "unavailable_error", code="loading")
-    return JSONResponse({"status": "ok"})
-
-
-async def _metrics(server: Server, _http: HttpRequest) -> Response:
-    admission = server.admission
-    text = server.metrics.text(requests_processing=admission.running, requests_deferred=admission.waiting)
-    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+async def _openapi(_http: HttpRequest) -> Response:
+    return JSONResponse(openapi_document())
 
 
 async def _refused(server: Server, _http: HttpRequest, error: Exception) -> Response:

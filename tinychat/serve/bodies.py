@@ -8,14 +8,17 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 
 from tinychat.serve.api_error import ApiError
+from tinychat.text.guard import well_formed
 
 MOST_BYTES = 32 << 20
 """Most bytes of a body; a conversation of a million tokens has some four."""
 _DEEPEST = 64
 
 
-async def read_object(request: HttpRequest) -> dict[str, Any]:
+async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Return the JSON object of a body, without keys whose value is null.
+
+    With `may_be_empty`, a body without bytes is an object without keys.
 
     Raises
     ------
@@ -27,8 +30,13 @@ async def read_object(request: HttpRequest) -> dict[str, Any]:
         data += chunk
         if len(data) > MOST_BYTES:
             raise ApiError(413, f"the body is larger than {MOST_BYTES >> 20} MiB: shorten it")
+    if may_be_empty and not data:
+        return {}
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        if b"\\u" in data:
+            # Halves of characters, which clients that cut texts send, cannot be sent back.
+            value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not JSON in UTF-8: {str(error)[:200]}") from None
     if not isinstance(value, dict):

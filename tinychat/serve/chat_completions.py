@@ -21,6 +21,7 @@ from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer, Payload
 from tinychat.serve.chat_choice import ChatChoice, joined_message
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice, tool_choice
 from tinychat.tools.hermes import CLOSE
 
@@ -76,7 +77,7 @@ def _take_effort(fields: Payload, variables: Payload) -> bool | None:
     effort = fields.pop("reasoning_effort", None)
     if effort is None:
         return None
-    if effort not in _EFFORTS:
+    if not isinstance(effort, str) or effort not in _EFFORTS:
         raise FieldError("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}")
     variables.setdefault("reasoning_effort", effort)
     return _EFFORTS[effort]
@@ -123,13 +124,15 @@ class ChatAnswer(Answer):
         if event is not None:
             return [self._note(index, *parts) for parts in choice.add(event)]
         chunks = [self._note(index, delta) for delta in choice.finish()]
-        return [*chunks, self._chunk(index, {}, choice.finish_reason(stream.reply.finish_reason))]
+        last = self._chunk(index, {}, choice.finish_reason(stream.reply.finish_reason))
+        return [*chunks, last | {"timings": timings([stream.summary])}]
 
     def last(self) -> Iterable[Payload]:
         """Return the chunk with the usage, if it was asked for."""
         if not self._asked.options.includes_usage:
             return ()
-        return [self._head("chat.completion.chunk") | {"choices": [], "usage": self._usage()}]
+        fields = {"choices": [], "usage": self._usage(), "timings": self._timings()}
+        return [self._head("chat.completion.chunk") | fields]
 
     def whole(self) -> Payload:
         """Return the answer as one object."""
@@ -142,7 +145,7 @@ class ChatAnswer(Answer):
             }
             for index, request in enumerate(self._asked.requests)
         ]
-        return self._head("chat.completion") | {"choices": choices, "usage": self._usage()}
+        return self._head("chat.completion") | {"choices": choices, "usage": self._usage(), "timings": self._timings()}
 
     def _note(self, index: int, delta: Payload, logprobs: Payload | None = None) -> Payload:
         self._deltas[index].append(delta)
@@ -152,6 +155,9 @@ class ChatAnswer(Answer):
 
     def _usage(self) -> Payload:
         return body_fields.usage([stream.summary for stream in self.streams], len(self.streams))
+
+    def _timings(self) -> Payload:
+        return timings([stream.summary for stream in self.streams])
 
     def _head(self, kind: str) -> Payload:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._name}

@@ -22,6 +22,7 @@ from tinychat.serve.answering import Answer, Payload
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice
 
 _MOST_PROMPTS = 256
@@ -127,7 +128,8 @@ class CompletionAnswer(Answer):
         if event is not None:
             return [self._chunk(index, *choice.add(event))]
         choice.finish_reason = _FINISH_REASONS.get(self.streams[index].reply.finish_reason, "stop")
-        return [self._chunk(index, "", None, choice.finish_reason)]
+        last = self._chunk(index, "", None, choice.finish_reason)
+        return [last | {"timings": timings([self.streams[index].summary])}]
 
     def last(self) -> Iterable[Payload]:
         """Return the chunk with the usage, if it was asked for."""
@@ -144,7 +146,8 @@ class CompletionAnswer(Answer):
             }
             for index, choice in enumerate(self._choices)
         ]
-        return self._head() | {"choices": choices, "usage": self._usage()}
+        timed = {"timings": timings([stream.summary for stream in self.streams])} if len(self.streams) == 1 else {}
+        return self._head() | {"choices": choices, "usage": self._usage()} | timed
 
     def _usage(self) -> Payload:
         if self.streams:

@@ -13,16 +13,18 @@ def chat_logprobs(scored: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> dict
     """Return ``logprobs`` of a chat completion's choice: each token with the most likely ones in its place."""
     return {
         "content": [
-            _token_fields(one.chosen, tokenizer) | {"top_logprobs": [_token_fields(top, tokenizer) for top in one.best]}
+            token_fields(one.chosen, tokenizer) | {"top_logprobs": [token_fields(top, tokenizer) for top in one.best]}
             for one in scored
         ],
         "refusal": None,
     }
 
 
-def _token_fields(scored: ScoredToken, tokenizer: Tokenizer) -> dict[str, Any]:
+def token_fields(scored: ScoredToken, tokenizer: Tokenizer, *, with_id: bool = False) -> dict[str, Any]:
+    """Return a token with its log-probability, `with_id` as llama-server gives it."""
     spelled = tokenizer.token_bytes(scored.id)
-    return {"token": spelled.decode("utf-8", "replace"), "logprob": scored.logprob, "bytes": [*spelled]}
+    fields = {"id": scored.id} if with_id else {}
+    return fields | {"token": spelled.decode("utf-8", "replace"), "logprob": scored.logprob, "bytes": [*spelled]}
 
 
 def no_logprobs() -> dict[str, list[Any]]:

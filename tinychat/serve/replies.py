@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from tinychat.errors import TinychatError
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
-from tinychat.serve.api_error import as_api_error
+from tinychat.serve.api_error import ApiError, as_api_error
 
 if TYPE_CHECKING:
     from tinychat.generate.run import Event
@@ -31,10 +31,14 @@ class Replies:
     ----------
     streams : sequence of Stream
         One for each choice, none of them started.
+    on_written : callable
+        Called on the loop when all of them are written, though perhaps not yet read.
     """
 
-    def __init__(self, streams: Sequence[Stream]) -> None:
+    def __init__(self, streams: Sequence[Stream], on_written: Callable[[], None]) -> None:
         self.streams = streams
+        self._on_written = on_written
+        self._unwritten = len(streams)
         self._queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
 
     def __enter__(self) -> Self:
@@ -55,7 +59,7 @@ class Replies:
         Raises
         ------
         ApiError
-            If a choice ends in an error.
+            If a choice ends in an error, or because the server does.
         """
         left = len(self.streams)
         while left:
@@ -67,13 +71,25 @@ class Replies:
                 continue
             if isinstance(event, TinychatError):
                 raise as_api_error(event)
-            left -= event is None
+            if event is None:
+                left -= 1
+                self._check_end(self.streams[index])
             yield ChoiceEvent(index, event)
 
     def _poster(self, loop: asyncio.AbstractEventLoop, index: int) -> Callable[[Event | None], None]:
         def post(event: Event | None) -> None:
             # A loop that has ended wants nothing more.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._queue.put_nowait, (index, event))
+                loop.call_soon_threadsafe(self._take, index, event)
 
         return post
+
+    def _take(self, index: int, event: Event | None) -> None:
+        self._queue.put_nowait((index, event))
+        self._unwritten -= event is None
+        if not self._unwritten:
+            self._on_written()
+
+    def _check_end(self, stream: Stream) -> None:
+        if stream.reply.finish_reason in (None, "interrupted"):
+            raise ApiError(503, "the server ended while it wrote the reply", "server_error", code="ending")

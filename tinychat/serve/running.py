@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Connections that are open and say nothing.
 _KEEP_ALIVE_SECONDS = 75
+# For the last events of replies that were ended.
+_ENDING_SECONDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,9 @@ class ServerOptions:
     ping_seconds: float = 15.0
     shutdown_seconds: float = 30.0
     alias: str | None = None
+    slot_folder: Path | None = None
+    shows_slots: bool = True
+    shows_metrics: bool = True
     loads_first: bool = True
     cache_disk: int = 0
     shares_prefixes: bool = True
@@ -93,7 +100,16 @@ async def _serve(
     prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
     pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save)
     admission = Admission(options.parallel, options.most_waiting)
-    server = Server(pool, admission, Metrics(), options.ping_seconds, options.alias)
+    server = Server(
+        pool,
+        admission,
+        Metrics(),
+        options.ping_seconds,
+        options.alias,
+        options.slot_folder,
+        options.shows_slots,
+        options.shows_metrics,
+    )
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     app = create_app(server, Door(hosts, options.origins, options.keys))
     config = uvicorn.Config(
@@ -101,11 +117,11 @@ async def _serve(
         log_level="warning",
         access_log=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=round(options.shutdown_seconds),
+        timeout_graceful_shutdown=ceil(options.shutdown_seconds) + _ENDING_SECONDS,
         server_header=False,
     )
     runner = _Runner(config)
-    _end_by_signals(server, runner)
+    _end_by_signals(server, runner, options.shutdown_seconds)
     first = asyncio.ensure_future(_load_first(pool)) if options.loads_first else None
     serving = asyncio.ensure_future(runner.serve(sockets=[listener]))
     try:
@@ -137,14 +153,16 @@ async def _load_first(pool: ModelPool) -> None:
         pass
 
 
-def _end_by_signals(server: Server, runner: uvicorn.Server) -> None:
-    """Refuse new requests at the first signal and wait for replies; end at once at the second."""
+def _end_by_signals(server: Server, runner: uvicorn.Server, seconds: float) -> None:
+    """Refuse new requests at the first signal, and end replies after so many seconds; end at once at the second."""
+    loop = asyncio.get_running_loop()
 
     def end() -> None:
+        if not server.is_ending:
+            loop.call_later(seconds, loop.run_in_executor, None, server.end_replies)
         runner.force_exit = server.is_ending
         server.is_ending = runner.should_exit = True
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Windows has no handlers of loops; there Ctrl-C ends the program.
         with suppress(NotImplementedError, ValueError, RuntimeError):

@@ -1,1 +1,1 @@
-"""Where models are kept and come from: the local store, the hub, and what the name of a model stands for."""
+"""Sources of models: the local store, other programs, the hub; and the names of models."""

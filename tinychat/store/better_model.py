@@ -13,50 +13,37 @@ from tinychat.store.default_model import DEFAULT_MODEL, Offer, read_offer, write
 from tinychat.store.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.store.names import catalogued
 
-# A model of this size is downloaded and converted in minutes, and reads faster than most people do.
+# A model of this size is downloaded and converted in minutes, and writes faster than most people read.
 MOST_BYTES, LEAST_RATE = 500_000_000, 10.0
-# Others are given to those only who have accepted their terms on the hub.
+# Models of other licences need an account that has accepted their terms on the hub.
 _OPEN_LICENCES = ("Apache-2.0", "MIT")
 SECONDS_FOR_THE_HUB = 3.0
-_SECONDS_BETWEEN_LOOKS = 24 * 3600
+_SECONDS_BETWEEN_CHECKS = 24 * 3600
 
 
 @dataclass(frozen=True)
 class Better:
-    """A model to offer.
-
-    Attributes
-    ----------
-    entry : CatalogEntry
-    rate : float
-        Tokens a second on this machine, estimated from its measured memory bandwidth.
-    download : int
-        Bytes of its weights on the hub.
-    """
+    """A model to offer: `rate` in tokens a second is estimated for this machine, `download` is in bytes."""
 
     entry: CatalogEntry
     rate: float
     download: int
 
-    def lines(self, usual: str) -> list[str]:
-        """Return its costs, beside those of the model that answers without it."""
+    def lines(self, current: str) -> list[str]:
+        """Return the lines of the offer, with its costs, to replace the model `current`."""
         name, memory = self.entry.name, memory_bytes_needed(self.entry)
         return [
-            f"{name} ({self.entry.licence}) would answer better than {usual}, at some {self.rate:.0f} tokens a second.",
+            f"{name} ({self.entry.licence}) would answer better than {current}, at some {self.rate:.0f} tokens"
+            " a second.",
             f"It takes a download of {self.download / 1e9:.2f} GB, some minutes to convert, then"
             f" {disk_bytes(self.entry) / 1e9:.2f} GB on the disk and up to {memory / 1e9:.1f} GB of memory.",
         ]
 
 
 def best_entry(bandwidth: float, free: int | None) -> CatalogEntry | None:
-    """Return the largest model of the catalog that this machine runs well; None if the usual one is as large.
+    """Return the largest model of the catalog that this machine runs well; None if the default one is as large.
 
-    Parameters
-    ----------
-    bandwidth : float
-        What this machine reads from memory, in GB/s.
-    free : int, optional
-        Bytes of memory that are free, None where that is not known.
+    `bandwidth` is this machine's in GB/s, `free` its free memory in bytes, None where that is not known.
     """
     fitting = [
         entry
@@ -76,7 +63,7 @@ def model_to_offer(environment: Mapping[str, str] = os.environ, clock: Callable[
     Memory is measured and the hub is asked at most once a day, for some seconds.
     """
     offer, now = read_offer(), clock()
-    is_due = offer.name is None and not 0 <= now - offer.looked_at < _SECONDS_BETWEEN_LOOKS
+    is_due = offer.name is None and not 0 <= now - offer.looked_at < _SECONDS_BETWEEN_CHECKS
     if environment.get("TINYCHAT_MODEL") or not is_due or not write_offer(Offer(None, now)):
         return None
     bandwidth, free = memory_bandwidth(), available_memory_bytes() or memory_bytes()

@@ -1,6 +1,6 @@
 """Good small models by short names: their repositories, licences and shapes, as their own ``config.json`` says.
 
-Nothing here says which of them tinychat can run: `tinychat.models.architectures` does.
+`tinychat.models.architectures` has the architectures that tinychat can run.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a transformer's number of weights depends on; `experts` is 1 where all of a layer's MLP is always used.
+    """The numbers that a transformer's weights follow from.
 
-    Attributes
-    ----------
-    layers, hidden, heads, kv_heads, head_dim, mlp, vocab : int
-        `mlp` is the width of one expert.
-    tied : bool
-        Whether the output matrix is the embedding.
-    experts, used_experts : int
-        Of each layer, and of those how many a token goes through.
+    `mlp` is the width of one expert, `tied` models have no output matrix. `experts` is 1 where all of a layer's MLP is
+    always used; a token goes through `used_experts` of each layer.
     """
 
     layers: int
@@ -34,17 +28,17 @@ class Shape:
 
     @property
     def weights(self) -> int:
-        """How many weights there are, those of norms and biases left out."""
+        """Number of weights, without those of norms and biases."""
         return self._layer(self.experts) * self.layers + self._table * (1 if self.tied else 2)
 
     @property
     def weights_per_token(self) -> int:
-        """How many weights one more token needs: one row of the embedding counts for nothing."""
+        """Number of weights that one more token needs: one row of the embedding counts for nothing."""
         return self._layer(self.used_experts) * self.layers + self._table
 
     @property
     def cache_numbers(self) -> int:
-        """How many keys and values a position of the KV cache has."""
+        """Number of keys and values of a position of the KV cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
@@ -58,21 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A model that is worth trying.
-
-    Attributes
-    ----------
-    name : str
-        What `tinychat pull` takes.
-    repository : str
-        On the Hugging Face hub.
-    licence : str
-    architecture : str
-        As `config.json` names it.
-    context : int
-        Positions that the model was trained for.
-    shape : Shape
-    """
+    """A model that is worth trying: its short name and its repository on the hub, `context` in positions."""
 
     name: str
     repository: str
@@ -82,209 +62,65 @@ class CatalogEntry:
     shape: Shape
 
 
-_LLAMA, _MISTRAL, _QWEN2, _QWEN3 = (f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3"))
+_LLAMA, _QWEN2, _QWEN3 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3"))
 _APACHE = "Apache-2.0"
+# Rows of a table: two lines each.
+# fmt: off
 _ENTRIES = (
-    CatalogEntry(
-        "smollm2-135m",
-        "HuggingFaceTB/SmolLM2-135M-Instruct",
-        _APACHE,
-        _LLAMA,
-        8192,
-        Shape(30, 576, 9, 3, 64, 1536, 49152, True),
-    ),
-    CatalogEntry(
-        "gemma3-270m",
-        "google/gemma-3-270m-it",
-        "Gemma",
-        "Gemma3ForCausalLM",
-        32768,
-        Shape(18, 640, 4, 1, 256, 2048, 262144, True),
-    ),
-    CatalogEntry(
-        "smollm2-360m",
-        "HuggingFaceTB/SmolLM2-360M-Instruct",
-        _APACHE,
-        _LLAMA,
-        8192,
-        Shape(32, 960, 15, 5, 64, 2560, 49152, True),
-    ),
-    CatalogEntry(
-        "qwen2.5-0.5b",
-        "Qwen/Qwen2.5-0.5B-Instruct",
-        _APACHE,
-        _QWEN2,
-        32768,
-        Shape(24, 896, 14, 2, 64, 4864, 151936, True),
-    ),
-    CatalogEntry(
-        "qwen3-0.6b", "Qwen/Qwen3-0.6B", _APACHE, _QWEN3, 40960, Shape(28, 1024, 16, 8, 128, 3072, 151936, True)
-    ),
-    CatalogEntry(
-        "gemma3-1b",
-        "google/gemma-3-1b-it",
-        "Gemma",
-        "Gemma3ForCausalLM",
-        32768,
-        Shape(26, 1152, 4, 1, 256, 6912, 262144, True),
-    ),
-    CatalogEntry(
-        "tinyllama-1.1b",
-        "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
-        _APACHE,
-        _LLAMA,
-        2048,
-        Shape(22, 2048, 32, 4, 64, 5632, 32000, False),
-    ),
-    CatalogEntry(
-        "llama3.2-1b",
-        "meta-llama/Llama-3.2-1B-Instruct",
-        "Llama 3.2",
-        _LLAMA,
-        131072,
-        Shape(16, 2048, 32, 8, 64, 8192, 128256, True),
-    ),
-    CatalogEntry(
-        "olmo2-1b",
-        "allenai/OLMo-2-0425-1B-Instruct",
-        _APACHE,
-        "Olmo2ForCausalLM",
-        4096,
-        Shape(16, 2048, 16, 16, 128, 8192, 100352, False),
-    ),
-    CatalogEntry(
-        "qwen2.5-1.5b",
-        "Qwen/Qwen2.5-1.5B-Instruct",
-        _APACHE,
-        _QWEN2,
-        32768,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, True),
-    ),
-    CatalogEntry(
-        "qwen2.5-coder-1.5b",
-        "Qwen/Qwen2.5-Coder-1.5B-Instruct",
-        _APACHE,
-        _QWEN2,
-        32768,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, True),
-    ),
-    CatalogEntry(
-        "deepseek-r1-1.5b",
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
-        "MIT",
-        _QWEN2,
-        131072,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, False),
-    ),
-    CatalogEntry(
-        "smollm2-1.7b",
-        "HuggingFaceTB/SmolLM2-1.7B-Instruct",
-        _APACHE,
-        _LLAMA,
-        8192,
-        Shape(24, 2048, 32, 32, 64, 8192, 49152, True),
-    ),
-    CatalogEntry(
-        "qwen3-1.7b", "Qwen/Qwen3-1.7B", _APACHE, _QWEN3, 40960, Shape(28, 2048, 16, 8, 128, 6144, 151936, True)
-    ),
-    CatalogEntry(
-        "granite3.2-2b",
-        "ibm-granite/granite-3.2-2b-instruct",
-        _APACHE,
-        "GraniteForCausalLM",
-        131072,
-        Shape(40, 2048, 32, 8, 64, 8192, 49155, True),
-    ),
-    CatalogEntry(
-        "gemma2-2b",
-        "google/gemma-2-2b-it",
-        "Gemma",
-        "Gemma2ForCausalLM",
-        8192,
-        Shape(26, 2304, 8, 4, 256, 9216, 256000, True),
-    ),
-    CatalogEntry(
-        "smollm3-3b",
-        "HuggingFaceTB/SmolLM3-3B",
-        _APACHE,
-        "SmolLM3ForCausalLM",
-        65536,
-        Shape(36, 2048, 16, 4, 128, 11008, 128256, True),
-    ),
-    CatalogEntry(
-        "llama3.2-3b",
-        "meta-llama/Llama-3.2-3B-Instruct",
-        "Llama 3.2",
-        _LLAMA,
-        131072,
-        Shape(28, 3072, 24, 8, 128, 8192, 128256, True),
-    ),
-    CatalogEntry(
-        "phi3.5-mini",
-        "microsoft/Phi-3.5-mini-instruct",
-        "MIT",
-        "Phi3ForCausalLM",
-        131072,
-        Shape(32, 3072, 32, 32, 96, 8192, 32064, False),
-    ),
-    CatalogEntry(
-        "phi4-mini",
-        "microsoft/Phi-4-mini-instruct",
-        "MIT",
-        "Phi3ForCausalLM",
-        131072,
-        Shape(32, 3072, 24, 8, 128, 8192, 200064, True),
-    ),
-    CatalogEntry(
-        "qwen3-4b",
-        "Qwen/Qwen3-4B-Instruct-2507",
-        _APACHE,
-        _QWEN3,
-        262144,
-        Shape(36, 2560, 32, 8, 128, 9728, 151936, True),
-    ),
-    CatalogEntry(
-        "mistral-7b",
-        "mistralai/Mistral-7B-Instruct-v0.3",
-        _APACHE,
-        _MISTRAL,
-        32768,
-        Shape(32, 4096, 32, 8, 128, 14336, 32768, False),
-    ),
-    CatalogEntry(
-        "qwen2.5-coder-7b",
-        "Qwen/Qwen2.5-Coder-7B-Instruct",
-        _APACHE,
-        _QWEN2,
-        32768,
-        Shape(28, 3584, 28, 4, 128, 18944, 152064, False),
-    ),
-    CatalogEntry(
-        "llama3.1-8b",
-        "meta-llama/Llama-3.1-8B-Instruct",
-        "Llama 3.1",
-        _LLAMA,
-        131072,
-        Shape(32, 4096, 32, 8, 128, 14336, 128256, False),
-    ),
-    CatalogEntry(
-        "qwen3-8b", "Qwen/Qwen3-8B", _APACHE, _QWEN3, 40960, Shape(36, 4096, 32, 8, 128, 12288, 151936, False)
-    ),
-    CatalogEntry(
-        "gpt-oss-20b",
-        "openai/gpt-oss-20b",
-        _APACHE,
-        "GptOssForCausalLM",
-        131072,
-        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4),
-    ),
-    CatalogEntry(
-        "qwen3-30b-a3b",
-        "Qwen/Qwen3-30B-A3B-Instruct-2507",
-        _APACHE,
-        "Qwen3MoeForCausalLM",
-        262144,
-        Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8),
-    ),
+    CatalogEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", _APACHE, _LLAMA, 8192,
+        Shape(30, 576, 9, 3, 64, 1536, 49152, True)),
+    CatalogEntry("gemma3-270m", "google/gemma-3-270m-it", "Gemma", "Gemma3ForCausalLM", 32768,
+        Shape(18, 640, 4, 1, 256, 2048, 262144, True)),
+    CatalogEntry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", _APACHE, _LLAMA, 8192,
+        Shape(32, 960, 15, 5, 64, 2560, 49152, True)),
+    CatalogEntry("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B-Instruct", _APACHE, _QWEN2, 32768,
+        Shape(24, 896, 14, 2, 64, 4864, 151936, True)),
+    CatalogEntry("qwen3-0.6b", "Qwen/Qwen3-0.6B", _APACHE, _QWEN3, 40960,
+        Shape(28, 1024, 16, 8, 128, 3072, 151936, True)),
+    CatalogEntry("gemma3-1b", "google/gemma-3-1b-it", "Gemma", "Gemma3ForCausalLM", 32768,
+        Shape(26, 1152, 4, 1, 256, 6912, 262144, True)),
+    CatalogEntry("tinyllama-1.1b", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _APACHE, _LLAMA, 2048,
+        Shape(22, 2048, 32, 4, 64, 5632, 32000, False)),
+    CatalogEntry("llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "Llama 3.2", _LLAMA, 131072,
+        Shape(16, 2048, 32, 8, 64, 8192, 128256, True)),
+    CatalogEntry("olmo2-1b", "allenai/OLMo-2-0425-1B-Instruct", _APACHE, "Olmo2ForCausalLM", 4096,
+        Shape(16, 2048, 16, 16, 128, 8192, 100352, False)),
+    CatalogEntry("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", _APACHE, _QWEN2, 32768,
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, True)),
+    CatalogEntry("qwen2.5-coder-1.5b", "Qwen/Qwen2.5-Coder-1.5B-Instruct", _APACHE, _QWEN2, 32768,
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, True)),
+    CatalogEntry("deepseek-r1-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "MIT", _QWEN2, 131072,
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, False)),
+    CatalogEntry("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct", _APACHE, _LLAMA, 8192,
+        Shape(24, 2048, 32, 32, 64, 8192, 49152, True)),
+    CatalogEntry("qwen3-1.7b", "Qwen/Qwen3-1.7B", _APACHE, _QWEN3, 40960,
+        Shape(28, 2048, 16, 8, 128, 6144, 151936, True)),
+    CatalogEntry("granite3.2-2b", "ibm-granite/granite-3.2-2b-instruct", _APACHE, "GraniteForCausalLM", 131072,
+        Shape(40, 2048, 32, 8, 64, 8192, 49155, True)),
+    CatalogEntry("gemma2-2b", "google/gemma-2-2b-it", "Gemma", "Gemma2ForCausalLM", 8192,
+        Shape(26, 2304, 8, 4, 256, 9216, 256000, True)),
+    CatalogEntry("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", _APACHE, "SmolLM3ForCausalLM", 65536,
+        Shape(36, 2048, 16, 4, 128, 11008, 128256, True)),
+    CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
+        Shape(28, 3072, 24, 8, 128, 8192, 128256, True)),
+    CatalogEntry("phi3.5-mini", "microsoft/Phi-3.5-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
+        Shape(32, 3072, 32, 32, 96, 8192, 32064, False)),
+    CatalogEntry("phi4-mini", "microsoft/Phi-4-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
+        Shape(32, 3072, 24, 8, 128, 8192, 200064, True)),
+    CatalogEntry("qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", _APACHE, _QWEN3, 262144,
+        Shape(36, 2560, 32, 8, 128, 9728, 151936, True)),
+    CatalogEntry("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", _APACHE, "MistralForCausalLM", 32768,
+        Shape(32, 4096, 32, 8, 128, 14336, 32768, False)),
+    CatalogEntry("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B-Instruct", _APACHE, _QWEN2, 32768,
+        Shape(28, 3584, 28, 4, 128, 18944, 152064, False)),
+    CatalogEntry("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "Llama 3.1", _LLAMA, 131072,
+        Shape(32, 4096, 32, 8, 128, 14336, 128256, False)),
+    CatalogEntry("qwen3-8b", "Qwen/Qwen3-8B", _APACHE, _QWEN3, 40960,
+        Shape(36, 4096, 32, 8, 128, 12288, 151936, False)),
+    CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
+        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4)),
+    CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
+        Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8)),
 )
+# fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}

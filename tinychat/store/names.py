@@ -1,4 +1,4 @@
-"""What the MODEL of a command stands for: a path, a name of the store or of another program's, or a repository.
+"""The MODEL of a command: a path, a name of the store or of another program, or a repository.
 
 Looked for in this order: a model folder or a checkpoint folder; a name of the store; a GGUF file or a folder with one;
 a name that Ollama, LM Studio or the hub's cache have, see `tinychat.store.external_models`; a repo id; "demo", the
@@ -40,34 +40,22 @@ _DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """What a MODEL argument stands for.
+    """The model of a MODEL argument.
 
-    Attributes
-    ----------
-    kind : str
-        "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
-        GGUF file still to be converted; "repository", one still to be downloaded and converted.
-    source : str
-        The folder, or for a repository its id.
-    path : Path
-        The model folder: where it is ("folder", "stored"), or where its conversion belongs.
+    Its kind is "folder", a model folder anywhere; "stored", one in the store; "checkpoint", a Hugging Face folder or a
+    GGUF file still to be converted; "repository", one still to be downloaded and converted.
     """
 
     kind: Literal["folder", "stored", "checkpoint", "repository"]
-    source: str
-    path: Path
+    source: str  # the folder, or for a repository its id
+    path: Path  # the model folder, or where the conversion belongs
 
 
 def find(model: str) -> ModelReference:
-    """Find out what a MODEL argument is: as `resolve` does, and some names more, where nothing else has them.
+    """Find the model of a MODEL argument as `resolve` does, and by some names more, where nothing else has them.
 
     "demo" is the bundled model, "smollm2-135m" the one of the Python package that holds it, and the catalog's names
     are repositories.
-
-    Raises
-    ------
-    StoreError
-        If it is nothing.
     """
     try:
         return resolve(model)
@@ -76,13 +64,13 @@ def find(model: str) -> ModelReference:
             folder = demo_model()
             return ModelReference("folder", str(folder), folder)
         if model == DEFAULT_MODEL:
-            return _usual()
+            return _default()
         if model not in CATALOG:
             raise
     return catalogued(model)
 
 
-def _usual() -> ModelReference:
+def _default() -> ModelReference:
     file = default_file()
     if file is None:
         raise StoreError(f"{DEFAULT_MODEL} is not on this machine: get it with `tinychat pull {DEFAULT_MODEL}`")
@@ -90,20 +78,20 @@ def _usual() -> ModelReference:
 
 
 def catalogued(name: str) -> ModelReference:
-    """Point to the repository of a name of the catalog, or to its conversion, under either name, in the store."""
+    """Return the repository of a name of the catalog, or its conversion, under either name, in the store."""
     repo_id = CATALOG[name].repository
     by_id = repository(repo_id)
     return by_id if by_id.kind == "stored" else converted_or("repository", repo_id, name)
 
 
 def known_names() -> list[str]:
-    """List what can be named without a path: models of the store, of other programs, and of the catalog."""
+    """List the names of models of the store, of other programs, and of the catalog."""
     names = [model.name for model in list_models()] + [model.name for model in found_models()]
     return list(dict.fromkeys([*names, *CATALOG]))
 
 
 def ready_models() -> list[StoredModel]:
-    """List the models that need no download: those of the store, the usual one of its package, and the bundled one."""
+    """List the models that need no download: those of the store, the default one's package, and the bundled one."""
     models = list_models()
     stored = {model.name for model in models}
     file = default_file()
@@ -117,13 +105,7 @@ def ready_models() -> list[StoredModel]:
 
 
 def resolve(model: str) -> ModelReference:
-    """Find out what a MODEL argument is, if a path, a name of a program or a repo id, in the order of this file.
-
-    Raises
-    ------
-    StoreError
-        If it is none of them.
-    """
+    """Find the model of a MODEL argument: a path, a name of a program or a repo id, in the order of this file."""
     # os.path, since pathlib raises for names that no file system can have and users that do not exist.
     folder = Path(os.path.expanduser(model))
     if holds(folder, MANIFEST):
@@ -139,7 +121,7 @@ def resolve(model: str) -> ModelReference:
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
     found = find_model(model)
-    # The hub's own client looks into its cache, and for what has changed since.
+    # The hub's own client reads its cache, and looks for changes.
     if found is not None and not (found.program == HUB_CACHE and found.is_checkpoint):
         return converted_or("checkpoint", str(found.path), _name_of(found.path, found.name))
     if _is_repo_id(model):
@@ -152,7 +134,7 @@ def resolve(model: str) -> ModelReference:
 
 
 def _refuse_paths(model: str) -> None:
-    """Refuse what could be a repo id, but is rather a path that is missing: before the hub is asked for it."""
+    """Refuse a repo id that is rather a path that is missing, before the hub is asked for it."""
     parent, _, name = model.rpartition("/")
     if model.lower().endswith(_FILE_ENDINGS):
         raise StoreError(f"there is no file {model} here; check its path")
@@ -164,26 +146,14 @@ def _refuse_paths(model: str) -> None:
 
 
 def repository(repo_id: str) -> ModelReference:
-    """Point to a repository of the hub, whatever folders there are, or to its conversion in the store.
-
-    Raises
-    ------
-    StoreError
-        If `repo_id` is not one.
-    """
+    """Return the reference to a repository, whatever folders there are, or to its conversion in the store."""
     if not _is_repo_id(repo_id):
         raise StoreError(f"{one_line(repo_id, 60)} is not a repo id: give one of the form owner/name")
     return converted_or("repository", repo_id, repo_id.replace("/", "--"))
 
 
 def demo_model() -> Path:
-    """Return the folder of the bundled demo model.
-
-    Raises
-    ------
-    StoreError
-        If this installation has none.
-    """
+    """Return the folder of the bundled demo model."""
     for folder in _DEMO_FOLDERS:
         if (folder / MANIFEST).is_file():
             return folder
@@ -195,20 +165,20 @@ def _is_repo_id(text: str) -> bool:
 
 
 def converted_or(kind: Literal["checkpoint", "repository"], source: str, name: str) -> ModelReference:
-    """Point to the conversion in the store where there is one already."""
+    """Return the reference to a model, or to its conversion in the store where there is one already."""
     path = path_for(name)
     return ModelReference("stored" if holds(path, MANIFEST) else kind, source, path)
 
 
 def _name_of(checkpoint: Path, name: str | None = None) -> str:
-    """Name a conversion by name, that of the file or folder if omitted, and location: many lie in folders of one name.
+    """Name a conversion by name, that of the file or folder if omitted, and location: many are in folders of one name.
 
-    Sizes and time stamps of its files take part, so that a checkpoint that was changed is converted again.
+    Sizes and times of its files are part of the digest, so that a checkpoint that was changed is converted again.
     """
-    place = checkpoint.resolve()
-    parts = [place] if place.is_file() else place.iterdir()
+    path = checkpoint.resolve()
+    parts = [path] if path.is_file() else path.iterdir()
     files = sorted((file.name, file.stat()) for file in parts if file.is_file())
-    stamps = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
-    digest = sha256(f"{place}{stamps}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"(?i)\.gguf$", "", name or place.name)).strip("._-")[:100]
+    versions = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
+    digest = sha256(f"{path}{versions}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"(?i)\.gguf$", "", name or path.name)).strip("._-")[:100]
     return f"{stem or 'checkpoint'}-{digest}"

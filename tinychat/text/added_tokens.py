@@ -39,15 +39,8 @@ class AddedTokenSplitter:
                 continue
             token = self._by_content[match[1]]
             before = unguard(text[start : match.start()])
-            _append_text(parts, before.rstrip() if token.lstrip else before)
-            parts.append(token)
+            parts += [before.rstrip() if token.lstrip else before, token]
             start = match.end()
             if token.rstrip:
                 start = _SPACES.match(text, start).end()  # type: ignore[union-attr]
-        _append_text(parts, unguard(text[start:]))
-        return parts
-
-
-def _append_text(parts: list[str | AddedToken], text: str) -> None:
-    if text:
-        parts.append(text)
+        return [part for part in [*parts, unguard(text[start:])] if part != ""]

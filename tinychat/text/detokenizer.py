@@ -12,7 +12,7 @@ _CONTEXT_TOKENS = 8
 
 
 class Detokenizer:
-    """Text of a growing sequence of tokens: what `add` returned is final.
+    """Text of a growing sequence of tokens, in final deltas.
 
     The bytes of a character that is not yet whole are held back. All deltas joined equal ``tokenizer.decode`` of all
     ids. With the ids of `after`, which the new tokens continue, the space that begins a word stays even where it comes

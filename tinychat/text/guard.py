@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable
 from itertools import groupby
-from typing import overload
+from typing import Any
 
 from tinychat.errors import TextError
 
@@ -57,11 +57,7 @@ def _tree(words: list[str]) -> str:
     return f"{re.escape(beginning)}(?:{'|'.join(branches)}){'?' if is_whole else ''}"
 
 
-@overload
-def guard(value: str, spellings: re.Pattern[str]) -> str: ...
-@overload
-def guard(value: object, spellings: re.Pattern[str]) -> object: ...
-def guard(value: object, spellings: re.Pattern[str]) -> object:
+def guard(value: Any, spellings: re.Pattern[str]) -> Any:
     """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too."""
     if isinstance(value, str):
         return spellings.sub(f"{GUARD_START}\\g<0>{GUARD_END}", unguard(value))

@@ -13,25 +13,18 @@ from tinychat.text.guard import GUARD_END, GUARD_START, well_formed
 from tinychat.text.token_spelling import TokenSpelling
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.text.tokenizer_settings import TokenizerSettings
-from tinychat.text.tokenizers_library import (
-    MAX_TOKEN_ID,
-    encode,
-    library_calls,
-    open_tokenizer,
-    state_of,
-    steps_of,
-)
+from tinychat.text.tokenizers_library import MAX_TOKEN_ID, encode, library_calls, open_tokenizer, state_of, steps_of
 
 if TYPE_CHECKING:
     import tokenizers
 
 _SPACE = "\u2581"
 
-# Stands for an added token while its surroundings are encoded; no guarded text holds it.
+# Replaces an added token while its surroundings are encoded; no guarded text has it.
 _PLACEHOLDER = "\ufdd2tinychat added token\ufdd3"
 
 # Model types for which transformers 5 leaves the pipeline of the file alone.
-_KEEP_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
+_WITH_FILE_PIPELINE = frozenset({"mistral", "mistral3", "mixtral", "ministral", "ministral3"})
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -170,7 +163,7 @@ def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSe
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     classes = {"LlamaTokenizer": settings.legacy is True, "CodeLlamaTokenizer": False}
-    if settings.tokenizer_class not in classes or settings.model_type in _KEEP_FILE_PIPELINE:
+    if settings.tokenizer_class not in classes or settings.model_type in _WITH_FILE_PIPELINE:
         return ""
     kinds = {step["type"] for step in steps_of(state_of(backend.decoder), "decoders")}
     if type(backend.model).__name__ != "BPE" or "ByteLevel" in kinds:

@@ -64,7 +64,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         }
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Allow what Jinja allows, of the types listed in this file."""
+        """Allow the attributes that Jinja allows, of the types listed in this file."""
         return type(obj) in ATTRIBUTES_OF and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:

@@ -22,8 +22,7 @@ def stop_ids(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> froz
 def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> dict[int, list[str]]:
     """Return the ids that end a reply, each with the sources that call it so.
 
-    That is ``eos_token_id`` of config.json and of generation_config.json, the tokenizer's end token,
-    and the token that the chat template writes after a reply. Checkpoints often name only some.
+    Checkpoints often name only some of them.
     """
     found = [(tokenizer.eos_id, "the tokenizer"), (end_of_turn_id(tokenizer, template), "the chat template")]
     for name in ("config.json", "generation_config.json"):
@@ -38,9 +37,8 @@ def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> 
 
 def _end_ids(settings: Mapping[str, object]) -> object:
     """Return a file's ``eos_token_id``, which may be in the section of a multimodal model's text model."""
-    section = settings.get("text_config")
-    holders = (settings, section if isinstance(section, dict) else {})
-    return next((holder["eos_token_id"] for holder in holders if holder.get("eos_token_id") is not None), None)
+    section, ids = settings.get("text_config"), settings.get("eos_token_id")
+    return section.get("eos_token_id") if ids is None and isinstance(section, dict) else ids
 
 
 def end_of_turn_id(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:

@@ -46,17 +46,9 @@ class ChatTemplate:
 
     A helper process runs the program: see `tinychat.text.sandbox`. `origin` is its file, for error messages.
 
-    Attributes
-    ----------
-    is_fallback : bool
-        Whether this is the plain template for models that have none; a front end should say so.
-    stop_strings : tuple of str
-        Texts that end a reply, where no token does.
-
-    Raises
-    ------
-    TextError
-        The program is too long, or does not compile in its time and memory.
+    `is_fallback` is True of the plain template for models that have none; a front end should say so. `stop_strings` are
+    texts that end a reply, where no token does. A program that is too long, or does not compile in its time and memory,
+    is a TextError.
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False) -> None:
@@ -79,21 +71,12 @@ class ChatTemplate:
         Spellings of control tokens inside the messages come back between the marks of `tinychat.text.guard`, for
         `Tokenizer.encode_rendered`; `guard.unguard` removes them for display.
 
-        Parameters
-        ----------
-        messages : sequence of mapping
-            Turns with "role" and "content", in OpenAI's form. The arguments of a tool call may be text: the template
-            gets the object that the text is, if it is one and the template takes objects. It gets "developer" as
-            "system" unless it knows that role, and "reasoning" as "reasoning_content".
-        add_generation_prompt : bool
-            Whether to end with the beginning of the assistant's turn.
-        **variables
-            Other variables of the template, such as ``enable_thinking=False`` or ``tools=[...]``.
-
-        Raises
-        ------
-        TextError
-            The template fails, refuses the conversation, or exceeds its time or size.
+        `messages` are turns with "role" and "content", in OpenAI's form. The arguments of a tool call may be text: the
+        template gets the object that the text is, if it is one and the template takes objects. It gets "developer" as
+        "system" unless it knows that role, and "reasoning" as "reasoning_content". With `add_generation_prompt` the
+        text ends with the beginning of the assistant's turn. `variables` are others of the template, such as
+        ``enable_thinking=False`` or ``tools=[...]``. A template that fails, refuses the conversation, or exceeds its
+        time or size is a TextError.
         """
         guarded = {name: guard(_plain(value), self._control_spellings) for name, value in variables.items()}
         return self._write([self._guarded_turn(message) for message in messages], add_generation_prompt, **guarded)
@@ -103,6 +86,11 @@ class ChatTemplate:
     ) -> list[int]:
         """Write a conversation as `render` does and encode it: the prompt for the model."""
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
+
+    @property
+    def source(self) -> str:
+        """The Jinja program."""
+        return self._source
 
     @cached_property
     def thinking_switch(self) -> str | None:

@@ -61,7 +61,7 @@ class ThinkSections:
         begun = self._pending.lstrip()
         if begun.startswith(_OPEN):
             self._pending = begun.removeprefix(_OPEN)
-            self._enter("thinking")
+            self._state, self._after_tag = "thinking", True
         elif not _OPEN.startswith(begun):
             self._state = "answer"
 
@@ -72,7 +72,7 @@ class ThinkSections:
             yield SectionDelta(self._take(sure), thinking=True)
         if end >= 0:
             self._pending = self._pending.removeprefix(_CLOSE)
-            self._enter("answer")
+            self._state, self._after_tag = "answer", True
             self._drops_ends, self._last = True, "\n"
 
     def _answer(self) -> Iterator[SectionDelta]:
@@ -91,9 +91,6 @@ class ThinkSections:
         unsure = max(_beginning_of(_OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
         if sure := len(self._pending) - unsure * self._drops_ends:
             yield SectionDelta(self._take(sure), thinking=False)
-
-    def _enter(self, state: str) -> None:
-        self._state, self._after_tag = state, True
 
     def _skip_newlines(self) -> None:
         if self._after_tag:

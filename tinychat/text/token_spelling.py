@@ -1,4 +1,4 @@
-"""How the vocabulary of a ``tokenizer.json`` spells bytes, read from its decoder."""
+"""The spelling of bytes in the vocabulary of a ``tokenizer.json``, read from its decoder."""
 
 from __future__ import annotations
 
@@ -15,24 +15,12 @@ _SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Repla
 
 @dataclass(frozen=True)
 class TokenSpelling:
-    """One of two schemes: every byte a printable letter, or text with a sign for the space.
+    """One of two schemes: every byte a printable letter, or text with a sign for the space."""
 
-    Attributes
-    ----------
-    byte_level : bool
-        GPT-2's letters for bytes; the other fields then do not matter.
-    space : str
-        The sign for a space.
-    byte_fallback : bool
-        ``<0x0A>`` spells a byte.
-    strips_first_space : bool
-        A space at the very start of the text belongs to the format.
-    """
-
-    byte_level: bool = False
-    space: str = "\u2581"
-    byte_fallback: bool = False
-    strips_first_space: bool = False
+    byte_level: bool = False  # GPT-2's letters for bytes; the other fields then do not matter
+    space: str = "\u2581"  # the sign for a space
+    byte_fallback: bool = False  # <0x0A> spells a byte
+    strips_first_space: bool = False  # a space at the very start of the text belongs to the format
 
     @classmethod
     def from_decoder(cls, decoder: object, source: str) -> TokenSpelling:
@@ -41,7 +29,9 @@ class TokenSpelling:
         kinds = {str(step.get("type")) for step in steps}
         if not kinds or kinds - _SUPPORTED:
             unknown = ", ".join(sorted(kinds - _SUPPORTED)) or "none"
-            raise TextError(f"{source}: decoder not supported: {unknown}; known are {', '.join(sorted(_SUPPORTED))}")
+            raise TextError(
+                f"{source}: decoder not supported: {unknown}; expected some of {', '.join(sorted(_SUPPORTED))}"
+            )
         if "ByteLevel" in kinds:
             return cls(byte_level=True)
         signs = [step.get("replacement") for step in steps if step["type"] == "Metaspace"]
@@ -74,7 +64,7 @@ class TokenSpelling:
 
 @cache
 def _byte_letters() -> dict[str, int]:
-    """Letter to byte: printable Latin-1 stands for itself, the other 68 for U+0100 and up."""
+    """Letter to byte: printable Latin-1 is itself, the other 68 bytes are U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [value for value in range(256) if value not in printable]
     letters = {chr(value): value for value in printable}

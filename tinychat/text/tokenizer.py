@@ -13,33 +13,17 @@ from tinychat.text.guard import guard, spelling_pattern, well_formed
 class Tokenizer(ABC):
     """Text to token ids and back.
 
-    Parameters
-    ----------
-    tokens : sequence of AddedToken
-        Tokens that are matched as a whole before the rest is split, special or not.
-    special_tokens : mapping of str to str
-        Named tokens as chat templates know them: ``bos_token``, ``eos_token``, ``unk_token``, ...
-
-    Attributes
-    ----------
-    vocab_size : int
-        Tokens the tokenizer knows; the model's vocabulary may be padded beyond it.
-    strips_first_space : bool
-        One space at the very start of decoded text belongs to the format, not to the text.
-    prefix_ids : list of int
-        Put before a text, such as the begin token.
-    special_ids : frozenset of int
-        Control tokens: they never come from plain text and `decode` leaves them out.
-    added_tokens : dict of str to int
-        Ids of the tokens that are matched as a whole.
+    `tokens` are matched as a whole before the rest is split; `special_tokens` has the named ones as chat templates know
+    them: ``bos_token``, ``eos_token``, ``unk_token``, ...
     """
 
-    vocab_size: int
-    strips_first_space: bool
-    prefix_ids: list[int]
+    vocab_size: int  # tokens the tokenizer knows; the model's vocabulary may be padded beyond it
+    prefix_ids: list[int]  # put before a text, such as the begin token
+    strips_first_space: bool  # one space at the very start of decoded text belongs to the format
 
     def __init__(self, tokens: Sequence[AddedToken], special_tokens: Mapping[str, str]) -> None:
         self.special_tokens = special_tokens
+        # Control tokens: they never come from plain text and `decode` leaves them out.
         self.special_ids = frozenset(token.id for token in tokens if token.special)
         self.added_tokens = {token.content: token.id for token in tokens}
         self._added_texts = {token.id: token.content for token in tokens}

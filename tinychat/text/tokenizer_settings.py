@@ -16,26 +16,14 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json, merged; None: not set.
+    """tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json, merged; None: not set."""
 
-    Attributes
-    ----------
-    tokenizer_class : str
-        Without the suffix "Fast"; empty if not set, as is the model type.
-    special_tokens : dict of str to str
-        "bos_token", "eos_token", ... to their texts.
-    bos_token_id, eos_token_id : int or None
-        From config.json, for a folder that names no tokens.
-    declared_tokens : tuple of AddedToken
-        Those beyond the vocabulary file, in ascending order of ids.
-    """
-
-    tokenizer_class: str
+    tokenizer_class: str  # without the suffix "Fast"; empty if not set, as is the model type
     model_type: str
-    special_tokens: dict[str, str]
-    bos_token_id: int | None
+    special_tokens: dict[str, str]  # "bos_token", "eos_token", ... to their texts
+    bos_token_id: int | None  # from config.json, for a folder that names no tokens, as is `eos_token_id`
     eos_token_id: int | None
-    declared_tokens: tuple[AddedToken, ...]
+    declared_tokens: tuple[AddedToken, ...]  # those beyond the vocabulary file, in ascending order of ids
     add_bos_token: bool | None
     add_prefix_space: bool | None
     legacy: bool | None
@@ -88,13 +76,8 @@ def _declared_token(source: Path, token_id: object, token: object) -> AddedToken
         number = -1
     if not isinstance(token, dict) or not content or not 0 <= number < 2**24:
         raise TextError(f"{source}: added token {str(token_id)[:40]!r} is malformed; fetch the file again")
-    return AddedToken(
-        content=content,
-        id=number,
-        special=token.get("special") is True,
-        lstrip=token.get("lstrip") is True,
-        rstrip=token.get("rstrip") is True,
-    )
+    special, lstrip, rstrip = (token.get(name) is True for name in ("special", "lstrip", "rstrip"))
+    return AddedToken(content, number, special, lstrip, rstrip)
 
 
 def _additional_special_tokens(tokenizer_config: Mapping[str, object]) -> set[str]:

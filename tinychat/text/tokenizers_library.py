@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -37,7 +37,7 @@ _MAX_GROWTH = 1000
 _MAX_POST_PROCESSOR = 16 << 10
 _MAX_CHARSMAP_STRING = 256
 
-# Keys of a file in JSON, spelled in the usual way: an ASCII letter is never escaped.
+# Keys of a file in JSON without escapes: an ASCII letter never needs one.
 _ESCAPED_LETTER = re.compile(rb"\\u00(?:[2-6][0-9a-fA-F]|7[0-9a-eA-E])")
 _SUBWORD_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"(?!")')
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
@@ -64,20 +64,16 @@ def open_tokenizer(path: Path) -> Tokenizer:
         backend.no_padding()
         _check_growth(backend, str(path))
         for text in _PROBES:
-            _bounded(partial(_encode_or_fail, backend, text), _SECONDS, str(path))
+            _bounded(partial(_probe, backend, text), _SECONDS, str(path))
     return backend
 
 
 def encode(backend: Tokenizer, text: str, source: str, special: bool = False) -> list[int]:
     """Return the ids of a text, with the post-processor's if `special`; a failure or too long a time is a TextError."""
-
-    def work() -> list[int]:
-        # Of the library's ways to encode, those of many texts let other threads run.
-        return list(backend.encode_batch_fast([text], add_special_tokens=special)[0].ids)
-
+    # Of the library's ways to encode, those of many texts let other threads run.
+    work = partial(backend.encode_batch_fast, [text], add_special_tokens=special)
     with library_calls(source):
-        ids: list[int] = _bounded(work, _SECONDS + len(text) / _CHARACTERS_PER_SECOND, source)
-    return ids
+        return list(_bounded(work, _SECONDS + len(text) / _CHARACTERS_PER_SECOND, source)[0].ids)
 
 
 @contextmanager
@@ -98,9 +94,7 @@ def library_calls(source: str) -> Iterator[None]:
 
 def state_of(component: Any) -> Any:
     """Return a component of the library's pipeline as plain data; None where there is none."""
-    if component is None:
-        return None
-    return json.loads(component.__getstate__())
+    return None if component is None else json.loads(component.__getstate__())
 
 
 def steps_of(state: Any, children: str) -> Iterator[dict[str, Any]]:
@@ -120,9 +114,8 @@ def _silent_stderr() -> Iterator[None]:
         yield
         return
     try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 2)
-        os.close(null)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
         yield
     finally:
         os.dup2(stderr, 2)
@@ -154,12 +147,10 @@ def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
     return results[0]
 
 
-def _encode_or_fail(backend: Tokenizer, text: str) -> None:
+def _probe(backend: Tokenizer, text: str) -> None:
     """Encode a text that the file need not know: only a panic counts."""
-    try:
+    with suppress(Exception):
         backend.encode_batch_fast([text])
-    except Exception:
-        return
 
 
 def _refuse_what_aborts(data: bytes, source: str) -> None:
@@ -178,7 +169,7 @@ def _refuse_what_aborts(data: bytes, source: str) -> None:
 
 
 def _check_growth(backend: Tokenizer, source: str) -> None:
-    """Bound how much longer the normalizer makes a text, and what the post-processor adds to it."""
+    """Bound the growth of a text by the normalizer, and the size of the post-processor."""
     growth = 1.0
     for step in steps_of(state_of(backend.normalizer), "normalizers"):
         if step["type"] == "Prepend":

@@ -43,7 +43,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     return [replace(each, unit_rows=config.unit_outputs) if each.name == "lm_head" else each for each in found]
 
 
-_BAICHUAN = Family(
+BAICHUAN = Family(
     "BaichuanForCausalLM",
     "baichuan",
     "Baichuan 1 13B, Baichuan 2",
@@ -55,9 +55,6 @@ _BAICHUAN = Family(
     names={"max_position_embeddings": "model_max_length"},
     prepared=prepared,
 )
-FAMILIES = (
-    _BAICHUAN,
-    replace(
-        _BAICHUAN, architecture="BaiChuanForCausalLM", models="Baichuan 1 7B", covered="fused projection, rotation"
-    ),
+OLDER_BAICHUAN = replace(
+    BAICHUAN, architecture="BaiChuanForCausalLM", models="Baichuan 1 7B", covered="fused projection, rotation"
 )

@@ -1,6 +1,6 @@
 """BLOOM and MPT: no positions at all, but scores that fall with the distance of the key (ALiBi); an MLP without gates.
 
-BLOOM has biases, norms its embeddings, and keeps queries, keys and values of a head together (Press et al., 2022,
+BLOOM has biases, norms its embeddings, and has queries, keys and values of a head together (Press et al., 2022,
 https://arxiv.org/abs/2108.12409; BigScience, 2022, https://arxiv.org/abs/2211.05100; MosaicML, 2023,
 https://github.com/mosaicml/llm-foundry; github.com/huggingface/transformers, models/bloom and mpt).
 """
@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues, with_default_mlp
-from tinychat.models.decoder import TensorNames, grouped_rows, layer_norms
+from tinychat.models.decoder import TensorNames, layer_norms
+from tinychat.models.families import falcon
 from tinychat.models.family import Family
 
-LAYER, BLOCK = "transformer.h.{}.", "transformer.blocks.{}."
-BLOOM = {
+BLOCK = "transformer.blocks.{}."
+BLOOM_DEFAULTS = {
     "layer_norm_epsilon": 1e-5,
     "hidden_act": "gelu_new",
     "seq_length": 2048,
@@ -26,7 +27,7 @@ BLOOM_NAMES = {
     "max_position_embeddings": "seq_length",
     "rms_norm_eps": "layer_norm_epsilon",
 }
-MPT = {"layer_norm_epsilon": 1e-5, "hidden_act": "gelu", "max_seq_len": 2048, "tie_word_embeddings": True}
+MPT_DEFAULTS = {"layer_norm_epsilon": 1e-5, "hidden_act": "gelu", "max_seq_len": 2048, "tie_word_embeddings": True}
 MPT_NAMES = {
     "hidden_size": "d_model",
     "num_hidden_layers": "n_layers",
@@ -34,18 +35,12 @@ MPT_NAMES = {
     "max_position_embeddings": "max_seq_len",
     "rms_norm_eps": "layer_norm_epsilon",
 }
-BLOOM_TENSORS = TensorNames(
-    embed="transformer.word_embeddings",
-    qkv=(f"{LAYER}self_attention.query_key_value",),
-    qkv_order=grouped_rows,
-    o=f"{LAYER}self_attention.dense",
-    gate_up=(f"{LAYER}mlp.dense_h_to_4h",),
-    down=f"{LAYER}mlp.dense_4h_to_h",
+BLOOM_TENSORS = replace(
+    falcon.TENSORS,
     norms={
         "embed_norm": "transformer.word_embeddings_layernorm",
-        **layer_norms(f"{LAYER}input_layernorm", f"{LAYER}post_attention_layernorm", "transformer.ln_f"),
+        **layer_norms(f"{falcon.LAYER}input_layernorm", f"{falcon.LAYER}post_attention_layernorm", "transformer.ln_f"),
     },
-    norm_bias=True,
 )
 MPT_TENSORS = TensorNames(
     embed="transformer.wte",
@@ -107,27 +102,25 @@ def mpt_slopes_of(heads: int, largest: int) -> tuple[float, ...]:
     return tuple(series if power == heads else (series[1::2] + series[::2])[:heads])
 
 
-FAMILIES = (
-    Family(
-        "BloomForCausalLM",
-        "bloom",
-        "BLOOM, BLOOMZ",
-        "ALiBi, MLP without gates, norm of the embeddings",
-        BLOOM,
-        read_bloom,
-        BLOOM_TENSORS,
-        names=BLOOM_NAMES,
-        prepared=prepare_bloom,
-    ),
-    Family(
-        "MptForCausalLM",
-        "mpt",
-        "MPT",
-        "ALiBi, MLP without gates, no biases",
-        MPT,
-        read_mpt,
-        MPT_TENSORS,
-        names=MPT_NAMES,
-        prepared=prepare_mpt,
-    ),
+BLOOM = Family(
+    "BloomForCausalLM",
+    "bloom",
+    "BLOOM, BLOOMZ",
+    "ALiBi, MLP without gates, norm of the embeddings",
+    BLOOM_DEFAULTS,
+    read_bloom,
+    BLOOM_TENSORS,
+    names=BLOOM_NAMES,
+    prepared=prepare_bloom,
+)
+MPT = Family(
+    "MptForCausalLM",
+    "mpt",
+    "MPT",
+    "ALiBi, MLP without gates, no biases",
+    MPT_DEFAULTS,
+    read_mpt,
+    MPT_TENSORS,
+    names=MPT_NAMES,
+    prepared=prepare_mpt,
 )

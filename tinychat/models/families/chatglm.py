@@ -52,7 +52,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says; the rotation's base is multiplied."""
+    """Biases are those of the file; the rotation's base is multiplied."""
     values.require(rmsnorm=True, post_layer_norm=True, apply_residual_connection_post_layernorm=False)
     ratio = values.number("rope_ratio", 1e-3, 1e6)
     if ratio != 1 and "chatglm2" in (values.optional_text("_name_or_path") or ""):
@@ -64,7 +64,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=qkv_bias, o_bias=bias, mlp_bias=bias, rope_theta=BASE * ratio)
 
 
-_CHATGLM = Family(
+CHATGLM = Family(
     "ChatGLMModel",
     "chatglm",
     "ChatGLM 2, 3, GLM-4 9B (2024)",
@@ -76,7 +76,4 @@ _CHATGLM = Family(
     names=NAMES,
     prepared=prepared,
 )
-FAMILIES = (
-    _CHATGLM,
-    replace(_CHATGLM, architecture="ChatGLMForConditionalGeneration", models="the same", covered="the same"),
-)
+OLDER_CHATGLM = replace(CHATGLM, architecture="ChatGLMForConditionalGeneration", models="the same", covered="the same")

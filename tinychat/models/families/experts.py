@@ -1,6 +1,6 @@
 """Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: layers as Mistral, Qwen2, Qwen3 and OLMo have them, with experts as MLPs.
 
-Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file says. Qwen2-MoE adds an expert
+Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file sets. Qwen2-MoE adds an expert
 that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads (Jiang et al., 2024,
 https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
 github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe and olmoe).
@@ -16,12 +16,12 @@ from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
 
-MIXTRAL, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
+SPARSE, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
 MIXTRAL_TENSORS = TensorNames(
     experts=ExpertNames(
-        (f"{MIXTRAL}gate",),
-        (f"{MIXTRAL}experts.{{}}.w1", f"{MIXTRAL}experts.{{}}.w3"),
-        f"{MIXTRAL}experts.{{}}.w2",
+        (f"{SPARSE}gate",),
+        (f"{SPARSE}experts.{{}}.w1", f"{SPARSE}experts.{{}}.w3"),
+        f"{SPARSE}experts.{{}}.w2",
     )
 )
 TENSORS = TensorNames(
@@ -75,7 +75,7 @@ def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
 
 
 def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Every layer has experts; biases are as the file says."""
+    """Every layer has experts; biases are those of the file."""
     values.require(clip_qkv=None)
     bias = values.flag("attention_bias", False)
     experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
@@ -114,45 +114,44 @@ _OLMOE = {
     "num_experts": 64,
     "num_experts_per_tok": 8,
 }
-FAMILIES = (
-    Family(
-        "MixtralForCausalLM",
-        "mixtral",
-        "Mixtral",
-        "experts, sliding window",
-        _MIXTRAL,
-        read_mixtral,
-        MIXTRAL_TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "Qwen2MoeForCausalLM",
-        "qwen2_moe",
-        "Qwen1.5-MoE, Qwen2-MoE",
-        "experts, a shared expert, sliding window by layer",
-        {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
-        read_qwen2_moe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "Qwen3MoeForCausalLM",
-        "qwen3_moe",
-        "Qwen3-MoE (30B-A3B, 235B-A22B)",
-        "experts, q/k norm",
-        _QWEN3_MOE,
-        read_qwen3_moe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
-    Family(
-        "OlmoeForCausalLM",
-        "olmoe",
-        "OLMoE",
-        "experts, q/k norm over all heads",
-        _OLMOE,
-        read_olmoe,
-        TENSORS,
-        prepared=with_num_experts,
-    ),
+
+MIXTRAL = Family(
+    "MixtralForCausalLM",
+    "mixtral",
+    "Mixtral",
+    "experts, sliding window",
+    _MIXTRAL,
+    read_mixtral,
+    MIXTRAL_TENSORS,
+    prepared=with_num_experts,
+)
+QWEN2_MOE = Family(
+    "Qwen2MoeForCausalLM",
+    "qwen2_moe",
+    "Qwen1.5-MoE, Qwen2-MoE",
+    "experts, a shared expert, sliding window by layer",
+    {**_QWEN2_MOE, "max_window_layers": 28, "shared_expert_intermediate_size": 5632},
+    read_qwen2_moe,
+    TENSORS,
+    prepared=with_num_experts,
+)
+QWEN3_MOE = Family(
+    "Qwen3MoeForCausalLM",
+    "qwen3_moe",
+    "Qwen3-MoE (30B-A3B, 235B-A22B)",
+    "experts, q/k norm",
+    _QWEN3_MOE,
+    read_qwen3_moe,
+    TENSORS,
+    prepared=with_num_experts,
+)
+OLMOE = Family(
+    "OlmoeForCausalLM",
+    "olmoe",
+    "OLMoE",
+    "experts, q/k norm over all heads",
+    _OLMOE,
+    read_olmoe,
+    TENSORS,
+    prepared=with_num_experts,
 )

@@ -48,7 +48,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Linears have biases if the file says so."""
+    """Linears have biases if the file sets them."""
     values.require(alibi=False, parallel_attn=True)
     norms = values.optional_integer("num_ln_in_parallel_attn", 1, 2)
     separate = values.flag("new_decoder_architecture", False) and norms != 1
@@ -63,17 +63,15 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return decoder_norms(config, replace(names, norms=own) if config.separate_mlp_norm else names)
 
 
-FAMILIES = (
-    Family(
-        "FalconForCausalLM",
-        "falcon",
-        "Falcon 7B, 11B, 40B, 180B",
-        "MLP without gates beside attention, one or several heads of keys and values",
-        DEFAULTS,
-        read,
-        TENSORS,
-        norms=norms,
-        names=NAMES,
-        prepared=prepared,
-    ),
+FALCON = Family(
+    "FalconForCausalLM",
+    "falcon",
+    "Falcon 7B, 11B, 40B, 180B",
+    "MLP without gates beside attention, one or several heads of keys and values",
+    DEFAULTS,
+    read,
+    TENSORS,
+    norms=norms,
+    names=NAMES,
+    prepared=prepared,
 )

@@ -1,8 +1,8 @@
 """Gemma 1, 2 and 3 (text): Llama's layers with GELU gates, large embeddings, and norms by ``1 + weight``.
 
-Gemma 2 norms what attention and MLP give as well as what they take, caps scores and logits, and has a window in every
-other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six layers,
-whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
+Gemma 2 norms the outputs of attention and MLP as well as their inputs, caps scores and logits, and has a window in
+every other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six
+layers, whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
 https://arxiv.org/abs/2408.00118, https://arxiv.org/abs/2503.19786; github.com/huggingface/transformers, models/gemma,
 gemma2 and gemma3).
 """
@@ -39,13 +39,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_gemma2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Every other layer has the window, from the first one on, where the file does not say which."""
+    """Every other layer has the window, from the first one on, unless the file names them."""
     config = _read_scale_and_caps(values, read(values, config))
     return replace(config, sliding_windows=read_windows(values, config.num_hidden_layers, lambda layer: layer % 2 == 0))
 
 
 def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """All but every sixth layer have the window, where the file does not say which."""
+    """All but every sixth layer have the window, unless the file names them."""
     config = _read_scale_and_caps(values, read(values, config))
     interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 6
     theta = read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30))
@@ -94,31 +94,29 @@ _GEMMA3 = {
 }
 _NAMES = {"hidden_act": "hidden_activation"}
 
-FAMILIES = (
-    Family(
-        "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
-    ),
-    Family(
-        "Gemma2ForCausalLM",
-        "gemma2",
-        "Gemma 2",
-        "norms before and after, soft caps, sliding window by layer",
-        _GEMMA2,
-        read_gemma2,
-        FOUR_NORMS,
-        norms=norms,
-        names=_NAMES,
-    ),
-    Family(
-        "Gemma3ForCausalLM",
-        "gemma3_text",
-        "Gemma 3 (text)",
-        "norms before and after, q/k norm, rotation and sliding window by layer",
-        _GEMMA3,
-        read_gemma3,
-        FOUR_NORMS,
-        norms=norms,
-        names=_NAMES,
-        prepared=split_rope,
-    ),
+GEMMA = Family(
+    "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
+)
+GEMMA2 = Family(
+    "Gemma2ForCausalLM",
+    "gemma2",
+    "Gemma 2",
+    "norms before and after, soft caps, sliding window by layer",
+    _GEMMA2,
+    read_gemma2,
+    FOUR_NORMS,
+    norms=norms,
+    names=_NAMES,
+)
+GEMMA3 = Family(
+    "Gemma3ForCausalLM",
+    "gemma3_text",
+    "Gemma 3 (text)",
+    "norms before and after, q/k norm, rotation and sliding window by layer",
+    _GEMMA3,
+    read_gemma3,
+    FOUR_NORMS,
+    norms=norms,
+    names=_NAMES,
+    prepared=split_rope,
 )

@@ -1,7 +1,7 @@
 """GLM-4 (2024) and GLM-4-0414: Llama's layers, of which neighbouring channels are rotated together, the first half.
 
-Rows of queries and keys are reordered, so that the kernels' rotation of halves serves. GLM-4-0414 norms what attention
-and MLP give as well as what they take (GLM Team, 2024, https://arxiv.org/abs/2406.12793;
+Rows of queries and keys are reordered, so that the kernels' rotation of halves serves. GLM-4-0414 norms the outputs
+of attention and MLP as well as their inputs (GLM Team, 2024, https://arxiv.org/abs/2406.12793;
 github.com/huggingface/transformers, models/glm and glm4).
 """
 
@@ -32,29 +32,27 @@ GLM4_TENSORS = replace(
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Queries, keys and values have biases, if the file says so."""
+    """Queries, keys and values have biases, if the file sets them."""
     return replace(config, qkv_bias=values.flag("attention_bias", False))
 
 
-FAMILIES = (
-    Family(
-        "GlmForCausalLM",
-        "glm",
-        "GLM-4 9B (2024)",
-        "half of each head rotated, by neighbours; q/k/v biases",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-    ),
-    Family(
-        "Glm4ForCausalLM",
-        "glm4",
-        "GLM-4-0414",
-        "the same, norms before and after",
-        DEFAULTS,
-        read,
-        GLM4_TENSORS,
-        partial_rotary=True,
-    ),
+GLM = Family(
+    "GlmForCausalLM",
+    "glm",
+    "GLM-4 9B (2024)",
+    "half of each head rotated, by neighbours; q/k/v biases",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+)
+GLM4 = Family(
+    "Glm4ForCausalLM",
+    "glm4",
+    "GLM-4-0414",
+    "the same, norms before and after",
+    DEFAULTS,
+    read,
+    GLM4_TENSORS,
+    partial_rotary=True,
 )

@@ -1,6 +1,6 @@
 """GPT-2 and StarCoder 1: layer norms, biases, an MLP without gates, and a learned vector for each position.
 
-GPT-2 keeps its weights transposed. StarCoder has one head of keys and values (Radford et al., 2019; Li et al., 2023,
+GPT-2 has its weights transposed. StarCoder has one head of keys and values (Radford et al., 2019; Li et al., 2023,
 https://arxiv.org/abs/2305.06161; github.com/huggingface/transformers, models/gpt2 and gpt_bigcode).
 """
 
@@ -46,7 +46,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Scores are divided by sqrt(d), unless the file says otherwise."""
+    """Scores are divided by sqrt(d), unless the file disables that."""
     values.require(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     scale = config.attention_scale if values.flag("scale_attn_weights", True) else 1.0
     config = replace(config, layer_norm=True, gated=False, learned_positions=True, attention_scale=scale)
@@ -76,30 +76,28 @@ def tables(config: ModelConfig) -> list[Table]:
     return [Table("embed_positions", "transformer.wpe", config.max_position_embeddings, config.hidden_size)]
 
 
-FAMILIES = (
-    Family(
-        "GPT2LMHeadModel",
-        "gpt2",
-        "GPT-2",
-        "learned positions, MLP without gates",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        tables=tables,
-        names=NAMES,
-        prepared=prepared,
-    ),
-    Family(
-        "GPTBigCodeForCausalLM",
-        "gpt_bigcode",
-        "StarCoder 1, SantaCoder",
-        "the same, one head of keys and values",
-        DEFAULTS | {"activation_function": "gelu_pytorch_tanh"},
-        read_bigcode,
-        replace(TENSORS, qkv_order=rows_bigcode),
-        tables=tables,
-        names=NAMES,
-        prepared=prepared,
-    ),
+GPT2 = Family(
+    "GPT2LMHeadModel",
+    "gpt2",
+    "GPT-2",
+    "learned positions, MLP without gates",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    tables=tables,
+    names=NAMES,
+    prepared=prepared,
+)
+GPT_BIGCODE = Family(
+    "GPTBigCodeForCausalLM",
+    "gpt_bigcode",
+    "StarCoder 1, SantaCoder",
+    "the same, one head of keys and values",
+    DEFAULTS | {"activation_function": "gelu_pytorch_tanh"},
+    read_bigcode,
+    replace(TENSORS, qkv_order=rows_bigcode),
+    tables=tables,
+    names=NAMES,
+    prepared=prepared,
 )

@@ -38,22 +38,20 @@ TENSORS = TensorNames(
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases of attention, and an MLP beside or after it, are as the file says."""
+    """Biases of attention, and an MLP beside or after it, are those of the file."""
     bias = values.flag("attention_bias", True)
     config = replace(config, layer_norm=True, gated=False, parallel=values.flag("use_parallel_residual", True))
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=True)
 
 
-FAMILIES = (
-    Family(
-        "GPTNeoXForCausalLM",
-        "gpt_neox",
-        "GPT-NeoX, Pythia, Dolly 2",
-        "MLP without gates beside attention, a part of each head rotated",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-        names=NAMES,
-    ),
+GPT_NEOX = Family(
+    "GPTNeoXForCausalLM",
+    "gpt_neox",
+    "GPT-NeoX, Pythia, Dolly 2",
+    "MLP without gates beside attention, a part of each head rotated",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+    names=NAMES,
 )

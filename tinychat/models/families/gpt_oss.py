@@ -1,7 +1,7 @@
 """gpt-oss: layers of experts, with biases everywhere, and attention that may look at nothing.
 
 Each head has a sink, a score that takes weight from the keys. Every other layer has a window, the first one on. Gates
-are clamped and steeper than usual, what they let through is clamped and counts one more; the rows of both alternate
+are clamped and steeper than SiLU, their inputs are clamped and one larger; the rows of both alternate
 (OpenAI, 2025, https://arxiv.org/abs/2508.10925; github.com/huggingface/transformers, models/gpt_oss).
 """
 
@@ -19,7 +19,7 @@ TENSORS = TensorNames(experts=ExpertNames((f"{MLP}router",), (f"{EXPERT}gate_up_
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Every layer has experts; biases of attention are as the file says."""
+    """Every layer has experts; biases of attention are those of the file."""
     L, bias = config.num_hidden_layers, values.flag("attention_bias", True)
     return replace(
         config,
@@ -34,7 +34,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers; rows of gates and of what they let through alternate."""
+    """List the linear layers; rows of gates and of their inputs alternate."""
     assert config.experts is not None
     order = (alternating_order(config.experts.intermediate_size),)
     found = decoder_linears(config, names)
@@ -68,17 +68,15 @@ DEFAULTS = {
     },
 }
 
-FAMILIES = (
-    Family(
-        "GptOssForCausalLM",
-        "gpt_oss",
-        "gpt-oss 20B, 120B",
-        "experts, attention sinks, clamped gates, sliding window by layer, weights in MXFP4",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        norms,
-        prepared=with_num_experts,
-    ),
+GPT_OSS = Family(
+    "GptOssForCausalLM",
+    "gpt_oss",
+    "gpt-oss 20B, 120B",
+    "experts, attention sinks, clamped gates, sliding window by layer, weights in MXFP4",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    prepared=with_num_experts,
 )

@@ -38,16 +38,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, rotary_dims=(rotary_dim,) * config.num_hidden_layers)
 
 
-FAMILIES = (
-    Family(
-        "GPTJForCausalLM",
-        "gptj",
-        "GPT-J",
-        "MLP without gates beside attention, a part of each head rotated, by neighbours",
-        DEFAULTS,
-        read,
-        TENSORS,
-        names=gpt2.NAMES,
-        prepared=gpt2.prepared,
-    ),
+GPTJ = Family(
+    "GPTJForCausalLM",
+    "gptj",
+    "GPT-J",
+    "MLP without gates beside attention, a part of each head rotated, by neighbours",
+    DEFAULTS,
+    read,
+    TENSORS,
+    names=gpt2.NAMES,
+    prepared=gpt2.prepared,
 )

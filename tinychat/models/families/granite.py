@@ -1,7 +1,7 @@
 """Granite 3 and 4 (dense), and MiniCPM 1 and 2: Llama's layers, with multipliers.
 
-Embeddings are multiplied, and so is what attention and MLP add to the residual stream; logits are divided. Granite says
-by how much; MiniCPM derives it from sizes, so that small models tell how to train large ones (IBM, 2024,
+Embeddings are multiplied, and so are the outputs of attention and MLP; logits are divided. Granite's files have the
+multipliers; MiniCPM derives them from sizes, so that small models tell how to train large ones (IBM, 2024,
 https://github.com/ibm-granite/granite-3.0-language-models; Hu et al., 2024, https://arxiv.org/abs/2404.06395;
 github.com/huggingface/transformers, models/granite; github.com/OpenBMB/MiniCPM).
 """
@@ -19,7 +19,7 @@ MOST = 1e6  # of any multiplier
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Multipliers and biases are as the file says; scores are multiplied as well, instead of divided by sqrt(d)."""
+    """Multipliers and biases are those of the file; scores are multiplied as well, instead of divided by sqrt(d)."""
     return replace(
         llama.read_llama(values, config),
         embedding_multiplier=values.number("embedding_multiplier", 1 / MOST, MOST),
@@ -69,25 +69,23 @@ _MINICPM = {
     "dim_model_base": 1,
 }
 
-FAMILIES = (
-    Family(
-        "GraniteForCausalLM",
-        "granite",
-        "Granite 3, 4 (dense)",
-        "multipliers of embedding, residual, scores, logits",
-        _GRANITE,
-        read,
-        linears=linears,
-        norms=norms,
-    ),
-    Family(
-        "MiniCPMForCausalLM",
-        "minicpm",
-        "MiniCPM 1, 2",
-        "multipliers of embedding, residual, logits",
-        _MINICPM,
-        read_minicpm,
-        linears=linears,
-        norms=norms,
-    ),
+GRANITE = Family(
+    "GraniteForCausalLM",
+    "granite",
+    "Granite 3, 4 (dense)",
+    "multipliers of embedding, residual, scores, logits",
+    _GRANITE,
+    read,
+    linears=linears,
+    norms=norms,
+)
+MINICPM = Family(
+    "MiniCPMForCausalLM",
+    "minicpm",
+    "MiniCPM 1, 2",
+    "multipliers of embedding, residual, logits",
+    _MINICPM,
+    read_minicpm,
+    linears=linears,
+    norms=norms,
 )

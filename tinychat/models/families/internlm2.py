@@ -25,19 +25,17 @@ TENSORS = TensorNames(
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Attention has biases if the file says so, the MLP has none."""
+    """Attention has biases if the file sets them, the MLP has none."""
     bias = values.flag("bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias)
 
 
-FAMILIES = (
-    Family(
-        "InternLM2ForCausalLM",
-        "internlm2",
-        "InternLM 2, 2.5",
-        "queries, keys and values in groups, dynamic RoPE",
-        DEFAULTS,
-        read,
-        TENSORS,
-    ),
+INTERNLM2 = Family(
+    "InternLM2ForCausalLM",
+    "internlm2",
+    "InternLM 2, 2.5",
+    "queries, keys and values in groups, dynamic RoPE",
+    DEFAULTS,
+    read,
+    TENSORS,
 )

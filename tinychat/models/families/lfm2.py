@@ -4,8 +4,8 @@ A convolution's linear gives three vectors b, c and x; each channel of ``b x`` i
 and multiplied by c (`kernels.short_convolution`). Attention norms each head's queries and keys (Liquid AI, 2025,
 https://arxiv.org/abs/2511.23404; github.com/huggingface/transformers, models/lfm2).
 
-What a convolution takes of the past is kept of every position, though it needs only the last two: sequences can be
-rewound and shared anywhere then. A position takes 52 KiB of a bf16 cache in the 1.2B model, of which attention's keys
+The cache has a convolution's inputs of every position, though it needs only the last two: sequences can be rewound and
+shared anywhere then. A position takes 52 KiB of a bf16 cache in the 1.2B model, of which attention's keys
 and values are 12.
 """
 
@@ -129,18 +129,16 @@ DEFAULTS = {
     "block_auto_adjust_ff_dim": True,
 }
 
-FAMILIES = (
-    Family(
-        "Lfm2ForCausalLM",
-        "lfm2",
-        "LFM2 350M to 2.6B",
-        "short convolutions in most layers, q/k norm in the others",
-        DEFAULTS,
-        read,
-        TENSORS,
-        linears,
-        norms,
-        names={"rms_norm_eps": "norm_eps"},
-        prepared=prepared,
-    ),
+LFM2 = Family(
+    "Lfm2ForCausalLM",
+    "lfm2",
+    "LFM2 350M to 2.6B",
+    "short convolutions in most layers, q/k norm in the others",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    names={"rms_norm_eps": "norm_eps"},
+    prepared=prepared,
 )

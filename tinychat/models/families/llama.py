@@ -14,7 +14,7 @@ from tinychat.models.rope_scaling import MAX_POSITIONS
 
 
 def read_llama(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says."""
+    """Biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=values.flag("mlp_bias", False))
 
@@ -35,7 +35,7 @@ def read_qwen2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_qwen3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Windows are those of Qwen2; biases are as the file says."""
+    """Windows are those of Qwen2; biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(read_qwen2(values, config), qkv_bias=bias, o_bias=bias, qk_norm="head")
 
@@ -52,16 +52,16 @@ _QWEN2 = {
 }
 _QWEN3 = {**_QWEN2, "head_dim": 128}
 
-FAMILIES = (
-    Family(
-        "LlamaForCausalLM",
-        "llama",
-        "Llama 1, 2, 3, 3.1-3.3, TinyLlama, SmolLM2, CodeLlama",
-        "RoPE default, linear, dynamic, llama3, yarn; attention and MLP biases",
-        _LLAMA,
-        read_llama,
-    ),
-    Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral),
-    Family("Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2),
-    Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3),
+LLAMA = Family(
+    "LlamaForCausalLM",
+    "llama",
+    "Llama 1, 2, 3, 3.1-3.3, TinyLlama, SmolLM2, CodeLlama",
+    "RoPE default, linear, dynamic, llama3, yarn; attention and MLP biases",
+    _LLAMA,
+    read_llama,
 )
+MISTRAL = Family("MistralForCausalLM", "mistral", "Mistral", "sliding window", _MISTRAL, read_mistral)
+QWEN2 = Family(
+    "Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2
+)
+QWEN3 = Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3)

@@ -42,13 +42,11 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-FAMILIES = (
-    Family(
-        "Ministral3ForCausalLM",
-        "ministral3",
-        "Ministral 3 (text)",
-        "yarn, scores that grow with the position",
-        DEFAULTS,
-        read,
-    ),
+MINISTRAL3 = Family(
+    "Ministral3ForCausalLM",
+    "ministral3",
+    "Ministral 3 (text)",
+    "yarn, scores that grow with the position",
+    DEFAULTS,
+    read,
 )

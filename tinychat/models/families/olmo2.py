@@ -1,6 +1,6 @@
 """OLMo 2 and 3, and EXAONE 4: Llama's layers, normed after attention and MLP instead of before.
 
-What they give is normed, and added to the residual stream; what they take is not. OLMo norms queries and keys over all
+Their outputs are normed, and added to the residual stream; their inputs are not. OLMo norms queries and keys over all
 heads, EXAONE each head. OLMo 3 and the larger EXAONE have a window in three of four layers: OLMo 3 stretches positions
 in the others only, EXAONE does not rotate there at all (OLMo, 2024, https://arxiv.org/abs/2501.00656; LG AI Research,
 2025, https://arxiv.org/abs/2507.11407; github.com/huggingface/transformers, models/olmo2, olmo3 and exaone4).
@@ -26,7 +26,7 @@ TENSORS = TensorNames(
 
 
 def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says."""
+    """Biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width")
 
@@ -52,7 +52,7 @@ def read_exaone4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def _windows(values: ConfigValues, layers: int) -> tuple[int, ...]:
-    """Read the window of each layer: all but every fourth, where the file does not say which."""
+    """Read the window of each layer: all but every fourth, unless the file names them."""
     has_interval = type(values.get("sliding_window_pattern")) is int
     interval = values.integer("sliding_window_pattern", 1, 4096) if has_interval else 4
     return read_windows(values, layers, lambda layer: (layer + 1) % interval != 0)
@@ -62,25 +62,25 @@ _OLMO2 = {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048}
 _OLMO3 = {**_OLMO2, "sliding_window": 4096, "rope_theta": 5e5}
 _EXAONE4 = {**_OLMO2, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}
 
-FAMILIES = (
-    Family("Olmo2ForCausalLM", "olmo2", "OLMo 2", "norms after, q/k norm over all heads", _OLMO2, read_olmo2, TENSORS),
-    Family(
-        "Olmo3ForCausalLM",
-        "olmo3",
-        "OLMo 3",
-        "the same, sliding window by layer, yarn in the others",
-        _OLMO3,
-        read_olmo3,
-        TENSORS,
-        prepared=split_rope,
-    ),
-    Family(
-        "Exaone4ForCausalLM",
-        "exaone4",
-        "EXAONE 4",
-        "norms after, q/k norm, sliding window by layer, no rotation in the others",
-        _EXAONE4,
-        read_exaone4,
-        TENSORS,
-    ),
+OLMO2 = Family(
+    "Olmo2ForCausalLM", "olmo2", "OLMo 2", "norms after, q/k norm over all heads", _OLMO2, read_olmo2, TENSORS
+)
+OLMO3 = Family(
+    "Olmo3ForCausalLM",
+    "olmo3",
+    "OLMo 3",
+    "the same, sliding window by layer, yarn in the others",
+    _OLMO3,
+    read_olmo3,
+    TENSORS,
+    prepared=split_rope,
+)
+EXAONE4 = Family(
+    "Exaone4ForCausalLM",
+    "exaone4",
+    "EXAONE 4",
+    "norms after, q/k norm, sliding window by layer, no rotation in the others",
+    _EXAONE4,
+    read_exaone4,
+    TENSORS,
 )

@@ -1,7 +1,7 @@
 """OPT: layer norms, biases, an MLP of ReLU without gates, and a learned vector for each position.
 
 (Zhang et al., 2022, https://arxiv.org/abs/2205.01068; github.com/huggingface/transformers, models/opt.) The size of
-350 M, which norms after what it adds and projects its embeddings, is not supported.
+350 M, which norms after attention and MLP and projects its embeddings, is not supported.
 """
 
 from dataclasses import replace
@@ -54,16 +54,14 @@ def tables(config: ModelConfig) -> list[Table]:
     return [Table("embed_positions", f"{MODEL}embed_positions", rows, columns, OFFSET)]
 
 
-FAMILIES = (
-    Family(
-        "OPTForCausalLM",
-        "opt",
-        "OPT (all but 350M)",
-        "learned positions, MLP of ReLU without gates",
-        DEFAULTS,
-        read,
-        TENSORS,
-        tables=tables,
-        names=NAMES,
-    ),
+OPT = Family(
+    "OPTForCausalLM",
+    "opt",
+    "OPT (all but 350M)",
+    "learned positions, MLP of ReLU without gates",
+    DEFAULTS,
+    read,
+    TENSORS,
+    tables=tables,
+    names=NAMES,
 )

@@ -34,16 +34,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=True, o_bias=True, mlp_bias=True)
 
 
-FAMILIES = (
-    Family(
-        "PhiForCausalLM",
-        "phi",
-        "Phi-1, 1.5, 2",
-        "MLP without gates beside attention, a part of each head rotated",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-        names={"rms_norm_eps": "layer_norm_eps"},
-    ),
+PHI = Family(
+    "PhiForCausalLM",
+    "phi",
+    "Phi-1, 1.5, 2",
+    "MLP without gates beside attention, a part of each head rotated",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+    names={"rms_norm_eps": "layer_norm_eps"},
 )

@@ -14,15 +14,14 @@ DEFAULTS = {
     "original_max_position_embeddings": 4096,
 }
 TENSORS = TensorNames(qkv=(f"{ATTENTION}qkv_proj",), gate_up=(f"{MLP}gate_up_proj",))
-FAMILIES = (
-    Family(
-        "Phi3ForCausalLM",
-        "phi3",
-        "Phi-3, Phi-3.5, Phi-4 and their mini",
-        "fused projections, a part of each head rotated, longrope, sliding window",
-        DEFAULTS,
-        read_mistral,
-        TENSORS,
-        partial_rotary=True,
-    ),
+
+PHI3 = Family(
+    "Phi3ForCausalLM",
+    "phi3",
+    "Phi-3, Phi-3.5, Phi-4 and their mini",
+    "fused projections, a part of each head rotated, longrope, sliding window",
+    DEFAULTS,
+    read_mistral,
+    TENSORS,
+    partial_rotary=True,
 )

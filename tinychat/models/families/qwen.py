@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import TensorNames, layer_norms
+from tinychat.models.families import gpt2
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling
 
-LAYER = "transformer.h.{}."
 DEFAULTS = {
     "layer_norm_epsilon": 1e-6,
     "kv_channels": 128,
@@ -30,14 +29,7 @@ NAMES = {
     "partial_rotary_factor": "rotary_pct",
     "rope_theta": "rotary_emb_base",
 }
-TENSORS = TensorNames(
-    embed="transformer.wte",
-    qkv=(f"{LAYER}attn.c_attn",),
-    o=f"{LAYER}attn.c_proj",
-    gate_up=(f"{LAYER}mlp.w2", f"{LAYER}mlp.w1"),
-    down=f"{LAYER}mlp.c_proj",
-    norms=layer_norms(f"{LAYER}ln_1", f"{LAYER}ln_2", "transformer.ln_f"),
-)
+TENSORS = replace(gpt2.TENSORS, gate_up=(f"{gpt2.LAYER}mlp.w2", f"{gpt2.LAYER}mlp.w1"), norm_bias=False)
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
@@ -47,7 +39,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """The growth beyond the training length, and biases of the other linears, are as the file says."""
+    """The growth beyond the training length, and biases of the other linears, are those of the file."""
     bias = not values.flag("no_bias", True)
     config = replace(config, qkv_bias=True, o_bias=bias, mlp_bias=bias)
     if values.flag("use_dynamic_ntk", False):
@@ -58,17 +50,15 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return config
 
 
-FAMILIES = (
-    Family(
-        "QWenLMHeadModel",
-        "qwen",
-        "Qwen 1",
-        "q/k/v biases, dynamic NTK by doublings, attention that grows with the position's logarithm",
-        DEFAULTS,
-        read,
-        TENSORS,
-        partial_rotary=True,
-        names=NAMES,
-        prepared=prepared,
-    ),
+QWEN = Family(
+    "QWenLMHeadModel",
+    "qwen",
+    "Qwen 1",
+    "q/k/v biases, dynamic NTK by doublings, attention that grows with the position's logarithm",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+    names=NAMES,
+    prepared=prepared,
 )

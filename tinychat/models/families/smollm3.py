@@ -1,6 +1,6 @@
 """SmolLM3: Llama's layers, of which some do not rotate queries and keys (NoPE).
 
-Without positions of their own, those layers find what is far away as well as what is near (Yang et al., 2025,
+Without positions of their own, those layers find distant tokens as well as near ones (Yang et al., 2025,
 https://arxiv.org/abs/2501.18795; github.com/huggingface/transformers, models/smollm3).
 """
 
@@ -22,7 +22,7 @@ DEFAULTS = {
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases are as the file says; windows, if they are used, are for the layers that do not rotate."""
+    """Biases are those of the file; windows, if they are used, are for the layers that do not rotate."""
     config = llama.read_llama(values, config)
     rotated = _rotated_layers(values, config.num_hidden_layers)
     windows = read_windows(values, config.num_hidden_layers, lambda layer: not rotated[layer], switched=True)
@@ -41,8 +41,6 @@ def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
     return [flag == 1 for flag in flags[:layers]]
 
 
-FAMILIES = (
-    Family(
-        "SmolLM3ForCausalLM", "smollm3", "SmolLM3", "layers without rotation, sliding window by layer", DEFAULTS, read
-    ),
+SMOLLM3 = Family(
+    "SmolLM3ForCausalLM", "smollm3", "SmolLM3", "layers without rotation, sliding window by layer", DEFAULTS, read
 )

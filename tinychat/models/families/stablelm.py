@@ -21,7 +21,7 @@ DEFAULTS = {
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Biases, and an MLP beside or after attention, are as the file says."""
+    """Biases, and an MLP beside or after attention, are those of the file."""
     values.require(qk_layernorm=False)
     return replace(
         config,
@@ -37,17 +37,15 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return decoder_norms(config, replace(names, norms=shared) if config.parallel else names)
 
 
-FAMILIES = (
-    Family(
-        "StableLmForCausalLM",
-        "stablelm",
-        "StableLM, StableLM 2",
-        "layer norms, a part of each head rotated, MLP beside attention",
-        DEFAULTS,
-        read,
-        TensorNames(norm_bias=True),
-        norms=norms,
-        partial_rotary=True,
-        names={"rms_norm_eps": "layer_norm_eps"},
-    ),
+STABLELM = Family(
+    "StableLmForCausalLM",
+    "stablelm",
+    "StableLM, StableLM 2",
+    "layer norms, a part of each head rotated, MLP beside attention",
+    DEFAULTS,
+    read,
+    TensorNames(norm_bias=True),
+    norms=norms,
+    partial_rotary=True,
+    names={"rms_norm_eps": "layer_norm_eps"},
 )

@@ -29,15 +29,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=bias)
 
 
-FAMILIES = (
-    Family(
-        "Starcoder2ForCausalLM",
-        "starcoder2",
-        "StarCoder 2",
-        "layer norms, MLP without gates, biases, sliding window",
-        DEFAULTS,
-        read,
-        TENSORS,
-        names={"rms_norm_eps": "norm_epsilon"},
-    ),
+STARCODER2 = Family(
+    "Starcoder2ForCausalLM",
+    "starcoder2",
+    "StarCoder 2",
+    "layer norms, MLP without gates, biases, sliding window",
+    DEFAULTS,
+    read,
+    TENSORS,
+    names={"rms_norm_eps": "norm_epsilon"},
 )

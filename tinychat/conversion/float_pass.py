@@ -1,0 +1,69 @@
+"""A checkpoint's own forward pass in float32, layer by layer over some texts, for calibration and quality reports."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from tinychat.conversion.float_stages import FloatStages, Linear, Slot
+from tinychat.conversion.source import Floats, Source
+from tinychat.engine.arguments import Batch, scratch_of
+from tinychat.engine.forward import embed_ids, predict, run_layer
+from tinychat.engine.named_tensors import NamedTensors
+from tinychat.engine.parameters import dims_of, parameters_of
+from tinychat.engine.stages import layer_of
+
+
+class FloatPass:
+    """`engine.forward` in NumPy.
+
+    Parameters
+    ----------
+    source : Source
+    texts : sequence of sequences of int
+        Token ids. Hidden states, float32 [T, D], are those of all texts, one after another.
+
+    Attributes
+    ----------
+    firsts : list of int
+        The first row of each text, and T.
+    """
+
+    def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
+        self._source = source
+        self._parameters, self._dims = parameters_of(source.config, NamedTensors(source.config)), dims_of(source.config)
+        ids = [token for text in texts for token in text]
+        positions = [position for text in texts for position in range(len(text))]
+        self.firsts = [0, *accumulate(len(text) for text in texts)]
+        counts, none = [len(ids), len(ids), len(texts)], np.zeros(0, np.int64)
+        arrays = [np.array(each, np.int64) for each in (counts, ids, positions, [], self.firsts)]
+        self._batch = Batch(*arrays, *[none] * 5)
+
+    def embed(self) -> Floats:
+        """Return the hidden states that the first layer gets."""
+        s = scratch_of(Slot)
+        embed_ids(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch)
+        hidden: Floats = s.hidden.value
+        return hidden
+
+    # Callers refuse results that are not finite.
+    @np.errstate(over="ignore", invalid="ignore")
+    def run_layer(self, layer: int, hidden: Floats, linear: Linear | None = None) -> Floats:
+        """Run a decoder layer, with other linears than the checkpoint's own, if they are given."""
+        s, stages = scratch_of(Slot), FloatStages(self._source, linear or self._source.linear)
+        s.hidden.value = hidden
+        run_layer(stages, layer_of(self._parameters.layers, layer), self._dims, None, s, None, self._batch)
+        found: Floats = s.hidden.value
+        return found
+
+    def last_inputs(self, hidden: Floats) -> Floats:
+        """Return the inputs of the output matrix: the hidden states behind the last norm."""
+        return self._source.normed(self._parameters.norm, hidden)
+
+    def logits(self, hidden: Floats) -> Floats:
+        """Return the logits [T, V] of some of the last layer's hidden states."""
+        s, logits = scratch_of(Slot), Slot()
+        s.hidden.value = hidden
+        predict(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch, logits)
+        found: Floats = logits.value
+        return found

@@ -1,0 +1,279 @@
+"""The stages of `engine.forward` in NumPy, float32, for the texts of a conversion; see `engine.stages`.
+
+Texts stand one after another. Matrix products take all tokens at once, attention those of one text. Arrays between
+stages are slots, which hold what a stage gave until the next takes it. What each text, or each expert, gives is often
+computed only when the next stage asks for it: it is never there for all of them at once.
+"""
+
+import functools
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.conversion.cores import on_each
+from tinychat.conversion.source import Floats, Source
+from tinychat.engine.named_tensors import NamedVector
+from tinychat.kernels.variants import AttentionSink
+from tinychat.models.config import ModelConfig
+from tinychat.models.experts import Experts
+from tinychat.models.rope import query_scales, rope_tables, sliding_rope
+
+Linear = Callable[[str, int, Floats, Floats | None], Floats]
+"""Called with a linear's name, the shard of its kind (`models.tensors.Linear`), its inputs [T, K], and the residual
+stream [T, D] if its outputs are added to that, else None; returns the outputs [T, N], bias included."""
+
+# Tokens whose activations are computed at a time: their intermediate results stay in the processor's cache.
+ACTIVATED_ROWS = 64
+# Queries whose attention is computed at a time.
+ATTENDING_ROWS = 128
+# An expert that fewer tokens chose gets all tokens: it has to be quantized by some.
+FEWEST_ROWS = 16
+
+
+class Slot:
+    """An array between stages; a stage that is the last to read it takes it out."""
+
+    value: Any = None
+
+    def take(self):
+        """Return the array, and keep it no longer."""
+        taken, self.value = self.value, None
+        return taken
+
+
+class FloatStages:
+    """A team that runs stages in NumPy.
+
+    Parameters
+    ----------
+    source : Source
+    linear : Linear
+        It may look at the inputs, and quantize the layer before it gives its outputs.
+    """
+
+    def __init__(self, source: Source, linear: Linear) -> None:
+        self._source, self._config, self._linear = source, source.config, linear
+
+    def run(self, stage, *arguments):
+        """Run a stage."""
+        getattr(self, stage.__name__)(*arguments)
+
+    def embed(self, T, weight, ids, sizes, hidden):
+        hidden.value = self._source.embeddings(ids) * np.float32(self._config.embedding_multiplier)
+
+    def add_positions(self, T, vectors, positions, hidden):
+        hidden.value += self._source.table(vectors, 1 + positions.max())[positions]
+
+    def norm_rows(self, T, norm, sizes, hidden):
+        hidden.value = self._source.normed(norm, hidden.value)
+
+    def quantize_normed(self, T, hidden, norm, sizes, weight, s):
+        s.x.value = self._source.normed(norm, hidden.value)
+
+    def quantize_plain(self, T, values, weight, s):
+        s.x.value = values.take()
+
+    def quantize_gated(self, T, gate_up, activation, size, weight, s):
+        s.x.value = _activated_by_block(self._config, gate_up.take())
+
+    def quantize_activated(self, T, up, activation, sizes, weight, s):
+        s.x.value = _activated_by_block(self._config, up.take())
+
+    def linear(self, T, weight, s, out, add):
+        residual = out.value if add else None
+        outputs = self._linear(weight.name, weight.shard, s.x.take(), residual)
+        out.value = residual + outputs if add else outputs
+
+    def add_normed(self, T, branch, norm, sizes, hidden):
+        hidden.value = hidden.value + self._source.normed(norm, branch.take())
+
+    def norm_width(self, T, qkv, norm, sizes):
+        H, G, d = self._heads
+        q, k, v = np.split(qkv.take(), [H * d, (H + G) * d], axis=1)
+        q, k = self._source.normed(norm.queries, q), self._source.normed(norm.keys, k)
+        qkv.value = np.concatenate([q, k, v], axis=1)
+
+    def rope_append(self, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
+        """Leave queries, keys and values of each text, heads first."""
+        found = qkv.take()
+        by_text = (found[start:stop] for start, stop in pairwise(batch.firsts))
+        qkv.value = (self._rotated_heads(each, q_gain, k_gain, angles, rotary_dim) for each in by_text)
+
+    def _rotated_heads(self, qkv, q_gain, k_gain, angles, rotary_dim):
+        T, (H, G, d) = len(qkv), self._heads
+        heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
+        q, k, v = heads[:H], heads[H : H + G], heads[H + G :]
+        if isinstance(q_gain, NamedVector):
+            q, k = self._source.normed(q_gain, q), self._source.normed(k_gain, k)
+        table = _angles(sliding_rope(self._config) if angles else self._config, T)[:, :rotary_dim]
+        factors = (self._config.attention_scale * query_scales(self._config, range(T))).astype(np.float32)
+        return _rotated(q, table) * factors[:, None], _rotated(k, table), v
+
+    def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
+        sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
+        out.value = np.concatenate([_attended(self._config, *heads, window, sinks) for heads in qkv.take()])
+
+    def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
+        found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
+        out.value = np.concatenate([_convolved(factors, found[start:stop]) for start, stop in pairwise(batch.firsts)])
+
+    def choose_experts(self, T, norm_topk, shared, e):
+        count = self._config.experts.num_experts
+        e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
+
+    def group_rows(self, T, e):
+        pass
+
+    def quantize_routed(self, T, hidden, norm, sizes, weight, rows, e):
+        """Leave the inputs of each expert."""
+        x, chosen = self._source.normed(norm, hidden.value), e.chosen.value
+
+        def inputs_of(expert: int) -> Floats:
+            rows, _ = np.nonzero(chosen == expert)
+            return x if len(rows) < FEWEST_ROWS else x[rows]
+
+        e.x.value = (inputs_of(expert) for expert in range(self._config.experts.num_experts))
+
+    def quantize_routed_gated(self, T, activation, size, weight, rows, e):
+        e.x.value = (_activated_by_block(self._config, gate_up) for gate_up in e.gate_up.take())
+
+    def linear_routed(self, weight, out, buffers, e):
+        by_expert = enumerate(e.x.take(), weight.shard)
+        out.value = (self._linear(weight.name, shard, x, None) for shard, x in by_expert)
+
+    def add_routed(self, T, shared, branch, hidden, e):
+        chosen, weights = e.chosen.take(), e.weights.take()
+        total = np.zeros_like(hidden.value)
+        for expert, outputs in enumerate(e.down.take()):
+            rows, ranks = np.nonzero(chosen == expert)
+            total[rows] += weights[rows, ranks, None] * (outputs if len(outputs) == len(rows) else outputs[rows])
+        if shared:
+            total += branch.take() / (1 + np.exp(-e.logits.value[:, self._config.experts.num_experts :]))
+        hidden.value = hidden.value + total
+
+    def pick_rows(self, T, rows, hidden, out):
+        out.value = hidden.value
+
+    def head(self, T, weight, s, out):
+        x = s.x.take()
+        logits = np.concatenate([x @ rows.T for rows in self._source.slabs(weight.layout)], axis=1)
+        bias = self._source.bias(weight.name, 0)
+        out.value = logits if bias is None else logits + bias
+
+    def cap_rows(self, rows, logits, cap):
+        logits.value = _soft_capped(logits.value, self._config.logits_softcap)
+
+    @property
+    def _heads(self):
+        return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
+
+
+def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats]:
+    """Return the experts of each token [T, k], the likeliest first, and what each is multiplied by."""
+    chosen = np.argsort(-logits, axis=1, kind="stable")[:, : experts.num_experts_per_tok]
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights = np.take_along_axis(powers, chosen, axis=1)
+    return chosen, weights / (weights if experts.norm_topk_prob else powers).sum(axis=1, keepdims=True)
+
+
+def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
+    """Return what `_activated` does, some tokens at a time."""
+    blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
+    return np.concatenate(on_each(functools.partial(_activated, config), blocks))
+
+
+def _activated(config: ModelConfig, inner: Floats) -> Floats:
+    """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
+    activation = ACTIVATIONS[config.hidden_act]
+    if not config.gated:
+        return np.asarray(activation(inner), np.float32)
+    gate, up = np.split(inner, 2, axis=1)
+    if config.swiglu_limit is not None:
+        gate, up = np.minimum(gate, config.swiglu_limit), np.clip(up, -config.swiglu_limit, config.swiglu_limit)
+        return np.asarray(gate / (1 + np.exp(-config.swiglu_alpha * gate)) * (up + 1), np.float32)
+    return np.asarray(activation(gate) * up, np.float32)
+
+
+def _gelu(v: Floats) -> Floats:
+    """Return ``v / 2 * (1 + erf(v / sqrt(2)))``; see `kernels.activations`."""
+    t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(v))
+    factors = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+    tail = functools.reduce(lambda p, factor: (p * t + np.float32(factor)).astype(np.float32), factors, 0 * t) * t
+    return np.asarray(np.maximum(v, 0) - np.abs(v) / 2 * tail * np.exp(-np.square(v) / 2), np.float32)
+
+
+ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "gelu": _gelu,
+    "gelu_tanh": lambda v: v / (1 + np.exp(np.float32(-2 * (2 / np.pi) ** 0.5) * (v + np.float32(0.044715) * v**3))),
+    "relu": lambda v: np.maximum(v, 0),
+    "relu2": lambda v: np.square(np.maximum(v, 0)),
+}
+
+
+def _soft_capped(x: Floats, cap: float | None) -> Floats:
+    """Return ``cap * tanh(x / cap)``, or `x` itself where there is no cap."""
+    return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
+
+
+def _convolved(taps: Floats, bcx: Floats) -> Floats:
+    """Return what a short convolution gives for one sequence's b, c and x [T, 3 D]; see `kernels.short_convolution`."""
+    b, c, x = np.split(bcx, 3, axis=1)
+    K = taps.shape[1]
+    padded = np.pad(b * x, ((K - 1, 0), (0, 0)))
+    total = np.zeros_like(x)
+    for k in range(K):
+        total += taps[:, k] * padded[k : k + len(x)]
+    return c * total
+
+
+def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int, sinks: Floats | None) -> Floats:
+    """Return attention's outputs [T, H d] for one text's queries [H, T, d], and keys and values [G, T, d]."""
+    (H, T, d), G = q.shape, len(k)
+    mask = _mask(window, T)
+    slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]
+
+    def softmax(head: tuple[Floats, np.float32 | None], masked: Floats) -> None:
+        scores, sink = head
+        scores[:] = _soft_capped(scores, config.attention_softcap)
+        scores += masked
+        largest = scores.max(axis=-1, keepdims=True)
+        scores -= largest
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True) + (0 if sink is None else np.exp(sink - largest))
+
+    mixed = np.empty((H, T, d), np.float32)
+    for start in range(0, T, ATTENDING_ROWS):
+        # No query sees keys after its own. All queries of one key/value head go into one matrix product.
+        stop = min(start + ATTENDING_ROWS, T)
+        scores = (q[:, start:stop].reshape(G, -1, d) @ k[:, :stop].transpose(0, 2, 1)).reshape(H, -1, stop)
+        if config.alibi_slopes:
+            scores += slopes * (np.arange(stop) - np.arange(start, stop)[:, None])
+        heads = zip(scores, [None] * H if sinks is None else sinks)
+        on_each(functools.partial(softmax, masked=mask[start:stop, :stop]), heads)
+        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, -1, d)
+    return mixed.transpose(1, 0, 2).reshape(T, H * d)
+
+
+def _rotated(heads: Floats, table: Floats) -> Floats:
+    """Rotate the first channels of heads [n, T, d] by the positions' cosines and sines [T, rotary_dim]."""
+    rotary_dim = table.shape[1]
+    cos, sin = np.split(table, 2, axis=1)
+    first, second = np.split(heads[..., :rotary_dim], 2, axis=-1)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin, heads[..., rotary_dim:]], axis=-1)
+
+
+@functools.lru_cache(maxsize=8)
+def _angles(config: ModelConfig, T: int) -> Floats:
+    """Return the cosines and sines of positions 0 to T - 1; kept, as many texts have the same length."""
+    return rope_tables(config, 0, T)
+
+
+@functools.lru_cache(maxsize=8)
+def _mask(window: int, T: int) -> Floats:
+    """Return the mask that is added to the scores [T, T]: minus infinity after a query, and before its window."""
+    distance = np.arange(T)[:, None] - np.arange(T)
+    return np.where((distance >= 0) & (distance < window), np.float32(0), np.float32(-np.inf))

@@ -1,0 +1,69 @@
+"""`engine.forward` compiled: its Python with kernels in the place of stages, and the loop that its threads run."""
+
+from functools import wraps
+from types import FunctionType
+
+from tinychat.engine import forward as wiring
+from tinychat.engine.wiring import ByKind, Compiled
+from tinychat.kernels.compile_queue import deferred_by_type
+from tinychat.kernels.jit import entry_point, inline
+from tinychat.kernels.memory import from_pointers, numbers_at
+from tinychat.kernels.team import begin, record_time, release
+from tinychat.kernels.team_queue import Team
+
+
+def compiled_names():
+    """Return what the names of `engine.forward` mean in compiled code.
+
+    Plain functions are written into their callers. Those by kind are compiled by themselves, for the types that occur.
+    """
+    names = dict(vars(wiring))
+
+    def with_kernels(function, own_names):
+        same = FunctionType(function.__code__, names | own_names, function.__name__)
+        # Symbols are named by it: they must differ where types do not.
+        same.__qualname__ = function.__name__
+        return same
+
+    def by_types(by_kind, own_names):
+        @wraps(by_kind.function)
+        def choose(*types):
+            return with_kernels(by_kind.body(types), own_names)
+
+        return deferred_by_type(choose, with_kernels(by_kind.function, {}))
+
+    for name, value in vars(wiring).items():
+        if isinstance(value, Compiled):
+            names[name] = value.kernel()
+        elif isinstance(value, ByKind):
+            # Numba knows no such recursion: a body that calls its own function, for other kinds, calls a second one.
+            second = by_types(value, {})
+            names[name] = by_types(value, {name: second})
+            second.overloads = names[name].overloads
+    for plain in (wiring.embed_ids, wiring.run_layer, wiring.predict, wiring.forward):
+        names[plain.__name__] = inline(with_kernels(plain, {}))
+    return names
+
+
+forward = compiled_names()["forward"]
+
+
+@entry_point
+def worker_loop(thread, threads, queue_address, pointers_address, kind):
+    """Do a share of the batch that thread 0 posts: see `tinychat.engine.workers`.
+
+    pointers_address, kind : of `Arguments`. A thread looks up where the arrays are when the batch has begun, while the
+    others wait for it, so it never meets those of another batch. One that is let go reads on in them after the others
+    have ended: `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one
+    would be compiled a second time.
+    """
+    queue = numbers_at(queue_address)
+    while begin(queue, thread, threads):
+        a = from_pointers(kind, numbers_at(pointers_address))
+        team = Team(thread, queue, a.batch.clocks)
+        record_time(team)
+        forward(team, a.parameters, a.sizes, a.cache, a.scratch, a.attention, a.batch, a.logits)
+        if thread == 0:
+            release(queue)
+            return True
+    return False

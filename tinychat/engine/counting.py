@@ -1,0 +1,98 @@
+"""What a step takes: its stages, what they read and compute, and how wide the arrays between them have to be.
+
+Nothing is computed: `engine.forward` runs with a team that notes what each stage of `engine.stages` says of itself.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinychat.engine.arguments import Batch, scratch_of
+from tinychat.engine.forward import forward
+from tinychat.engine.named_tensors import NamedTensors, NamedWeight
+from tinychat.engine.parameters import dims_of, parameters_of
+from tinychat.engine.wiring import Stage
+from tinychat.models.config import ModelConfig
+from tinychat.models.layout import FREQUENT, Quantization, padded, tensor_specs
+
+
+class Cost(NamedTuple):
+    """One call of a stage: the name that profiles have for it, the bytes that it reads, its multiply-adds."""
+
+    kind: str
+    bytes: int
+    multiply_adds: int
+
+
+class Width:
+    """An array between stages: how many columns it needs."""
+
+    columns = 0
+
+    def need(self, columns: int) -> None:
+        """Note that a stage needs so many columns."""
+        self.columns = max(self.columns, columns)
+
+
+class Counter:
+    """A team that notes its stages instead of running them.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    quantization : Quantization
+    T : int
+        Tokens of the step.
+
+    Attributes
+    ----------
+    costs : list of Cost
+        Of the stages, in their order.
+    widths : Scratch
+        A `Width` for each array.
+    """
+
+    def __init__(self, config: ModelConfig, quantization: Quantization, T: int) -> None:
+        self.config, self.T = config, T
+        self.heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.costs: list[Cost] = []
+        self.widths = scratch_of(Width)
+        self._multiple = quantization.column_multiple
+        self._bytes: dict[str, int] = {}
+        for name, spec in tensor_specs(config, quantization).items():
+            linear = name.partition(".")[0].replace(FREQUENT, "embed_tokens")
+            self._bytes[linear] = self._bytes.get(linear, 0) + spec.bytes
+
+    @property
+    def experts(self) -> tuple[int, int]:
+        """How many experts there are, and how many a token passes."""
+        assert self.config.experts is not None
+        return self.config.experts.num_experts, self.config.experts.num_experts_per_tok
+
+    def run(self, stage: Stage, *arguments: Any) -> None:
+        """Note a stage."""
+        stage.function(self, *arguments)
+
+    def note(self, kind: str, bytes: int, multiply_adds: int = 0) -> None:
+        """Note what a stage takes."""
+        self.costs.append(Cost(kind, bytes, multiply_adds))
+
+    def columns(self, weight: NamedWeight) -> int:
+        """Return the columns of a weight's input, padding included."""
+        return padded(weight.columns, self._multiple)
+
+    def bytes(self, weight: NamedWeight) -> int:
+        """Return the size of a weight; of experts, of all of a layer."""
+        return self._bytes[weight.name] // (weight.layout.layers or 1)
+
+
+def count_step(
+    config: ModelConfig, quantization: Quantization, T: int, start: int = 0, cache_bytes: int = 0
+) -> Counter:
+    """Return what a step of `T` tokens after `start` others takes; cache_bytes : of a position in a layer's cache."""
+    counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
+    positions = np.arange(start, start + T)
+    batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 7)
+    p = parameters_of(config, NamedTensors(config))
+    forward(counter, p, dims_of(config), cache_bytes, counter.widths, None, batch, Width())
+    return counter

@@ -1,0 +1,205 @@
+"""The stages of the forward pass: which kernel each is, and what it takes.
+
+A body notes, for one call, what the stage reads and computes (bytes, multiply-adds), under the name that profiles have
+for it, and how many columns it needs in the arrays between stages: `counter` is an `engine.counting.Counter`.
+"""
+
+import numpy as np
+
+from tinychat.engine.wiring import compiled_by, stage
+from tinychat.kernels.sizes import LANES
+from tinychat.kernels.weights import PerLayer
+from tinychat.models.layout import padded
+
+FLOAT = 4  # bytes
+# What profiles call the inputs of linears that take them as they are.
+PLAIN_INPUTS = {"o_proj": "quantize attention", "conv_out_proj": "quantize convolution"}
+
+
+@compiled_by("weight_access")
+def layer_of(stacked, layer):
+    """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
+    if isinstance(stacked, PerLayer):
+        index = int(stacked.indices[layer])
+        first, second = layer_of(stacked.first, max(index, 0)), layer_of(stacked.second, max(-1 - index, 0))
+        return PerLayer(index, first, second)
+    if isinstance(stacked, tuple):
+        return type(stacked)(*(layer_of(part, layer) for part in stacked))
+    return stacked[layer]
+
+
+@compiled_by("kv")
+def layer_cache(cache, layer):
+    """Return one layer of a cache."""
+    return cache
+
+
+@stage("embedding")
+def embed(counter, T, weight, ids, sizes, hidden):
+    """Write the embeddings of the ids."""
+    hidden.need(counter.columns(weight))
+    counter.note("embedding", T * (counter.bytes(weight) // weight.rows))
+
+
+@stage("embedding")
+def add_positions(counter, T, vectors, positions, hidden):
+    """Add the vectors of positions to the embeddings."""
+    counter.note("end of embedding", T * vectors.columns * 3 * FLOAT, T * vectors.columns)
+
+
+@stage("norms")
+def norm_rows(counter, T, norm, sizes, hidden):
+    """Norm the embeddings."""
+    counter.note("end of embedding", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size)
+
+
+@stage("inputs")
+def quantize_normed(counter, T, hidden, norm, sizes, weight, s):
+    """Norm the residual stream and write it for a linear: squares are summed, then scaled, with a gain."""
+    s.x.need(counter.columns(weight))
+    counter.note("norms and quantize", (T + 1) * sizes.hidden_size * FLOAT, T * sizes.hidden_size * 3)
+
+
+@stage("inputs")
+def quantize_plain(counter, T, values, weight, s):
+    """Write rows for a linear as they are."""
+    values.need(counter.columns(weight))
+    s.x.need(counter.columns(weight))
+    counter.note(PLAIN_INPUTS[weight.name], T * weight.columns * FLOAT, T * weight.columns)
+
+
+@stage("inputs")
+def quantize_gated(counter, T, gate_up, activation, size, weight, s):
+    """Write for a linear what gates let through."""
+    gate_up.need(padded(2 * size, LANES) + LANES)
+    s.x.need(counter.columns(weight))
+    counter.note("activation and quantize", T * 2 * size * FLOAT, T * size * 3)
+
+
+@stage("inputs")
+def quantize_activated(counter, T, up, activation, sizes, weight, s):
+    """Write for a linear what an activation makes of an MLP without gates."""
+    size = sizes.intermediate_size
+    up.need(padded(size, LANES) + LANES)
+    s.x.need(counter.columns(weight))
+    counter.note("activation and quantize", T * size * FLOAT, T * size * 3)
+
+
+@stage("linear")
+def linear(counter, T, weight, s, out, add):
+    """Apply a linear."""
+    out.need(padded(weight.rows, LANES))
+    counter.note(weight.name, counter.bytes(weight), T * weight.rows * weight.columns)
+
+
+@stage("linear")
+def head(counter, T, weight, s, out):
+    """Apply the output matrix."""
+    counter.note("lm_head", counter.bytes(weight), T * weight.rows * weight.columns)
+
+
+@stage("norms")
+def norm_width(counter, T, qkv, norm, sizes):
+    """Norm queries and keys, each over all heads."""
+    H, G, d = counter.heads
+    counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 3)
+
+
+@stage("rope")
+def rope_append(counter, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
+    """Rotate queries and keys, append keys and values to the cache."""
+    H, G, d = counter.heads
+    qkv.need(padded((H + 2 * G) * d, LANES) + LANES)
+    counter.note("rope and append", T * (H + 2 * G) * d * FLOAT, T * (H + G) * d * 2)
+
+
+@stage("attend")
+def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
+    """Attend to all positions of the cache that are in the window."""
+    H, _, d = counter.heads
+    out.need(H * d)
+    seen = int(np.minimum(batch.positions + 1, window).sum())
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, 2 * seen * H * d)
+
+
+@stage("short_convolution")
+def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
+    """Convolve over the last positions, and append to the cache."""
+    D = sizes.hidden_size
+    bcx.need(padded(3 * D, LANES) + LANES)
+    out.need(D)
+    seen = taps.layout.size // D
+    counter.note("short convolution", T * D * (3 + seen) * FLOAT, T * D * (2 + seen))
+
+
+@stage("norms")
+def add_normed(counter, T, branch, norm, sizes, hidden):
+    """Add to the residual stream what a norm makes of a branch."""
+    branch.need(hidden.columns)
+    counter.note("norms after", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size * 4)
+
+
+@stage("experts")
+def choose_experts(counter, T, norm_topk, shared, e):
+    """Choose the experts of each token."""
+    count, chosen = counter.experts
+    e.logits.need(padded(count + 1, LANES) + LANES)
+    counter.note("choice of experts", T * count * FLOAT, T * count * chosen)
+
+
+@stage("experts")
+def group_rows(counter, T, e):
+    """Give each choice its slot."""
+    _, chosen = counter.experts
+    counter.note("slots of experts", T * chosen * 8)
+
+
+@stage("experts")
+def quantize_routed(counter, T, hidden, norm, sizes, weight, rows, e):
+    """Norm the residual stream and write it for the experts that were chosen."""
+    _, chosen = counter.experts
+    e.x.need(counter.columns(weight))
+    D = sizes.hidden_size
+    counter.note("norms and quantize", (T * chosen + 1) * D * FLOAT, T * chosen * D * 3)
+
+
+@stage("experts")
+def quantize_routed_gated(counter, T, activation, size, weight, rows, e):
+    """Write what the gates of chosen experts let through."""
+    _, chosen = counter.experts
+    e.gate_up.need(padded(2 * size, LANES) + LANES)
+    e.x.need(counter.columns(weight))
+    counter.note("activation and quantize", T * chosen * 2 * size * FLOAT, T * chosen * size * 3)
+
+
+@stage("experts")
+def linear_routed(counter, weight, out, buffers, e):
+    """Apply the experts that were chosen; tokens are taken to choose as different ones as they can."""
+    out.need(padded(weight.rows, LANES))
+    count, chosen = counter.experts
+    rows = counter.T * chosen
+    counter.note(weight.name, counter.bytes(weight) // count * min(count, rows), rows * weight.rows * weight.columns)
+
+
+@stage("experts")
+def add_routed(counter, T, shared, branch, hidden, e):
+    """Add to the residual stream what experts give, each times its weight."""
+    _, chosen = counter.experts
+    e.down.need(hidden.columns)
+    if shared:
+        branch.need(hidden.columns)
+    D = counter.config.hidden_size
+    counter.note("sum of experts", (T * chosen + 2 * T) * D * FLOAT, T * chosen * D)
+
+
+@stage("embedding")
+def pick_rows(counter, T, rows, hidden, out):
+    """Copy the rows whose logits are wanted."""
+    out.need(hidden.columns)
+    counter.note("norms and quantize", T * counter.config.hidden_size * FLOAT)
+
+
+@stage("scores")
+def cap_rows(counter, rows, logits, cap):
+    """Cap the logits."""
+    counter.note("soft cap", rows * counter.config.vocab_size * FLOAT, rows * counter.config.vocab_size * 4)

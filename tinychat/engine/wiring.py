@@ -1,0 +1,81 @@
+"""One Python function as a compiled pass, a pass in NumPy, and a count of what it takes.
+
+`engine.forward` puts *stages* together, and nothing else says how a layer is wired. In plain Python, the first argument
+of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting` by noting what it costs. Compiled
+(`engine.compiled`), each stage is the kernel of its name, and the team is the threads that run it together.
+"""
+
+from collections.abc import Callable
+from functools import update_wrapper
+from importlib import import_module
+from typing import Any
+
+
+class Compiled:
+    """A Python function whose place a function of the same name in a module of `kernels` takes in compiled code."""
+
+    def __init__(self, function: Callable[..., Any], module: str) -> None:
+        self.function, self.module = function, module
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the Python function."""
+        return self.function(*arguments)
+
+    def kernel(self) -> Any:
+        """Return the compiled function."""
+        return getattr(import_module(f"tinychat.kernels.{self.module}"), self.function.__name__)
+
+
+class Stage(Compiled):
+    """A stage of the forward pass. Its Python function notes what the stage costs: see `engine.counting`."""
+
+    def __call__(self, team: Any, *arguments: Any) -> None:
+        """Let the team run the stage."""
+        team.run(self, *arguments)
+
+
+def compiled_by(module: str) -> Callable[[Callable[..., Any]], Compiled]:
+    """Return the decorator that makes a `Compiled` of a function."""
+    return lambda function: Compiled(function, module)
+
+
+def stage(module: str) -> Callable[[Callable[..., Any]], Stage]:
+    """Return the decorator that declares a `Stage`, whose kernel is in a module of `kernels`."""
+    return lambda function: Stage(function, module)
+
+
+class ByKind:
+    """A function of the wiring with other bodies where an argument is of some kind, such as `NoNorm`.
+
+    In compiled code the types of the arguments choose the body: of the others nothing is compiled.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._bodies: list[tuple[int, type, Callable[..., Any]]] = []
+        update_wrapper(self, function)
+
+    def where(self, **kinds: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Return the decorator for the body where the argument of this name is of that kind."""
+        ((name, kind),) = kinds.items()
+        position = self.function.__code__.co_varnames.index(name)
+
+        def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
+            body.__name__ = f"{self.function.__name__}_{kind.__name__}"
+            self._bodies.append((position, kind, body))
+            return body
+
+        return decorate
+
+    def body(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        """Return the body for some arguments, or for their Numba types."""
+        kinds = [getattr(argument, "instance_class", type(argument)) for argument in arguments]
+        return next((body for position, kind, body in self._bodies if kinds[position] is kind), self.function)
+
+    def __call__(self, *arguments: Any) -> None:
+        """Run the body for these arguments."""
+        self.body(arguments)(*arguments)
+
+
+by_kind = ByKind
