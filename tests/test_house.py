@@ -116,7 +116,9 @@ ARROWS = {
         "user_folders",
     ],
     "tools": [],
+    "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
+        "client.running_servers",
         "conversation",
         "engine.saved_caches",
         "engine.sequence",
@@ -132,6 +134,7 @@ ARROWS = {
         "bench",
         "chat",
         "checkpoint",
+        "client",
         "configuration",
         "conversation",
         "conversion",

@@ -114,3 +114,25 @@ async def test_a_request_that_fails_or_is_cancelled_gives_its_turn_back():
     await crowd.settle()
     assert crowd.admission.running == 1
     assert "b1" in crowd.inside
+
+
+@in_loop
+async def test_one_that_leaves_as_its_turn_comes_passes_it_on():
+    crowd = Crowd(1, 10)
+    for name in ("a1", "b1", "c1"):
+        await crowd.come(name)
+    # Both before the loop runs any of them: b1's turn is cancelled, then a1 lets the next one in.
+    crowd.tasks["b1"].cancel()
+    await asyncio.sleep(0)
+    crowd._leave["a1"].set()
+    await crowd.settle()
+    crowd.tasks["c1"].cancel()
+    await crowd.settle()
+    for name in ("d1", "e1"):
+        await crowd.come(name)
+    crowd._leave["d1"].set()
+    crowd.tasks["e1"].cancel()
+    await crowd.settle()
+    assert crowd.counts == (0, 0)
+    assert [task.done() for task in crowd.tasks.values()] == [True] * 5
+    assert all(task.cancelled() or task.exception() is None for task in crowd.tasks.values())

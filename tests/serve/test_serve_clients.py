@@ -11,6 +11,7 @@ from fake_model import EOS, fake_model
 from local_server import events_of, listening, new_server
 
 from tinychat.generate.request import Request
+from tinychat.serve.model_pool import ModelPool
 
 SECONDS = 30
 
@@ -229,3 +230,18 @@ def test_replies_of_many_clients_are_those_of_the_model_alone():
             expected = "".join(chr(97 + length % 26) for length in range(number + 1, 60))
             assert "".join(event["content"] for event in events) == expected
         wait_until(lambda: is_idle(server, model))
+
+
+def test_a_model_that_is_being_loaded_is_no_good_health():
+    model, go = endless(), threading.Event()
+    state = new_server(model)
+    state.pool = ModelPool({"late": lambda: go.wait(SECONDS) and (model, Request(max_tokens=3))})
+    with listening(state) as server:
+        assert server.raw("GET", "/health") == (200, b'{"status":"ok"}')
+        early = send(server, {})
+        wait_until(lambda: state.pool.loading)
+        status, data = server.raw("GET", "/health")
+        assert (status, json.loads(data)["error"]["message"]) == (503, "Loading model")
+        go.set()
+        assert read_all(early)[0] == 200
+        assert server.raw("GET", "/v1/health")[0] == 200

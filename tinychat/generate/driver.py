@@ -3,9 +3,10 @@
 A pass over several rows costs little more than one over a single row, as long as it is bound by memory, and each row's
 numbers do not depend on the others: every reply has the tokens that it would have alone.
 
-Prompts are read in the order in which they were submitted, as far as the budget of a step goes, while every reply gets
-its tokens in each step. So a long prompt holds up the others by no more than the budget. Where the memory of keys and
-values is full, a run is preempted: it waits until there is room, and its text so far stays.
+While every reply gets its tokens in each step, prompts are read as far as the budget of a step goes: half of it is the
+oldest prompt's, the rest goes to those that have the least left. So a long prompt holds up neither the replies, by more
+than the budget, nor short prompts, and is not held up by many of them. Where the memory of keys and values is full, a
+run is preempted: it waits until there is room, and its text so far stays.
 (Yu et al., 2022, "Orca"; Agrawal et al., 2023, https://arxiv.org/abs/2308.16369.)
 """
 
@@ -297,12 +298,11 @@ class Driver:
             return parts
         left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
-        for run in reading:
-            if left > 0:
+        for run, count in zip(reading, _shares([run.length - len(run.sequence.ids) for run in reading], left)):
+            if count > 0:
                 done, length = len(run.sequence.ids), run.length
-                ids = run.ids[done : done + left]
-                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + len(ids) == length)), None))
-                left -= len(ids)
+                ids = run.ids[done : done + count]
+                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + count == length)), None))
         return parts
 
     def _is_decoding(self, run: Run) -> bool:
@@ -426,4 +426,18 @@ class Driver:
             with self._turn:
                 if run in self._listened:
                     self._listened.remove(run)
-            run.listener(None)
+            # A listener may hold the stream, whose finalizer holds the run: none of them would ever go.
+            listener, run.listener = run.listener, None
+            listener(None)
+
+
+def _shares(left: list[int], rows: int) -> list[int]:
+    """Return how many rows of a step each prompt gets by how many it has left, the oldest first."""
+    shares = [0] * len(left)
+    shares[0] = min(left[0], -(-rows // 2))
+    rows -= shares[0]
+    for place in sorted(range(len(left)), key=left.__getitem__):
+        more = min(left[place] - shares[place], rows)
+        shares[place] += more
+        rows -= more
+    return shares

@@ -92,11 +92,11 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 # It was let in at this very moment.
                 self.running -= 1
                 self._let_in()
-            else:
+            elif turn in self._queues.get(client, ()):
                 self._forget(client, turn)
             raise
 
@@ -111,8 +111,11 @@ class Admission:
         """Give free turns to those who wait: one of each client in its turn, the oldest first."""
         while self.running < self.parallel and self._queues:
             client, queue = self._queues.popitem(last=False)
-            queue.popleft().set_result(None)
+            turn = queue.popleft()
             self.waiting -= 1
-            self.running += 1
+            # Who waited may have gone away at this very moment.
+            if not turn.cancelled():
+                turn.set_result(None)
+                self.running += 1
             if queue:
                 self._queues[client] = queue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from tinychat.client.running_servers import announced
 from tinychat.errors import SettingError
 from tinychat.serve.admission import Admission
 from tinychat.serve.app import create_app
@@ -79,7 +80,9 @@ def run_server(loads: Mapping[str, Load], options: ServerOptions, say: Callable[
     with _listening(options.host, options.port) as listener:
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        asyncio.run(_serve(loads, options, listener, lambda: say(f"serving at http://{shown}:{port}/v1")))
+        url, names = f"http://{shown}:{port}", [options.alias] if options.alias else [*loads]
+        with announced(url, names):
+            asyncio.run(_serve(loads, options, listener, lambda: say(f"serving at {url}/v1")))
 
 
 def _listening(host: str, port: int) -> socket.socket:
