@@ -78,7 +78,7 @@ class MarkerTemplate:
         return ByteTokenizer().decode(ids, skip_special=False)
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
-        marks = {"system": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
+        marks = {"system": SYSTEM, "developer": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
         ids = [BOS]
         for message in messages:
             called = "".join(call["function"]["name"] for call in message.get("tool_calls", []))

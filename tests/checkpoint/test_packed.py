@@ -89,7 +89,7 @@ def test_a_checkpoint_predicts_what_its_values_do(kind, tmp_path, rng):
     read = [load_file(folder / "model.safetensors") for folder in (found, expected)]
     for name in read[1]:
         np.testing.assert_allclose(read[0][name], read[1][name], rtol=0, atol=1e-7)
-    assert tinychat.load(found).config == tinychat.load(expected).config
+    assert tinychat.load(found).engine.config == tinychat.load(expected).engine.config
 
 
 @pytest.mark.parametrize("kind", KINDS)
