@@ -119,6 +119,14 @@ _RESPONSES: Schema = {
     "200": {"description": "The answer"},
     "default": {"description": "An error", "content": {"application/json": {"schema": _ERROR}}},
 }
+_SLOT: Schema = {
+    "parameters": [
+        {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
+    ],
+    "requestBody": _body({"filename": _TEXT}),
+    "responses": _RESPONSES,
+}
 _READ = ("/v1/models", "/health", "/props", "/slots", "/metrics")
 
 
@@ -127,4 +135,5 @@ def openapi_document() -> Schema:
     """Return the description of the server as OpenAPI's JSON."""
     paths: Schema = {path: {"post": {"requestBody": body, "responses": _RESPONSES}} for path, body in _bodies().items()}
     paths |= {path: {"get": {"responses": _RESPONSES}} for path in _READ}
+    paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}
