@@ -68,8 +68,8 @@ def test_blocks_of_every_type_are_read_row_by_row(kind, tmp_path, rng):
     # Any bits are a scale, also those of NaN.
     with np.errstate(all="ignore"):
         expected = gguf.quants.dequantize(data, number)
-        np.testing.assert_array_equal(file.read("weight", 2, 6), expected[2:6])
-        assert file.read("weight", 0, 7).dtype == np.float32
+        np.testing.assert_array_equal(file.tensors["weight"].read(2, 6), expected[2:6])
+        assert file.tensors["weight"].read(0, 7).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -80,9 +80,9 @@ def test_plain_numbers_are_mapped(dtype, tmp_path, rng):
     writer.add_tensor("vector", values[0])
     gguf_files.write(writer)
     file = GgufFile(tmp_path / "plain.gguf")
-    np.testing.assert_array_equal(file.read("weight", 1, 4), values[1:4])
-    np.testing.assert_array_equal(file.read("vector", 0, 9), values[0])
-    assert file.read("weight", 0, 5).dtype == dtype
+    np.testing.assert_array_equal(file.tensors["weight"].read(1, 4), values[1:4])
+    np.testing.assert_array_equal(file.tensors["vector"].read(0, 9), values[0])
+    assert file.tensors["weight"].read(0, 5).dtype == dtype
 
 
 def same(found, expected):
@@ -168,7 +168,8 @@ def test_experts_in_mxfp4_give_the_logits_of_the_checkpoint(tmp_path):
     file = gguf_files.write_variant(
         variant, tmp_path / "model.gguf", lambda name: "MXFP4" if "experts" in name and "weight" in name else "F32"
     )
-    assert {open_gguf(file)[0].kind(f"blk.1.ffn_{part}_exps.weight") for part in ("gate", "up", "down")} == {"MXFP4"}
+    stored = open_gguf(file)[0].tensors
+    assert {stored[f"blk.1.ffn_{part}_exps.weight"].kind for part in ("gate", "up", "down")} == {"MXFP4"}
     found, expected = (f32_model(source, tmp_path).logits(families.make_ids(variant)) for source in (file, checkpoint))
     assert np.abs(found - expected).max() < 1e-4 * expected.std()
 
@@ -260,7 +261,7 @@ def split(path, parts):
             copy_metadata(whole, writer)
         writer.add_uint16("split.count", parts)
         for name in names[part::parts]:
-            writer.add_tensor(name, np.array(whole.read(name, 0, whole.tensors[name].shape[0])))
+            writer.add_tensor(name, np.array(whole.tensors[name].read(0, whole.tensors[name].shape[0])))
         gguf_files.write(writer)
     return path.with_name(f"cut-00001-of-{parts:05d}.gguf")
 
@@ -286,9 +287,10 @@ def test_queries_keys_and_values_may_stand_in_one_tensor(kind, tmp_path):
     copy_metadata(apart, writer)
 
     def add(name, theirs):
-        number = gguf.GGMLQuantizationType[apart.kind(theirs[0])]
-        read = apart.read if number == gguf.GGMLQuantizationType.F32 else apart._blocks
-        rows = np.concatenate([read(each, 0, apart.tensors[each].shape[0]) for each in theirs])
+        tensors = [apart.tensors[each] for each in theirs]
+        number = gguf.GGMLQuantizationType[tensors[0].kind]
+        is_plain = number == gguf.GGMLQuantizationType.F32
+        rows = np.concatenate([(each.read if is_plain else each.blocks)(0, each.shape[0]) for each in tensors])
         writer.add_tensor(name, rows, raw_dtype=number)
 
     for name in apart.tensors:

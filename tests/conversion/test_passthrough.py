@@ -13,7 +13,6 @@ import reference
 from memory_tensors import coded_tensor
 
 import tinychat
-from tinychat.checkpoint.gguf_checkpoint import GgufWeight
 from tinychat.checkpoint.gguf_codes import FORMS
 from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
@@ -58,8 +57,7 @@ def write_file(path, rng, kinds, rows, columns):
                 dtype = {"F16": np.float16, "F32": np.float32}[kind]
                 writer.add_tensor(name, rng.standard_normal((count, columns)).astype(dtype))
     gguf_files.write(writer)
-    file = GgufFile(path)
-    return Tensors(path.parent, {name: GgufWeight(file, name) for name in file.tensors})
+    return Tensors(path.parent, dict(GgufFile(path).tensors))
 
 
 def native_rows(tensors, linear):

@@ -1,1 +1,4 @@
-"""Readers of other programs' formats: safetensors and PyTorch files, whole checkpoint folders."""
+"""Checkpoints of other programs, read within limits.
+
+What is damaged raises `CheckpointError`, a tokenizer `TextError`, what is not implemented `UnsupportedModelError`.
+"""

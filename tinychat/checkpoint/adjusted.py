@@ -90,10 +90,7 @@ class AdjustedTensor(Tensor):
 
 
 def other_names(name: str) -> list[str]:
-    """Return the other names of a tensor: without the model's own name in front, or inside a larger model.
-
-    One that is no layer's weight may have no ending (gpt-oss' sinks).
-    """
+    """Return the other names of a tensor: without the model's own, inside a larger model, without an ending."""
     return [
         name.partition(".")[2],
         f"language_model.{name}",

@@ -56,7 +56,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
-    if _has_weights(folder) or not is_gguf(folder):
+    if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
         tensors = unpack_weights(open_tensors(folder), folder / "config.json")
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
@@ -73,7 +73,3 @@ def _refuse_links_out(folder: Path) -> None:
         file = folder / name
         if file.is_symlink() and not any(home in file.resolve().parents for home in homes):
             raise CheckpointError(f"{file} is a link to a file outside of the checkpoint: copy that file to its place")
-
-
-def _has_weights(folder: Path) -> bool:
-    return any((folder / name).exists() for name in WEIGHT_FILES)

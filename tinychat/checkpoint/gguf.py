@@ -17,14 +17,12 @@ def is_gguf(path: Path) -> bool:
         if os.path.isdir(path):
             return any(name.lower().endswith(ENDING) for name in os.listdir(path))
         # Asked first: opening a pipe would wait for its writer.
-        return os.path.isfile(path) and (path.suffix.lower() == ENDING or _begins_as_gguf(path))
+        if not os.path.isfile(path) or path.suffix.lower() == ENDING:
+            return os.path.isfile(path)
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):
         return False
-
-
-def _begins_as_gguf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def first_parts(files: Iterable[Path]) -> list[Path]:

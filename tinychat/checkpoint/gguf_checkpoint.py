@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import adjusted
+from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
-from tinychat.checkpoint.gguf_families import GgufFamily, GgufValues, positive
-from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
+from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
+from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
-from tinychat.checkpoint.group_codes import GroupCodes
-from tinychat.checkpoint.joined import JoinedTensor
+from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -61,13 +60,7 @@ _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Path]:
-    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If the file is damaged, or its architecture or tokenizer is not implemented.
-    """
+    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors."""
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
         place = Path(folder) / file.stem
@@ -82,13 +75,7 @@ def unpacked(file: Path) -> Iterator[Path]:
 
 
 def gguf_in(folder: Path) -> Path:
-    """Return the GGUF file of a folder that has one, the first part of a split one.
-
-    Raises
-    ------
-    CheckpointError
-        If there are several models, or none.
-    """
+    """Return the GGUF file of a folder that has one, the first part of a split one."""
     models = first_parts(sorted(path for path in folder.iterdir() if path.suffix.lower() == ENDING))
     if len(models) > 1:
         names = ", ".join(one_line(path.name, 60) for path in models[:4])
@@ -129,13 +116,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
-    """Return the architecture that a file's metadata name.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is not implemented.
-    """
+    """Return the architecture that a file's metadata name."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
@@ -150,10 +131,8 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
 
     llama.cpp stores the divisors of frequencies as tensors, for Llama 3.1 as for Phi-3: LongRoPE has them as keys.
     """
-    scaling = {
-        key: values.get(f"rope.scaling.{key}")
-        for key in ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
-    }
+    keys = ("type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
+    scaling = {key: values.get(f"rope.scaling.{key}") for key in keys}
     trained = scaling["original_context_length"] or values.config.get("max_position_embeddings")
     found: dict[str, Any] = {}
     head_dim = positive(values.config.get("head_dim"), 0)
@@ -173,102 +152,106 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
         return found
     section = {"rope_type": scaling["type"], "factor": scaling["factor"]}
     if scaling["type"] == "yarn":
-        section["original_max_position_embeddings"] = trained
         betas = {"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]}
+        section |= {"original_max_position_embeddings": trained}
         section |= {key: value for key, value in betas.items() if value is not None}
     return found | {"rope_scaling": section}
 
 
 def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     """Return the numbers of a tensor of one axis; None where there is none of this name."""
-    for file in files:
-        if name in file.tensors:
-            file.check_readable(name)
-            shape = file.tensors[name].shape
-            if len(shape) != 1 or shape[0] > _MAX_PAIRS:
-                raise CheckpointError(f"{file.path}: tensor {name} has shape {shape}: download the file again")
-            numbers: list[float] = file.read(name, 0, shape[0]).astype(np.float64).tolist()
-            return numbers
-    return None
+    tensor = next((file.tensors[name] for file in files if name in file.tensors), None)
+    if tensor is None:
+        return None
+    tensor.check_readable()
+    if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_PAIRS:
+        raise CheckpointError(f"{tensor.path}: tensor {name} has shape {tensor.shape}: download the file again")
+    numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
+    return numbers
 
 
-class GgufWeight(Tensor):
-    """A tensor of a GGUF file as the checkpoint has it.
+class TensorPart(Tensor):
+    """Rows of a tensor from one on, as a tensor of its own shape."""
 
-    Parameters
-    ----------
-    file : GgufFile
-    name : str
-        Its name there.
-    heads : int
-        In how many heads its rows are reordered; 0 for none.
-    cut : slice, optional
-        The rows of GGUF's tensor that it has.
-    expert : int, optional
-        The expert whose matrix, or bias, it is, of a tensor of all.
-    """
-
-    def __init__(
-        self, file: GgufFile, name: str, heads: int = 0, cut: slice | None = None, expert: int | None = None
-    ) -> None:
-        file.check_readable(name)
-        self.path, self._file, self._name = file.path, file, name
-        self._heads, self._cut, self._expert = heads, cut or slice(None), expert
-        self._stored_shape = file.tensors[name].shape
-        # A matrix of one row may be a vector there.
-        self._is_row = name.endswith("_inp_shexp.weight") and len(self._stored_shape) == 1
+    def __init__(self, tensor: GgufTensor, first: int, shape: tuple[int, ...]) -> None:
+        self.path, self._tensor, self._first, self._shape = tensor.path, tensor, first, shape
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the cut or of the expert's matrix.
-
-        Raises
-        ------
-        CheckpointError
-            If the tensor does not hold that many experts.
-        """
-        rows, *others = self._stored_shape
-        if self._expert is not None:
-            if len(others) != (1 if self._name.endswith(".bias") else 2) or self._expert >= rows:
-                raise CheckpointError(f"{self.path}: {self._name} does not hold that many experts")
-            return tuple(others)
-        return (1, rows) if self._is_row else (len(range(rows)[self._cut]), *others)
+        """Shape of these rows."""
+        return self._shape
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        if self._is_row:
-            return self._file.read(self._name, 0, self.shape[1])[None][start:stop]
-        if self._expert is not None and len(self.shape) == 1:
-            return self._file.read(self._name, self._expert, self._expert + 1)[0, start:stop]
-        first = self._first_row
-        if not self._heads:
-            return self._file.read(self._name, first + start, first + stop)
-        return self._file.read(self._name, first, first + self.shape[0])[self._order[start:stop]]
+        if len(self._shape) == 1 < len(self._tensor.shape):
+            return self._tensor.read(self._first, self._first + 1)[0, start:stop]
+        if len(self._shape) > len(self._tensor.shape):
+            return self._tensor.read(0, self._shape[1])[None][start:stop]
+        return self._tensor.read(self._first + start, self._first + stop)
 
     @property
     def kind(self) -> str:
-        """Name of the type, as "Q4_K"."""
-        return self._file.kind(self._name)
+        """Name of the tensor's type."""
+        return self._tensor.kind
 
     @property
     def form(self) -> Form | None:
-        """Form of the codes of that type."""
-        return self._file.form(self._name)
+        """Form of the tensor's codes."""
+        return self._tensor.form
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
-        first = self._first_row
-        if not self._heads:
-            return self._file.read_codes(self._name, first + start, first + stop)
-        return self._file.read_codes(self._name, first, first + self.shape[0]).rows(self._order[start:stop])
+        return self._tensor.read_codes(self._first + start, self._first + stop)
+
+
+class JoinedTensor(Tensor):
+    """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
+
+    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
+        self.path, self._name, self._parts = parts[0].path, name, parts
 
     @property
-    def _first_row(self) -> int:
-        return (self._cut.start or 0) if self._expert is None else self._expert * self.shape[0]
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        shapes = [part.shape for part in self._parts]
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        rows: FloatArray = np.concatenate([part.read(*cut) for part, *cut in self._cuts(start, stop)])
+        return rows
 
     @property
-    def _order(self) -> NDArray[np.intp]:
-        return halves_order(self.shape[0], self._heads)
+    def kind(self) -> str:
+        """Name of their type, or of each."""
+        return " and ".join(dict.fromkeys(part.kind for part in self._parts))
+
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes, where all are of one type."""
+        return self._parts[0].form if len({part.kind for part in self._parts}) == 1 else None
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        return concatenate([part.read_codes(*cut) for part, *cut in self._cuts(start, stop)])
+
+    def _cuts(self, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
+        """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
+        first = 0
+        for part in self._parts:
+            rows = part.shape[0]
+            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
+            first += rows
+
+
+def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
+    """Return the matrix, or bias, of one expert in a tensor of all."""
+    experts, *shape = tensor.shape
+    if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
+        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts")
+    return TensorPart(tensor, expert * (shape[0] if len(shape) == 2 else 1), tuple(shape))
 
 
 def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
@@ -288,7 +271,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             place = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
                 names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
-    known = family.norm_names(config)
+    known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             place = "" if norm.layers is None else f"blk.{layer}."
@@ -302,23 +285,22 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
 
 def linears_of_file(config: ModelConfig) -> list[Linear]:
     """List a model's linears by the tensors that files have: gates, and what they let through, apart."""
-    return [in_halves(linear) if is_in_halves(linear) else linear for linear in linears(config)]
+
+    def apart(linear: Linear) -> Linear:
+        (source,), (rows,) = linear.sources, linear.rows
+        return replace(linear, sources=tuple(f"{source}.{half}" for half in HALVES), rows=(rows // 2, rows // 2))
+
+    return [apart(linear) if is_joined(linear) else linear for linear in linears(config)]
 
 
-def is_in_halves(linear: Linear) -> bool:
+def is_joined(linear: Linear) -> bool:
     """Return whether a file has two tensors for one of the checkpoint."""
     return linear.name == "expert_gate_up_proj" and len(linear.sources) == 1
 
 
-def in_halves(linear: Linear) -> Linear:
-    """Return a linear with a source for each half of its rows."""
-    (source,), (rows,) = linear.sources, linear.rows
-    return replace(linear, sources=tuple(f"{source}.{half}" for half in HALVES), rows=(rows // 2, rows // 2))
-
-
 def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
     """Add the tensors that a checkpoint has for two of a file."""
-    for linear in filter(is_in_halves, linears(config)):
+    for linear in filter(is_joined, linears(config)):
         for shard in range(linear.shards):
             (name,) = linear.names(shard)
             for part in ("weight", "bias"):
@@ -347,30 +329,32 @@ def rotated_heads(name: str, config: ModelConfig) -> int:
 
 
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
-    """Open the tensors of a GGUF file, by the checkpoint's names.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged, or the rows of a tensor do not make whole heads.
-    """
+    """Open the tensors of a GGUF file, by the checkpoint's names."""
     files = open_gguf(file)
-    file_of = {name: part for part in files for name in part.tensors}
+    stored = {name: tensor for part in files for name, tensor in part.tensors.items()}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
-    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in file_of else {}
+    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in stored else {}
     found: dict[str, Tensor] = {}
     for name, theirs in tensor_names(config, family).items():
-        heads = rotated_heads(theirs, config) if family.neighbours else 0
-        expert = _EXPERT.search(name)
-        *place, kind, part = theirs.split(".")
-        rows = fused.get(kind)
-        if rows is not None:
-            theirs, heads = ".".join([*place, "attn_qkv", part]), 0
-        if theirs in file_of:
-            found[name] = tensor = GgufWeight(file_of[theirs], theirs, heads, rows, expert and int(expert[1]))
-            if heads and tensor.shape[0] % (2 * heads):
-                raise CheckpointError(
-                    f"{file}: {name} has rows that do not make {heads} heads: download the file again"
-                )
+        *block, kind, part = theirs.split(".")
+        if kind in fused:
+            theirs = ".".join([*block, "attn_qkv", part])
+        if theirs not in stored:
+            continue
+        tensor = stored[theirs]
+        tensor.check_readable()
+        found[name] = tensor
+        if expert := _EXPERT.search(name):
+            found[name] = expert_of(tensor, theirs, int(expert[1]))
+        elif kind in fused:
+            first, stop, _ = fused[kind].indices(tensor.shape[0])
+            found[name] = TensorPart(tensor, first, (stop - first, *tensor.shape[1:]))
+        elif kind == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
+            # A matrix of one row may be a vector there.
+            found[name] = TensorPart(tensor, 0, (1, *tensor.shape))
+        elif family.neighbours and (heads := rotated_heads(theirs, config)):
+            if tensor.shape[0] % (2 * heads):
+                raise CheckpointError(f"{file}: the rows of {name} make no {heads} heads: download the file again")
+            found[name] = AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
     join_halves(found, config)
     return adjusted(Tensors(folder, found), config, family.done)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.config import ModelConfig
 
 # Keys of config.json by those of the metadata, which begin with the architecture's name.
 KEYS = {
@@ -114,35 +113,20 @@ Extra = Callable[[GgufValues], Config]
 
 @dataclass(frozen=True)
 class GgufFamily:
-    """One architecture of llama.cpp.
+    """One architecture of llama.cpp."""
 
-    Attributes
-    ----------
-    architecture : str or callable
-        Its name in transformers; or a function of `GgufValues` that chooses one.
-    neighbours : bool
-        Whether rows of queries and keys are reordered in the file, so that neighbouring channels are rotated together.
-    done : frozenset of str
-        Adjustments of the family (`checkpoint.adjusted`) that the file has already: "order", "transposed", "offset".
-    extra : callable
-        See `Extra`.
-    experts : bool
-        Whether a mixture of experts of it is known.
-    norms, parallel_norms : mapping
-        Names of norms that differ from `NORMS`; where an MLP beside attention has a norm of its own, both.
-    """
-
+    # Its name in transformers; or a function that chooses one.
     architecture: str | Callable[[GgufValues], str]
+    # Whether rows of queries and keys are reordered in the file, so that neighbouring channels are rotated together.
     neighbours: bool = False
+    # Adjustments of the family (`checkpoint.adjusted`) that the file has already: "order", "transposed", "offset".
     done: frozenset[str] = frozenset()
     extra: Extra = lambda values: {}
+    # Whether a mixture of experts of it is known.
     experts: bool = False
+    # Names of norms that differ from `NORMS`; where an MLP beside attention has a norm of its own, both.
     norms: Mapping[str, str] = field(default_factory=dict)
     parallel_norms: Mapping[str, str] = field(default_factory=dict)
-
-    def norm_names(self, config: ModelConfig) -> dict[str, str]:
-        """Return the names of norms in files of a model."""
-        return {**NORMS, **self.norms, **(self.parallel_norms if config.separate_mlp_norm else {})}
 
 
 def _gemma2(values: GgufValues) -> Config:
@@ -234,9 +218,8 @@ def _chatglm(values: GgufValues) -> Config:
 
 def _baichuan(values: GgufValues) -> Config:
     if values.config.get("num_hidden_layers") == 40:
-        raise UnsupportedModelError(
-            f"{values.source}: Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
-        )
+        what = "Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
+        raise UnsupportedModelError(f"{values.source}: {what}")
     return {}
 
 
@@ -274,8 +257,7 @@ def _lfm2(values: GgufValues) -> Config:
     return found
 
 
-_ORDERED = frozenset(["order"])
-_GAINS = frozenset(["offset"])
+_ORDERED, _GAINS = frozenset(["order"]), frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
@@ -304,8 +286,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(
-        lambda values: "Olmo3ForCausalLM" if values.get("attention.sliding_window") else "Olmo2ForCausalLM",
-        extra=_exaone4,
+        lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
     ),
     "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
     "mistral3": GgufFamily(

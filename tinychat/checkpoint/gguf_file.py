@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.gguf import PART, parts_of
 from tinychat.checkpoint.gguf_codes import FORMS, codes_of
-from tinychat.checkpoint.gguf_header import bytes_of, read_header
+from tinychat.checkpoint.gguf_header import TensorEntry, bytes_of, read_header
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray, map_rows
+from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.passthrough import Form
@@ -25,62 +26,68 @@ from tinychat.models.passthrough import Form
 _PLAIN = {0: "float32", 1: "float16", 30: "bfloat16"}
 
 
-def matrix_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in which rows are counted: of the matrices of all experts, one below the other."""
-    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 else shape
+class GgufTensor(Tensor):
+    """A tensor of a GGUF file; the rows of one of three axes are those of all its matrices, one below the other."""
 
+    def __init__(self, path: Path, name: str, entry: TensorEntry) -> None:
+        self.path, self._name = path, name
+        self._shape, self._type, self._offset = entry.shape, entry.type, entry.offset
+        self._rows = (entry.shape[0] * entry.shape[1], entry.shape[2]) if len(entry.shape) == 3 else entry.shape
 
-class GgufFile:
-    """One GGUF file, with the `metadata` and `tensors` of its header; errors as of `read_header`.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in the file."""
+        return self._shape
 
-    The rows of a tensor of three axes are those of all its matrices.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.metadata, self.tensors = read_header(path)
-
-    def check_readable(self, name: str) -> None:
-        """Refuse a tensor whose type cannot be read."""
-        if not _is_readable(self.tensors[name].type):
+    def check_readable(self) -> None:
+        """Refuse a type that cannot be read."""
+        if not _is_readable(self._type):
             raise UnsupportedModelError(
-                f"{self.path}: tensor {one_line(name)!r} has type {self.kind(name)}, which is not supported;"
+                f"{self.path}: tensor {one_line(self._name)!r} has type {self.kind}, which is not supported;"
                 " get the model in another one, such as Q8_0"
             )
 
-    def read(self, name: str, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1`` of a tensor: float32, or float16 or bfloat16 where it is stored so."""
-        tensor = self.tensors[name]
-        if tensor.type in _PLAIN:
-            return map_rows(self.path, _PLAIN[tensor.type], tensor.offset, matrix_of(tensor.shape), start, stop)
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``: float32, or float16 or bfloat16 where it is stored so."""
+        if self._type in _PLAIN:
+            return map_rows(self.path, _PLAIN[self._type], self._offset, self._rows, start, stop)
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        rows = self._blocks(name, start, stop)
         # The caller reports what is not finite.
         with np.errstate(all="ignore"):
-            numbers: FloatArray = dequantize(rows, GGMLQuantizationType(tensor.type))
+            numbers: FloatArray = dequantize(self.blocks(start, stop), GGMLQuantizationType(self._type))
         return numbers.astype(np.float32, copy=False)
 
-    def kind(self, name: str) -> str:
-        """Return the name of a tensor's type, as "Q4_K"."""
+    @property
+    def kind(self) -> str:
+        """Name of the type, as "Q4_K"."""
         from gguf import GGMLQuantizationType
 
-        return GGMLQuantizationType(self.tensors[name].type).name
+        return GGMLQuantizationType(self._type).name
 
-    def form(self, name: str) -> Form | None:
-        """Return the form of a tensor's codes; None for types that no form holds."""
-        return FORMS.get(self.kind(name))
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes; None for types that no form holds."""
+        return FORMS.get(self.kind)
 
-    def read_codes(self, name: str, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` of a tensor that has a form, as codes."""
-        return codes_of(self._blocks(name, start, stop), self.kind(name))
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        return codes_of(self.blocks(start, stop), self.kind)
 
-    def _blocks(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
-        """Return the bytes of some rows."""
-        tensor = self.tensors[name]
-        blocks = (*matrix_of(tensor.shape)[:-1], bytes_of(tensor.shape[-1:], tensor.type))
-        return map_rows(self.path, "uint8", tensor.offset, blocks, start, stop)
+    def blocks(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return the bytes of rows ``start..stop-1``."""
+        shape = (*self._rows[:-1], bytes_of(self._rows[-1:], self._type))
+        return map_rows(self.path, "uint8", self._offset, shape, start, stop)
+
+
+class GgufFile:
+    """One GGUF file, with the `metadata` and `tensors` of its header; errors as of `read_header`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metadata, entries = read_header(path)
+        self.tensors = {name: GgufTensor(path, name, entry) for name, entry in entries.items()}
 
 
 @cache
@@ -102,13 +109,7 @@ _OPENED: WeakValueDictionary[tuple[int, ...], GgufFile] = WeakValueDictionary()
 
 
 def open_gguf(path: Path) -> list[GgufFile]:
-    """Open a GGUF file, or all files of one that is split, the first of which has the metadata.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If one is missing or damaged, is another's link, or has a tensor that another has.
-    """
+    """Open a GGUF file, or all files of one that is split, the first of which has the metadata."""
     first = _opened(path)
     count = first.metadata.get("split.count", 1)
     if type(count) is not int or count <= 1:

@@ -37,7 +37,7 @@ _DEFAULT_ALIGNMENT = 32
 
 
 @dataclass(frozen=True)
-class GgufTensor:
+class TensorEntry:
     """A tensor: its shape in rows and columns, as numpy has it, the number of its type, and where it begins."""
 
     shape: tuple[int, ...]
@@ -45,18 +45,11 @@ class GgufTensor:
     offset: int
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
+def read_header(path: Path) -> tuple[dict[str, Any], dict[str, TensorEntry]]:
     """Return metadata and tensors of a GGUF file.
 
     Values of the metadata are numbers, truth values, strings, bytes that are not UTF-8, lists of these two, and arrays
     of numbers or truth values [N], views of the file.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be read, is damaged, or its header exceeds a limit.
-    UnsupportedModelError
-        If a tensor has a type that is not known.
     """
     with _reader_of(path) as reader:
         count, entries = reader.counts()
@@ -116,23 +109,23 @@ class HeaderReader:
                 found[key] = self._string() if kind == _STRING else self._number(self._letter(kind))
         return found
 
-    def tensors(self, count: int, alignment: object) -> dict[str, GgufTensor]:
+    def tensors(self, count: int, alignment: object) -> dict[str, TensorEntry]:
         """Read the tensors' entries, which end the header."""
         entries = [self._tensor() for _ in range(count)]
         if type(alignment) is not int or not 1 <= alignment <= 1 << 16:
             raise self._damaged("has a general.alignment that cannot be")
         begin = -(-self._position // alignment) * alignment
-        found: dict[str, GgufTensor] = {}
+        found: dict[str, TensorEntry] = {}
         for name, tensor in entries:
             offset = begin + tensor.offset
             if name in found:
                 raise self._damaged(f"has two tensors {one_line(name)!r}")
             if offset + bytes_of(tensor.shape, tensor.type) > len(self._data):
                 raise self._damaged(f"ends within tensor {one_line(name)!r}")
-            found[name] = GgufTensor(tensor.shape, tensor.type, offset)
+            found[name] = TensorEntry(tensor.shape, tensor.type, offset)
         return found
 
-    def _tensor(self) -> tuple[str, GgufTensor]:
+    def _tensor(self) -> tuple[str, TensorEntry]:
         """Read a tensor's name and entry; its offset counts from the end of the header."""
         name = self._name()
         axes = self._number("I")
@@ -144,7 +137,7 @@ class HeaderReader:
         block = _block_of(kind, name, self._path)
         if 0 in shape or shape[-1] % block or (axes == 1 and block > 1) or math.prod(shape) > 1 << 48:
             raise self._damaged(f"gives tensor {one_line(name)!r} a shape that it cannot have")
-        return name, GgufTensor(shape, kind, offset)
+        return name, TensorEntry(shape, kind, offset)
 
     def _array(self, skipped: bool) -> NDArray[Any] | list[str | bytes] | None:
         kind = self._number("I")
@@ -258,8 +251,7 @@ def _reader_of(path: Path) -> Iterator[HeaderReader]:
     try:
         with open_regular(path) as file:
             # Not closed here: arrays of the metadata are views of it.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        yield HeaderReader(data, path)
+            yield HeaderReader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CheckpointError(f"{path} cannot be read: {reason}") from None

@@ -47,14 +47,11 @@ _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"  # noqa: RUF001
 
 @dataclass(frozen=True)
 class Cutting:
-    """How text is cut before merging: by patterns, each cutting what the ones before left, or as GPT-2 does it.
-
-    In GPT-2's way, `digits` are single; with `whole_words`, a word that is a token itself is not merged from its parts.
-    """
+    """How text is cut before merging: by patterns, each cutting what the ones before left, or as GPT-2 does it."""
 
     patterns: tuple[str, ...] = ()
-    digits: bool = False
-    whole_words: bool = False
+    digits: bool = False  # single, in GPT-2's way
+    whole_words: bool = False  # a word that is a token itself is not merged from its parts
     adds_bos: bool = False
 
 
@@ -86,24 +83,14 @@ _NAMED = {
 
 
 def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the content of ``generation_config.json``, and the tokenizer's files by their names.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the vocabulary's kind, or how it cuts text, is not known.
-    TextError
-        If it is damaged.
-    """
+    """Return the content of ``generation_config.json``, and the tokenizer's files by their names."""
     vocabulary = _Vocabulary(metadata, source)
     kind = str(metadata.get("tokenizer.ggml.model"))
     if kind == "gpt2":
         name = metadata.get("tokenizer.ggml.pre", "default")
         if not isinstance(name, str) or name not in PRE_TOKENIZERS:
-            raise UnsupportedModelError(
-                f"{source}: tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported;"
-                " give the checkpoint that the file was made from"
-            )
+            what = f"tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported"
+            raise UnsupportedModelError(f"{source}: {what}; give the checkpoint that the file was made from")
         adds_bos = vocabulary.flag("add_bos_token", PRE_TOKENIZERS[name].adds_bos)
         files = {"tokenizer.json": _byte_level(vocabulary, PRE_TOKENIZERS[name], adds_bos)}
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
@@ -119,10 +106,8 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
             },
         }
     else:
-        raise UnsupportedModelError(
-            f"{source}: tokenizer.ggml.model is {one_line(kind, 40)!r}, which is not supported;"
-            " supported are gpt2 and llama"
-        )
+        what = f"tokenizer.ggml.model is {one_line(kind, 40)!r}, which is not supported"
+        raise UnsupportedModelError(f"{source}: {what}; supported are gpt2 and llama")
     settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
     template = metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
@@ -177,10 +162,10 @@ class _Vocabulary:
         found: dict[str, Any] = {}
         if "bos_token" in self.named:
             found["bos_token_id"] = self.named["bos_token"]
-        ends = [i for i in (self.named.get("eos_token"), self._token_id("eot_token_id")) if i is not None]
+        ends = [self.named.get("eos_token"), self._token_id("eot_token_id")]
         ends += [i for i in self.of_kind(CONTROL) if self.tokens[i] in TURN_ENDS]
-        if ends:
-            found["eos_token_id"] = list(dict.fromkeys(ends))
+        if known := [i for i in dict.fromkeys(ends) if i is not None]:
+            found["eos_token_id"] = known
         return found
 
     def wrong(self, key: str, expected: str) -> TextError:
@@ -213,9 +198,8 @@ def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, adds_bos: bool) -> by
         tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=cutting.whole_words))
     except Exception as error:
         reason = one_line(str(error), 80)
-        raise TextError(
-            f"{vocabulary.source}: tokenizer.ggml.merges do not fit ({reason}); download the file again"
-        ) from None
+        what = f"tokenizer.ggml.merges do not fit ({reason})"
+        raise TextError(f"{vocabulary.source}: {what}; download the file again") from None
     if cutting.patterns:
         cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
         steps = [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]

@@ -18,29 +18,20 @@ FLOATS = {
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
-DTYPES = FLOATS | {
-    "uint8": np.dtype("<u1"),
-    "int32": np.dtype("<i4"),
-    "uint32": np.dtype("<u4"),
-    "int64": np.dtype("<i8"),
-}
+INTEGERS = ("uint8", "int32", "uint32", "int64")
+DTYPES: dict[str, np.dtype[Any]] = FLOATS | {name: np.dtype(name).newbyteorder("<") for name in INTEGERS}
 
 
 def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int) -> FloatArray:
-    """Map rows of a row-major tensor of this `shape` that lies at a byte `offset` of a file.
+    """Map rows of a row-major tensor of this `shape` at a byte `offset` of a file; a scalar counts as one row.
 
     Each call maps only what it returns, and the map goes with the array: a conversion that walks through a checkpoint
-    never holds more of it in memory than the rows in hand. A scalar counts as one row; `dtype` is a key of `DTYPES`.
+    never holds more of it in memory than the rows in hand. `dtype` is a key of `DTYPES`.
 
     Returns
     -------
     array [stop - start, *shape[1:]] of `dtype`, C order, aligned
         Writeable but private: writing never reaches the file.
-
-    Raises
-    ------
-    CheckpointError
-        If the file has become shorter, or can no longer be read, or an empty tensor claims a size that no array has.
     """
     part = (stop - start, *shape[1:]) if shape else ()
     row_bytes = math.prod(shape[1:]) * DTYPES[dtype].itemsize
@@ -52,4 +43,5 @@ def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be mapped (was it changed meanwhile?): {error}") from None
     # A header of odd length leaves its tensors misaligned, which is yet another type to Numba.
-    return np.require(rows, requirements=["A"]).view(np.ndarray)
+    aligned: FloatArray = np.require(rows, requirements=["A"]).view(np.ndarray)
+    return aligned

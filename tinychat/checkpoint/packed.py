@@ -63,32 +63,16 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Packing:
-    """How a checkpoint's weights are packed.
-
-    Attributes
-    ----------
-    format : {"gptq", "awq", "compressed-tensors", "mlx"}
-    bits : {4, 8}
-    group : int
-        Columns that share a scale; 0 for whole rows.
-    zeros_less_one : bool
-        Whether stored zeros are one less than the code of 0.
-    """
+    """How a checkpoint's weights are packed, in one of the formats of `NAMES`."""
 
     format: str
     bits: int
-    group: int
-    zeros_less_one: bool = False
+    group: int  # columns that share a scale; 0 for whole rows
+    zeros_less_one: bool = False  # stored zeros are one less than the code of 0
 
 
 def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
-    """Return the packing of a checkpoint's weights by its ``config.json``; None where they are not packed.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the format, or a setting of it, is not implemented.
-    """
+    """Return the packing of a checkpoint's weights by its ``config.json``; None where they are not packed."""
     section = config.get("quantization_config") or config.get("quantization")
     if not isinstance(section, dict) or not section or section.get("quant_method") == STACKED_METHOD:
         return None
@@ -97,28 +81,26 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
         return UnsupportedModelError(f"{source}: {what} is not supported; use the unquantized checkpoint")
 
     method = section.get("quant_method", "mlx")
-    settings: Mapping[str, Any] = section
-    if method == "compressed-tensors":
-        settings = _only_group(section, refuse)
+    settings: Mapping[str, Any] = _only_group(section, refuse) if method == "compressed-tensors" else section
     bits, group = settings.get("num_bits", settings.get("bits")), settings.get("group_size")
-    if method not in [*NAMES]:
-        raise refuse(f"quantization by {one_line(str(method), 40)}")
-    if type(bits) is not int or bits not in ((4,) if method == "awq" else (4, 8)):
-        raise refuse(f"{method} with {one_line(repr(bits), 20)} bits")
     if group in (None, -1) and method in ("gptq", "compressed-tensors"):
         group = 0
-    if type(group) is not int or group < 0 or (group == 0 and method in ("awq", "mlx")):
-        raise refuse(f"{method} with groups of {one_line(repr(group), 20)}")
-    if method == "awq" and str(section.get("version", "gemm")).lower() != "gemm":
-        raise refuse(f"awq in its version {one_line(str(section['version']), 20)}")
-    if section.get("dynamic"):
-        raise refuse(f"{method} with other settings for some weights")
-    if method == "mlx" and section.get("mode", "affine") != "affine":
-        raise refuse(f"mlx in its mode {one_line(str(section['mode']), 20)}")
+    least_group = 1 if method in ("awq", "mlx") else 0
+    known_bits = (4,) if method == "awq" else (4, 8)
+    version, mode = str(section.get("version", "gemm")), section.get("mode", "affine")
     layout = section.get("checkpoint_format", "gptq")
-    if method == "gptq" and layout not in ("gptq", "gptq_v2"):
-        raise refuse(f"gptq in the format {one_line(str(layout), 20)}")
-    return Packing(method, bits, group, method == "gptq" and layout == "gptq")
+    for is_refused, what in (
+        (method not in [*NAMES], f"quantization by {one_line(str(method), 40)}"),
+        (type(bits) is not int or bits not in known_bits, f"{method} with {one_line(repr(bits), 20)} bits"),
+        (type(group) is not int or group < least_group, f"{method} with groups of {one_line(repr(group), 20)}"),
+        (method == "awq" and version.lower() != "gemm", f"awq in its version {one_line(version, 20)}"),
+        (bool(section.get("dynamic")), f"{method} with other settings for some weights"),
+        (method == "mlx" and mode != "affine", f"mlx in its mode {one_line(str(mode), 20)}"),
+        (method == "gptq" and layout not in ("gptq", "gptq_v2"), f"gptq in the format {one_line(str(layout), 20)}"),
+    ):
+        if is_refused:
+            raise refuse(what)
+    return Packing(method, bits, group or 0, method == "gptq" and layout == "gptq")
 
 
 def _only_group(section: Mapping[str, Any], refuse: Callable[[str], UnsupportedModelError]) -> Mapping[str, Any]:
@@ -224,7 +206,6 @@ class PackedWeight(Tensor):
 
     @property
     def _scales(self) -> NDArray[np.float32]:
-        """Scales [N, G]."""
         return self._floats(self._names.scales)
 
     @property
@@ -308,13 +289,7 @@ def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = N
 
 
 def unpack_weights(tensors: Tensors, config_file: Path) -> Tensors:
-    """Return a checkpoint's tensors with its packed weights under the names of unpacked ones.
-
-    Raises
-    ------
-    UnsupportedModelError, CheckpointError
-        If ``config.json`` cannot be read, or names a packing that is not implemented.
-    """
+    """Return a checkpoint's tensors with its packed weights under the names of unpacked ones."""
     config, source = read_json_object(config_file), str(config_file)
     packing = read_packing(config, source)
     if packing is None:

@@ -20,13 +20,7 @@ _REMEDY = "load it with torch and save it as safetensors"
 
 
 class PytorchFile:
-    """The tensors of one ``.bin`` file, its pickle and directory read and checked now, its data only by `read`.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is missing, truncated, damaged, of the format before PyTorch 1.6, or holds anything but tensors.
-    """
+    """The tensors of one ``.bin`` file, its pickle and directory read and checked now, its data only by `read`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +83,10 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
         kind = "in the format before PyTorch 1.6" if old else "no PyTorch checkpoint"
         raise CheckpointError(f"{path} is {kind}; {_REMEDY if old else 'download it again'}")
     with zipfile.ZipFile(file) as archive:
-        root = _archive_root(path, archive.namelist())
+        roots = [name.removesuffix("/data.pkl") for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(roots) != 1:
+            raise CheckpointError(f"{path} is a zip file, but no PyTorch checkpoint; download it again")
+        (root,) = roots
         for info in archive.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
                 raise CheckpointError(f"{path}: {one_line(info.filename)} is compressed or encrypted; refused")
@@ -106,13 +103,6 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
             if info.filename.startswith(prefix)
         }
     return entries, pickle
-
-
-def _archive_root(path: Path, names: list[str]) -> str:
-    roots = [name.removesuffix("/data.pkl") for name in names if name.endswith("/data.pkl")]
-    if len(roots) != 1:
-        raise CheckpointError(f"{path} is a zip file, but no PyTorch checkpoint; download it again")
-    return roots[0]
 
 
 def _stored_bytes(file: IO[bytes], info: zipfile.ZipInfo, file_size: int) -> tuple[int, int]:

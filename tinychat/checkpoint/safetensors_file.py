@@ -34,13 +34,7 @@ class SafetensorsEntry(NamedTuple):
 
 
 class SafetensorsFile:
-    """The tensors of one ``.safetensors`` file, its header read and checked now, its data only by `read`.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is missing, truncated, or its header contradicts itself or the file's length.
-    """
+    """The tensors of one ``.safetensors`` file, its header read and checked now, its data only by `read`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,9 +60,8 @@ class SafetensorsFile:
         """Map rows ``start..stop-1`` of a tensor of `names`."""
         dtype, shape, begin = self._entries[name]
         if dtype not in READABLE:
-            raise CheckpointError(
-                f"{self.path}: tensor {one_line(name)!r} is {dtype}; only {', '.join(READABLE)} can be read"
-            )
+            what = f"tensor {one_line(name)!r} is {dtype}; only {', '.join(READABLE)} can be read"
+            raise CheckpointError(f"{self.path}: {what}")
         return map_rows(self.path, READABLE[dtype], begin, shape, start, stop)
 
     def read_integers(self, name: str) -> NDArray[Any]:
@@ -98,13 +91,9 @@ def _entries(path: Path, file: Any, data_start: int) -> dict[str, SafetensorsEnt
         if len(shape) > MAX_DIMENSIONS:
             raise CheckpointError(f"{path}: tensor {one_line(name)!r} has more than {MAX_DIMENSIONS} dimensions")
         entries[name] = SafetensorsEntry(dtype, shape, begin)
-        begin += math.prod(shape) * _bits(dtype) // 8
+        # Types are named by the bits of a value, as BF16 and F8_E4M3 are, all but BOOL.
+        bits = re.search(r"\d+", dtype)
+        begin += math.prod(shape) * (int(bits[0]) if bits else 8) // 8
     if begin != path.stat().st_size:
         raise CheckpointError(f"{path} was changed while it was read; try again")
     return entries
-
-
-def _bits(dtype: str) -> int:
-    """Return the bits of a value: types are named by them, as BF16 and F8_E4M3 are, all but BOOL."""
-    digits = re.search(r"\d+", dtype)
-    return int(digits[0]) if digits else 8

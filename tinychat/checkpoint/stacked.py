@@ -54,13 +54,7 @@ class Mxfp4Tensor(Tensor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape [N, K].
-
-        Raises
-        ------
-        CheckpointError
-            If codes and scales do not fit together.
-        """
+        """Shape [N, K]."""
         blocks, scales = self._blocks.shape, self._scales.shape
         if len(blocks) != 4 or blocks[3] != BLOCK // 2 or scales != blocks[:3] or self._expert >= blocks[0]:
             raise CheckpointError(f"{self.path}: {self._stem} has blocks and scales that do not fit: download it again")

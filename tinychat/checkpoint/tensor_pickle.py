@@ -66,22 +66,14 @@ _KNOWN_GLOBALS = {
 }
 
 _MARK: Final = object()
-_IGNORED = {"PROTO", "FRAME", "STOP"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "EMPTY_TUPLE": ()}
 _LITERALS = {
     "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
 }  # fmt: skip
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
-    """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors.
-
-    Raises
-    ------
-    CheckpointError
-        If the pickle is damaged, names anything but tensors, or is not a dictionary.
-    """
+    """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors."""
     if len(data) > MAX_PICKLE_BYTES:
         raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
     machine = _Machine(source)
@@ -101,10 +93,7 @@ def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
 
 
 class _Machine:
-    """The stack and the memo; `step` carries out one instruction.
-
-    A failing step raises whatever the failing list or dictionary raises; the caller translates.
-    """
+    """The stack and the memo. A failing step raises what the failing list or dictionary raises."""
 
     def __init__(self, source: str) -> None:
         self.stack: list[object] = []
@@ -112,29 +101,24 @@ class _Machine:
         self._source = source
 
     def step(self, name: str, argument: object) -> None:
-        if name in _IGNORED:
-            return
-        if name in _LITERALS:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _TUPLES:
-            count = _TUPLES[name]
-            self.stack.append(tuple(self.stack.pop() for _ in range(count))[::-1])
-        else:
-            self._step_with_meaning(name, argument)
-
-    def _step_with_meaning(self, name: str, argument: object) -> None:
         stack = self.stack
         match name:
+            case "PROTO" | "FRAME" | "STOP":
+                pass
+            case _ if name in _LITERALS:
+                stack.append(argument)
+            case _ if name in _CONSTANTS:
+                stack.append(_CONSTANTS[name])
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(stack.pop() for _ in range(int(name[-1])))[::-1])
+            case "TUPLE":
+                stack.append(tuple(self._pop_to_mark()))
             case "BINPUT" | "LONG_BINPUT":
                 self._memo[argument] = stack[-1]
             case "MEMOIZE":
                 self._memo[len(self._memo)] = stack[-1]
             case "BINGET" | "LONG_BINGET":
                 stack.append(self._memo[argument])
-            case "TUPLE":
-                stack.append(tuple(self._pop_to_mark()))
             case "EMPTY_DICT":
                 stack.append({})
             case "SETITEM":
@@ -185,7 +169,7 @@ class _Machine:
 
 
 def _call(function: object, arguments: object) -> object:
-    """Build the record that stands for what torch would have built."""
+    """Return the record of the object that torch would build."""
     if not isinstance(arguments, tuple):
         raise ValueError("a call has no arguments")
     if function == _ORDERED_DICT and not arguments:
@@ -198,14 +182,12 @@ def _call(function: object, arguments: object) -> object:
 
 
 def _storage(persistent_id: object) -> Storage:
-    if not isinstance(persistent_id, tuple) or len(persistent_id) != 5:
-        raise ValueError("a storage is described in an unknown way")
-    kind, storage_type, key, _, size = persistent_id
-    if kind != "storage" or not isinstance(storage_type, _Global) or not isinstance(key, str):
-        raise ValueError("a storage is described in an unknown way")
-    if not _is_size(size):
-        raise ValueError("a storage has no size")
-    return Storage(key, STORAGE_DTYPES[storage_type.name], size)
+    match persistent_id:
+        case ("storage", _Global(name=kind), str(key), _, size) if kind in STORAGE_DTYPES:
+            if not _is_size(size):
+                raise ValueError("a storage has no size")
+            return Storage(key, STORAGE_DTYPES[kind], size)
+    raise ValueError("a storage is described in an unknown way")
 
 
 def _tensor(storage: object, offset: object, shape: object, stride: object) -> TensorRecord:

@@ -28,7 +28,6 @@ WEIGHT_FILES = (
 _LONGEST_NAME = 200
 _LFS_POINTER = b"version https://git-lfs"
 
-
 Wait = Callable[[Path], None]
 """Called with the path of a shard; returns once it is there."""
 _arriving: ContextVar[tuple[Path, Wait] | None] = ContextVar("_arriving", default=None)
@@ -45,18 +44,10 @@ def arriving(folder: Path, wait: Wait) -> Iterator[None]:
 
 
 class Tensor(ABC):
-    """A tensor of a checkpoint: its numbers, and its codes where its format has any.
+    """A tensor of a checkpoint: its numbers, and its codes where its format has any."""
 
-    Attributes
-    ----------
-    path : Path
-        The file, for errors.
-    arrival : int
-        Larger for tensors of shards that arrive later; 0 for those that are there.
-    """
-
-    path: Path
-    arrival: int = 0
+    path: Path  # of the file, for errors
+    arrival: int = 0  # larger for tensors of shards that arrive later; 0 for those that are there
 
     @property
     @abstractmethod
@@ -106,13 +97,7 @@ class _FileTensor(Tensor):
 
 
 class Tensors:
-    """The tensors of a checkpoint folder by their names.
-
-    Raises
-    ------
-    CheckpointError
-        From every method that is given the name of a tensor that is not there.
-    """
+    """The tensors of a checkpoint folder by their names."""
 
     def __init__(self, folder: Path, by_name: dict[str, Tensor]) -> None:
         self.folder, self.by_name = folder, by_name
@@ -132,20 +117,13 @@ class Tensors:
         return self[name].shape
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Return rows ``start..stop-1`` of a tensor, all by default: float32, float16 or bfloat16, C order.
-
-        Raises
-        ------
-        CheckpointError
-            If there is no such tensor, it has another type, or the rows are not in it.
-        """
+        """Return rows ``start..stop-1`` of a tensor, all by default: float32, float16 or bfloat16, C order."""
         tensor = self[name]
         rows = tensor.shape[0] if tensor.shape else 1
         stop = rows if stop is None else stop
         if not 0 <= start <= stop <= rows:
-            raise CheckpointError(
-                f"{tensor.path}: tensor {one_line(name)!r} has {rows} rows; {start} to {stop} were asked for"
-            )
+            what = f"tensor {one_line(name)!r} has {rows} rows; {start} to {stop} were asked for"
+            raise CheckpointError(f"{tensor.path}: {what}")
         return tensor.read(start, stop)
 
     def expect(self, name: str, shape: tuple[int, ...]) -> None:
@@ -221,13 +199,7 @@ def _check_promises(path: Path, promised: frozenset[str], found: dict[str, Tenso
 
 
 def open_tensors(folder: Path) -> Tensors:
-    """Open the weights of a checkpoint folder: safetensors or .bin, in one file or in shards.
-
-    Raises
-    ------
-    CheckpointError
-        If there are none, a shard is missing or outside the folder, or a file is damaged.
-    """
+    """Open the weights of a checkpoint folder: safetensors or .bin, in one file or in shards."""
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
