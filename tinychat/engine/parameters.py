@@ -189,12 +189,8 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
     if experts is None:
         return _dense_mlp(config, tensors, range(L))
     dense = experts.dense_layers(L)
-    return _per_layer(
-        L,
-        experts.layers,
-        _expert_mlp(config, tensors, experts),
-        _dense_mlp(config, tensors, dense) if dense else None,
-    )
+    dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
+    return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
 
 
 def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> GatedMlp | PlainMlp | ParallelMlp:
