@@ -111,7 +111,7 @@ def _erased(ids: list[int], model: Model) -> int:
         for idle in model.driver.idle:
             if idle.ids == ids[: len(idle.ids)]:
                 idle.release()
-        sequence.forget()
+        sequence.evict()
     return count
 
 
