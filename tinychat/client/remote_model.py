@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from tinychat.client.api import ServerAnswer, Api
+from tinychat.client.api import Api, ServerAnswer
 from tinychat.errors import ServerError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, FinishReason, Summary

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from tinychat.conversion.float_stages import FloatStages, Linear, Cell
+from tinychat.conversion.float_stages import Cell, FloatStages, Linear
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.arguments import Batch, scratch_of
 from tinychat.engine.forward import embed_ids, predict, run_layer
