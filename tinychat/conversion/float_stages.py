@@ -220,7 +220,7 @@ def _soft_capped(x: Floats, cap: float | None) -> Floats:
 
 
 def _convolved(taps: Floats, bcx: Floats) -> Floats:
-    """Return the output of a short convolution for a sequence of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
+    """Return the output of a short convolution of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
     b, c, x = np.split(bcx, 3, axis=1)
     K = taps.shape[1]
     padded = np.pad(b * x, ((K - 1, 0), (0, 0)))
