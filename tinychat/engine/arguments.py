@@ -1,4 +1,4 @@
-"""Arguments of the forward pass: parameters, sizes, scratch and jobs."""
+"""Arguments of the forward pass: parameters, dimensions, scratch, batch."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
