@@ -198,7 +198,7 @@ class _Plain:
         def arrival(shard: tuple[Linear, int]) -> int:
             return max(self._tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
 
-        # While a checkpoint is downloaded, first what is there.
+        # While a checkpoint is downloaded, the shards on disk come first.
         for linear, shard in sorted(shards, key=arrival):
             sums: Sequence[float] = finished(linear.name, shard) or ()
             if not sums:
@@ -213,13 +213,7 @@ class _Plain:
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
-    """Check that every tensor which the configuration asks for is there, in the right shape.
-
-    Raises
-    ------
-    CheckpointError
-        Naming the first tensor that is missing or has another shape.
-    """
+    """Check that every tensor which the configuration asks for is there, in the right shape."""
     for name, shape in expected_shapes(checkpoint.config):
         checkpoint.tensors.expect(name, shape)
 

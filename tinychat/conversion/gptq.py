@@ -262,7 +262,7 @@ def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None
     means: Floats = np.matmul(inputs.T, wanted)
     means /= np.float32(tokens)
     if found is not None:
-        # The moments take the place of a product over all tokens.
+        # The moments replace a product over all tokens.
         means -= matrix @ found
     matrix[np.diag_indices_from(matrix)] += added
     return solve(matrix, means)
