@@ -98,11 +98,12 @@ import ctypes, os, signal, sys, time
 import click
 from tinychat import cli
 
-@cli.command_line.command()
+@click.command()
 def lose():
     ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGTERM))()
     time.sleep(20)
 
+cli.command_line.commands = {"lose": lose}
 sys.exit(cli.main(["lose"]))
 """
 

@@ -174,7 +174,7 @@ def test_processes_of_their_own(folder, tmp_path):
 
 def test_the_command_tells_of_what_it_cannot_do(folder, capsys):
     assert main(["bench", str(folder), "--random", "smollm2-135m"]) == 2
-    assert "--random needs no MODEL" in capsys.readouterr().err
+    assert "MODEL and --random exclude each other" in capsys.readouterr().err
     assert main(["bench", "--random", "gpt-5"]) == 2
     assert main(["bench", "no-such-model"]) == 1
 

@@ -56,14 +56,14 @@ def test_the_model_reads_the_results():
 
 def test_an_exchange_is_taken_back_and_brought_back_as_a_whole():
     loop = loop_with_tools()
-    assert loop.run("/undo") == "taken back: thanks"
-    assert loop.run("/undo") == "taken back: is it warm?"
+    assert loop.run("/undo") == "undone: thanks"
+    assert loop.run("/undo") == "undone: is it warm?"
     assert loop.chat.messages == WHOLE[:2]
-    assert loop.run("/redo") == "back again: It is warm."
+    assert loop.run("/redo") == "restored: It is warm."
     assert loop.chat.messages == WHOLE[:7]
     loop.run("/redo")
     assert loop.chat.messages == WHOLE
-    assert loop.run("/undo 3") == "taken back: hi"
+    assert loop.run("/undo 3") == "undone: hi"
     loop.run("/redo 3")
     assert loop.chat.messages == WHOLE
     with pytest.raises(SettingError, match="there are not 4 turns"):
@@ -191,7 +191,7 @@ def test_a_reply_to_results_can_be_written_again():
     loop.chat.undo()
     loop.regenerate()
     assert loop.chat.messages == [*WHOLE[:6], Message("assistant", "again")]
-    assert loop.run("/undo") == "back again: It is warm."
+    assert loop.run("/undo") == "restored: It is warm."
     assert loop.chat.messages == WHOLE[:7]
 
 
@@ -250,5 +250,5 @@ def test_the_commands_show_calls_and_results(tmp_path, monkeypatch):
     assert loop.run("/sessions noon").endswith("noon")
     loop.chat.replace_messages(WHOLE[:6])
     for line in ("/copy", "/why"):
-        with pytest.raises(SettingError, match="there is no reply yet"):
+        with pytest.raises(SettingError, match="no reply to .* yet"):
             loop.run(line)

@@ -20,7 +20,7 @@ from tinychat.generate.text_shape import TextShape
 # Loops are found by so many tokens that were said before.
 _KNOWN_BY = 4
 # So many right guesses are a loop: in prose; in code, tables and numbers, word for word; there, but for a few changes.
-PROSE, LITERAL, STRUCTURED = 110, 196, 600
+PROSE, LITERAL, STRUCTURED = 120, 196, 600
 # What wrong guesses cost: of a token that was said before, of a word that was not, of a number that counts.
 _WRONG, _NEW, _COUNTED = 1, 12, 20
 # Signs and spaces that go on for longer say nothing by themselves.
