@@ -48,25 +48,7 @@ INT8_TEXTS, INT8_TOKENS = 2, 1024
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a checkpoint is converted.
-
-    Attributes
-    ----------
-    quant : {"int4", "int8", "f32", "native"}
-        "native": the checkpoint's own codes, exactly.
-    group_size : int
-        Columns that share one scale.
-    algorithm : {"plain", "importance", "gptq"}
-        Of four-bit codes: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the activations of int8
-        weights.
-    bits : str
-        Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
-        stores some weights in int8.
-    calibration : Path, optional
-        A text file to calibrate with; the model writes texts of its own when None.
-    check : bool
-        Whether to measure the quality report.
-    """
+    """How a checkpoint is converted: arguments of `tinychat.convert`, of which `method` is the `algorithm` here."""
 
     quant: str = "int4"
     group_size: int = 32
