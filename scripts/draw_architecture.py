@@ -28,6 +28,7 @@ ROOMS = {
     "chat": "the terminal's side",
     "checkpoint": "formats of others",
     "cli": "the command line",
+    "client": "models of servers",
     "commands": "one command per file",
     "configuration": "config.toml",
     "conversation": "messages and history",
@@ -43,11 +44,13 @@ ROOMS = {
     "limited_process": "helpers with limits",
     "machine": "cores and memory",
     "models": "what a model is",
+    "serve": "for other programs",
     "setting_kinds": "types of settings",
     "settings": "the table of settings",
     "store": "where models are",
     "terminal": "drawing and keys",
     "text": "tokenizers, templates",
+    "tools": "calls that models write",
     "user_folders": "folders of one user",
 }
 # Where a step stands (column, row), its kind, and what is written in it; a file of the package comes last.

@@ -17,6 +17,7 @@ import click
 from tinychat.chat.commands import COMMANDS
 from tinychat.cli import command_line
 from tinychat.commands.exit_codes import EXIT_CODES
+from tinychat.commands.options import long_spelling
 from tinychat.models.architectures import supported_families
 from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, Setting
 from tinychat.settings import names as setting_names
@@ -71,7 +72,7 @@ def options(command: str) -> str:
         record = each.get_help_record(click.Context(command_line.commands[command]))
         assert record is not None
         rows.append((f"`{record[0]}`", _sentence(record[1])))
-    flags = {each.name: f"`{max(each.opts, key=len)}`" for each in found if each.name in SETTINGS}
+    flags = {each.name: f"`{long_spelling(each)}`" for each in found if each.name in SETTINGS}
     return _markdown("option | effect", rows) + (_settings_line(flags) if flags else "")
 
 

@@ -60,6 +60,7 @@ class MarkerTemplate:
     """Puts one special token before each message."""
 
     opens_thinking = False
+    source = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
 
     def __init__(self, is_fallback=False, thinking_switch=None):
         self.is_fallback = is_fallback
@@ -77,7 +78,7 @@ class MarkerTemplate:
         return ByteTokenizer().decode(ids, skip_special=False)
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
-        marks = {"system": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
+        marks = {"system": SYSTEM, "developer": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
         ids = [BOS]
         for message in messages:
             called = "".join(call["function"]["name"] for call in message.get("tool_calls", []))

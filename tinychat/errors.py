@@ -14,6 +14,7 @@
     |- ContextError             the tokens do not fit into the context
     |  |- PromptTooLongError    the prompt alone has more of them than the context
     |  `- CacheFullError        the memory of all sequences' keys and values is full
+    |- ServerError              a server cannot be reached, refuses a request, or breaks off
     `- SettingError             an argument or environment variable is out of range
        `- FieldError            the value of one named field is
 
@@ -94,6 +95,10 @@ class PromptTooLongError(ContextError):
 
 class CacheFullError(ContextError):
     """The memory of all sequences' keys and values is full."""
+
+
+class ServerError(TinychatError):
+    """A server of models cannot be reached, refuses a request, or breaks off."""
 
 
 class SettingError(TinychatError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -60,14 +61,14 @@ class Number(Kind):
 
     def __init__(self, low: float, high: float) -> None:
         super().__init__("a number", bounds=f"between {low:g} and {high:g}", metavar="FLOAT")
-        self._low, self._high = low, high
+        self.low, self.high = low, high
 
     def has_type(self, value: Any) -> bool:  # noqa: D102
         return isinstance(value, Real) and not isinstance(value, bool)
 
     def refusal(self, value: Any) -> str:  # noqa: D102
         # NaN, which compares false with everything, is out of range too.
-        return "" if self._low <= value <= self._high else f"must be {self.bounds}, not {shown(value)}"
+        return "" if self.low <= value <= self.high else f"must be {self.bounds}, not {shown(value)}"
 
     def plain(self, value: Any) -> Any:  # noqa: D102
         return float(value)
@@ -216,6 +217,38 @@ class Texts(Kind):
 
     def write(self, value: Any) -> str:  # noqa: D102
         return " ".join(map(repr, value)) or "none"
+
+
+class Biases(Kind):
+    """Biases of logits by token id: a mapping, or pairs of both."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__("an object of token ids and numbers")
+        self._most = most
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return isinstance(pairs, Iterable) and all(
+            isinstance(pair, Sequence) and len(pair) == 2 and str(pair[0]).isdecimal() and isinstance(pair[1], Real)
+            for pair in pairs
+        )
+
+    def refusal(self, value: Any) -> str:  # noqa: D102
+        is_wrong = any(not abs(bias) <= self._most or token_id >= 1 << 32 for token_id, bias in self.plain(value))
+        return f"must be biases between {-self._most:g} and {self._most:g}" if is_wrong else ""
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return tuple(sorted((int(token_id), float(bias)) for token_id, bias in pairs))
+
+    def parse(self, text: str) -> Any:  # noqa: D102
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return json.dumps({str(token_id): bias for token_id, bias in value})
 
 
 def _scaled(text: str) -> int | str:

@@ -7,13 +7,13 @@ dataclasses at the end, which are the form in which the program passes checked s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tinychat.errors import FieldError
-from tinychat.setting_kinds import Bytes, Choice, Integer, Kind, Number, Switch, Texts, WordOrTokens, shown
+from tinychat.setting_kinds import Biases, Bytes, Choice, Integer, Kind, Number, Switch, Texts, WordOrTokens, shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -146,9 +146,15 @@ class ReplySettings(_Checked):
     repeat_penalty: float = _sampling(1.0, Number(0.01, 100), "Penalty for recent tokens; 1 is off",
         huggingface="repetition_penalty", gguf="penalty_repeat")
     repeat_last_n: int = _sampling(64, Integer(0, bounds="0 (no tokens) or more"),
-        "Number of recent tokens for --repeat-penalty", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
+        "Number of recent tokens for the three penalties", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
     repeat_in_code: bool = _sampling(True, Switch(), "Whether --repeat-penalty also applies in code blocks and tables",
         part_of="repeat_penalty")
+    frequency_penalty: float = _sampling(0.0, Number(-2, 2),
+        "Lower a token's logit by this for each time it is among the recent tokens", gguf="penalty_freq",
+        part_of="frequency_penalty")
+    presence_penalty: float = _sampling(0.0, Number(-2, 2),
+        "Lower a token's logit by this if it is among the recent tokens", gguf="penalty_present",
+        part_of="presence_penalty")
     dry_multiplier: float = _sampling(0.0, Number(0, 100),
         "Penalty for tokens that continue a repetition (DRY): this times a power of --dry-base; 0 is off",
         part_of="dry_multiplier")
@@ -171,6 +177,8 @@ class ReplySettings(_Checked):
         huggingface="xtc_threshold", gguf="xtc_threshold", part_of="xtc_probability")
     seed: int | None = _sampling(None, Integer(0, bounds="0 or more"),
         "Seed of the random numbers, for repeatable replies")
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = _reply(LINE, (), Biases(100),
+        "Numbers to add to the logits of tokens, by id", part_of="logit_bias")
     max_tokens: int | None = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", None, Integer(1),
         "Maximum length of a reply in tokens", "TOKENS", openai=("max_completion_tokens",), example=("1000", ""))
     stop: str | Sequence[str] = _reply(f"{FLAG} {CONFIG} {SET} {LINE}", (), Texts("end every reply at once"),
@@ -198,6 +206,8 @@ class ReplyKeywords(TypedDict, total=False):
     repeat_penalty: float
     repeat_last_n: int
     repeat_in_code: bool
+    frequency_penalty: float
+    presence_penalty: float
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int
@@ -207,6 +217,7 @@ class ReplyKeywords(TypedDict, total=False):
     xtc_probability: float
     xtc_threshold: float
     seed: int | None
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]]
     max_tokens: int | None
     stop: str | Sequence[str]
     loop_stop: bool

@@ -10,7 +10,7 @@ REPO = Path(__file__).resolve().parents[2]
 AFTER_STEPS = "needs the steps above"
 """Marks commands that exist only when the reader has written them, so that they are not even parsed."""
 MARKERS = (
-    *("needs a clone", "needs a download", "needs a real model", "needs a terminal", "takes long"),
+    *("needs a clone", "needs a download", "needs a real model", "needs a server", "needs a terminal", "takes long"),
     *(AFTER_STEPS, "excerpt"),
 )
 """Reasons in a comment before a block why no test runs it; its commands are parsed all the same."""

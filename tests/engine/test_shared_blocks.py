@@ -117,6 +117,11 @@ class Sequences(RuleBasedStateMachine):
             self.sequences[j] = self.sequences[i].fork()
             self.histories[j] = copy.copy(self.histories[i])
 
+    @rule(i=SEQUENCES)
+    def forget(self, i):
+        self.sequences[i].forget()
+        self.histories[i] = []
+
     @rule(i=SEQUENCES, count=st.sampled_from([20, 64, 150]))
     def begin_anew(self, i, count):
         """A prompt that may begin like what was there before: its tokens are found again, or run."""
@@ -159,6 +164,35 @@ def test_any_order_of_operations(folder):
         suppress_health_check=list(HealthCheck),
     )
     machine("runTest").runTest()
+
+
+def test_what_is_forgotten_is_found_only_as_far_as_others_share_it(folder):
+    engine = small_engine(folder, 2 * BLOCKS)
+    first = new_sequence(engine, CONTEXT)
+    ids = engines.draw_ids(first, 3 * BLOCK)
+    texts = [ids[: 2 * BLOCK + 10], [*ids[:BLOCK], *reversed(ids[:BLOCK])], ids]
+    sequences = [first, new_sequence(engine, CONTEXT), new_sequence(engine, CONTEXT)]
+    for sequence, text in zip(sequences[:2], texts):
+        sequence.step(text)
+        sequence.release()
+
+    def found(text):
+        sequence = new_sequence(engine, CONTEXT)
+        count = sequence.reuse([*text, 0])
+        sequence.release()
+        return count
+
+    assert [found(text) for text in texts] == [2 * BLOCK + 10, 2 * BLOCK, 2 * BLOCK + 10]
+    first.reuse([*texts[0], 0])
+    first.forget()
+    assert [found(text) for text in texts] == [BLOCK, 2 * BLOCK, BLOCK]
+    # A shorter text than one that is there is nobody's own.
+    first.reuse([*texts[1][: BLOCK + 5], 0])
+    first.forget()
+    assert [found(text) for text in texts] == [BLOCK, 2 * BLOCK, BLOCK]
+    first.reuse([*texts[1], 0])
+    first.forget()
+    assert [found(text) for text in texts] == [0, 0, 0] and engine.pool.used == 0
 
 
 def test_what_shares_blocks_is_near_the_reference(folder):

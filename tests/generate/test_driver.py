@@ -166,12 +166,24 @@ def test_a_long_prompt_holds_nobody_up(engine):
         assert driver.rows - before == (count - 1) * 33
 
 
-def test_prompts_are_read_in_the_order_in_which_they_came(engine):
-    prompts = draw_prompts(engine, (200, 10, 20))
-    replies = [reply_to(ids) for ids in prompts]
-    steps = written(Driver(new_sequence(engine, CONTEXT), prompt_budget=32), replies)
-    begun = {id(reply): i for i, step in reversed(list(enumerate(steps))) for reply in step}
-    assert [begun[id(reply)] for reply in replies] == sorted(begun.values())
+def test_a_long_prompt_holds_up_no_short_one(engine):
+    """Half of the budget is the oldest prompt's, the rest goes to those that have the least left."""
+    first, *prompts = (reply_to(ids, max_tokens=40) for ids in draw_prompts(engine, (5, 160, 50, 20, 30)))
+    driver = Driver(new_sequence(engine, CONTEXT), prompt_budget=32)
+    submitted(driver, [first])
+    while not first.token_ids:
+        driver.step()
+    submitted(driver, prompts)
+    driver.step()
+    begun = {}
+    for number in range(1, 30):
+        driver.step()
+        for reply in prompts:
+            if reply.token_ids:
+                begun.setdefault(len(reply.prompt.ids), number)
+    # Of 260 tokens 32 are read in a step; the shortest comes first, and the oldest has 16 in each.
+    assert begun == {20: 2, 30: 4, 50: 7, 160: 9}
+    assert len(first.token_ids) == 30
 
 
 def test_a_reply_ends_where_the_context_is_full(engine):

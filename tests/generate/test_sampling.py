@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tinychat.errors import ModelFolderError
+from tinychat.errors import FieldError, ModelFolderError
 from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler, most_likely
 
@@ -103,6 +103,34 @@ def test_repeat_penalty_divides_positive_and_multiplies_negative_logits():
     assert Sampler(settings).sample(logits, [0, 0, 1, 2]) == 0
     assert Sampler(settings).sample(-np.abs(logits), [2]) == 3
     assert list(logits) == pytest.approx([2.0, 1.5, -1.0, -1.2])
+
+
+@pytest.mark.parametrize("frequency, presence", [(0.5, 0.0), (0.0, 1.5), (0.7, 0.4), (-1.0, -0.5)])
+def test_counts_lower_logits_by_frequency_and_presence(frequency, presence, rng):
+    logits, recent = rng.standard_normal(50).astype(np.float32), rng.integers(0, 50, 30).tolist()
+    counts = np.bincount(recent[-20:], minlength=50)
+    expected = logits - counts * frequency - (counts > 0) * presence
+    request = Request(
+        temperature=1.0, seed=3, frequency_penalty=frequency, presence_penalty=presence, repeat_last_n=20, **OPEN
+    )
+    same = Request(temperature=1.0, seed=3, **OPEN)
+    found, wanted = Sampler(request), Sampler(same)
+    for _ in range(50):
+        assert found.sample(logits, recent) == wanted.sample(expected.astype(np.float32), [])
+
+
+def test_biases_are_added_to_the_logits_of_their_tokens():
+    logits = np.array([2.0, 1.5, 0.0], dtype=np.float32)
+    assert Sampler(Request(temperature=0.0, logit_bias={"2": 100, 0: -1})).sample(logits, []) == 2
+    assert Sampler(Request(temperature=0.0, logit_bias={0: -1.0})).sample(logits, []) == 1
+    assert Sampler(Request(temperature=0.0)).sample(logits, []) == 0
+    assert list(logits) == [2.0, 1.5, 0.0]
+
+
+@pytest.mark.parametrize("biases", [{"a": 1}, {0: 101}, {0: float("nan")}, {-1: 1}, [1, 2], {1 << 40: 1}])
+def test_biases_are_numbers_of_token_ids(biases):
+    with pytest.raises(FieldError, match="logit_bias"):
+        Request(logit_bias=biases)
 
 
 def test_repeat_penalty_may_leave_code_alone():

@@ -1,4 +1,7 @@
+import gc
 import itertools
+import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -222,3 +225,18 @@ class Letters:
 
     def __call__(self, ids):
         return None
+
+
+def test_a_stream_that_its_listener_holds_is_freed_at_its_end():
+    run, ended = start(FakeSequence(STORY)), threading.Event()
+    freed = weakref.ref(run)
+
+    def post(event, _held=run):
+        if event is None:
+            ended.set()
+
+    run.listen(post)
+    assert ended.wait(30)
+    del run, post
+    gc.collect()
+    assert freed() is None

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any
 
 from tinychat.chat.draft import Draft
-from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
@@ -18,6 +17,7 @@ from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.request_state import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
+from tinychat.engine.saved_caches import SavedCaches
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
@@ -135,7 +135,7 @@ class Workspace:
     def save_cache(self) -> None:
         """Save the KV cache of this conversation, for when it is loaded again."""
         if self.name is not None and not (self._failed or self._private):
-            self._caches.save(self.name, self.chat.model)
+            self._caches.save(self.name, self.chat.model.sequence)
 
     def save(self, name: str | None = None) -> str:
         """Save now, and from now on, as `name` or the present name; return the name. A SessionError if it is taken."""
@@ -210,7 +210,7 @@ class Workspace:
         self.save_cache()
         pending = self._restore(saved)
         self._enter(name)
-        self._caches.load(name, self.chat.model)
+        self._caches.load(name, self.chat.model.sequence)
         return self._description(saved, context, pending), pending
 
     def fork(self) -> tuple[str, str]:

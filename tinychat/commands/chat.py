@@ -84,9 +84,9 @@ def chat(
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.draft import Draft
         from tinychat.chat.repl import Repl
-        from tinychat.chat.saved_caches import SavedCaches
         from tinychat.chat.workspace import Workspace, session_store
         from tinychat.conversation.conversation import Chat
+        from tinychat.engine.saved_caches import SavedCaches
         from tinychat.terminal.rendering import Renderer
 
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +18,13 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.one_shot import OneShot, Previous, last_one_shot
 from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
+from tinychat.commands.remote import remote_fields, remote_model, server_flags, tell_of_server
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.generate.precedence import Preferences
+from tinychat.store.default_model import default_model
+
+if TYPE_CHECKING:
+    from tinychat.client.remote_model import RemoteModel
 
 
 @click.command()
@@ -52,6 +58,7 @@ from tinychat.generate.precedence import Preferences
 @options.request_flags
 @options.load_flags
 @options.draft_flag
+@server_flags
 @click.pass_obj
 def complete(
     load: Loader,
@@ -64,6 +71,8 @@ def complete(
     as_chat: bool | None,
     schema: Path | None,
     grammar: Path | None,
+    server: str | None,
+    api_key: str | None,
     **flags: Any,
 ) -> None:
     """Write one reply of MODEL.
@@ -79,6 +88,7 @@ def complete(
     tinychat complete "A shell loop over all .txt files, please." -x
     tinychat complete "Name and age of: Ada, 36" --schema person.json
     tinychat -t translate language=German < letter.txt
+    tinychat complete "Why is the sky blue?" --server http://127.0.0.1:8080
 
     A schema or grammar limits what the model can write, but the model does not see it: describe the
     form in the prompt, too. A reply that --max-tokens cuts is incomplete; --json then says "truncated".
@@ -88,12 +98,21 @@ def complete(
     output = OutputFlags(**flags)
     options.check_raw(preferences, as_chat)
     _check_flags(output, continues, as_chat, "logprobs" in preferences.flags)
-    constraint = read_grammar(schema, grammar)
+    constraint = None if server is not None else read_grammar(schema, grammar)
     previous = last_one_shot() if continues else Previous()
     named, text, preferences = _question(words, named_model, prompt, files, preferences)
     preferences = previous.under(preferences)
+    if server is not None:
+        remote = remote_model(server, api_key, named, preferences)
+        # What nobody asked for is left to the server.
+        found = preferences.resolve(named, remote.name, is_text=False)
+        fields = remote_fields(found, schema, grammar)
+        one_shot = OneShot(previous, text, None, None if as_chat is False else found.chat.system, found)
+        _ask(remote, one_shot, as_chat is not False, fields, output)
+        return
     named = previous.model if named is None else named
     model = preferences.model(named)
+    tell_of_server(model or default_model())
     loaded = load(model, preferences.resolve(named, model).loading)
     is_text = constraint is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
@@ -105,12 +124,26 @@ def complete(
     if as_message:
         warn_if_no_template(loaded)
     as_markdown = as_message and constraint is None and not found.screen.plain
+    rendered = one_shot.prompt(loaded, as_chat)
     write_replies(
-        loaded,
-        one_shot.prompt(loaded, as_chat),
-        request,
+        loaded.name,
+        lambda seed, on_prefill: loaded.reply(rendered, replace(request, seed=seed), on_prefill=on_prefill, ahead=None),
+        request.seed,
         replace(output, stats=found.screen.stats, as_markdown=as_markdown),
         one_shot.save if found.chat.log else None,
+    )
+
+
+def _ask(remote: RemoteModel, one_shot: OneShot, as_message: bool, fields: dict[str, Any], output: OutputFlags) -> None:
+    """Write the replies of a server's model."""
+    screen = one_shot.found.screen
+    as_markdown = as_message and not screen.plain and not {"response_format", "grammar"} & fields.keys()
+    write_replies(
+        remote.name,
+        partial(remote.reply, one_shot.messages if as_message else one_shot.text, fields),
+        fields.pop("seed", None),
+        replace(output, stats=screen.stats, as_markdown=as_markdown),
+        one_shot.save if one_shot.found.chat.log else None,
     )
 
 

@@ -15,6 +15,7 @@ _MODULES = {
     "complete": "complete",
     "log": "log",
     "batch": "batch",
+    "serve": "serve",
     "convert": "convert",
     "pull": "store",
     "models": "store",

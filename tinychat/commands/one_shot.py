@@ -13,6 +13,7 @@ from tinychat.generate.prompt import Prompt
 from tinychat.user_folders import state_folder, trusted_folder
 
 if TYPE_CHECKING:
+    from tinychat.client.remote_model import RemoteReply
     from tinychat.conversation.messages import Message
     from tinychat.conversation.one_shots import OneShots
     from tinychat.generate.model import Model
@@ -85,10 +86,19 @@ class OneShot:
         thinking = self.found.thinking.wanted
         if not self.previous.messages:
             return loaded.text_prompt(self.text, self.system, as_chat, thinking)
-        messages = [message.as_dict() for message in self.previous.messages]
-        return loaded.chat_prompt([*messages, {"role": "user", "content": self.text}], self.system, thinking)
+        return loaded.chat_prompt(self._messages, self.system, thinking)
 
-    def save(self, reply: Reply) -> None:
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        """The messages of the conversation, with the system prompt."""
+        system: list[dict[str, object]] = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, *self._messages]
+
+    @property
+    def _messages(self) -> list[dict[str, object]]:
+        return [*(message.as_dict() for message in self.previous.messages), {"role": "user", "content": self.text}]
+
+    def save(self, reply: Reply | RemoteReply) -> None:
         """Save prompt and reply in the log, unless the reply is empty."""
         from tinychat.chat.workspace import lasting_name
         from tinychat.conversation.messages import Message

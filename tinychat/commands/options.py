@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
@@ -97,6 +97,18 @@ class QuantType(click.Choice):  # type: ignore[type-arg]
         return super().convert(dtype_named(value), param, ctx)
 
 
+def add_spellings(spellings: Mapping[str, Sequence[str]]) -> Callable[[_Function], _Function]:
+    """Add other spellings to flags that the decorators below have added, by the names of their settings."""
+
+    def added(command: _Function) -> _Function:
+        # Where click keeps the flags of a function that becomes a command.
+        for flag in getattr(command, "__click_params__", ()):
+            flag.opts = [*flag.opts, *spellings.get(flag.name, ())]
+        return command
+
+    return added
+
+
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
     """Add the flags of these settings to a command, without defaults; `helps` replaces the help of some."""
     flags = [_flag(SETTINGS[name], helps.get(name, "")) for name in names]
@@ -168,10 +180,15 @@ def request_flags(command: _Function) -> _Function:
     return _role_flag(_reply_flags(command))
 
 
+def long_spelling(flag: click.Parameter) -> str:
+    """Return the first spelling of a flag that is a word."""
+    return next((one for one in flag.opts if one.startswith("--")), flag.opts[0])
+
+
 def flag_problem(error: FieldError, commands: Iterable[click.Command]) -> str:
     """Return the message of an error with the flag of one of `commands` instead of the field's name."""
     flags = (parameter for command in commands for parameter in command.params if isinstance(parameter, click.Option))
-    names = (max(flag.opts, key=len) for flag in flags if flag.name == error.field)
+    names = (long_spelling(flag) for flag in flags if flag.name == error.field)
     return f"{next(names, error.field)} {error.problem}"
 
 

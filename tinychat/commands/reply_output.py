@@ -16,12 +16,12 @@ from tinychat.settings import SEEDS
 from tinychat.text.code_block import CodeBlock, first_code_block
 
 if TYPE_CHECKING:
-    from tinychat.generate.model import Model
-    from tinychat.generate.prompt import Prompt
+    from tinychat.client.remote_model import RemoteReply, RemoteStream
     from tinychat.generate.reply import Reply, Summary
-    from tinychat.generate.request import Request
-    from tinychat.generate.stream import Stream
+    from tinychat.generate.stream import PrefillProgress, Stream
     from tinychat.terminal.rendering import Renderer
+
+    AnyStream = Stream | RemoteStream
 
 SEPARATOR = "---"
 """The line between two replies of text, on stderr."""
@@ -56,30 +56,35 @@ class OutputFlags:
 
 
 def write_replies(
-    model: Model, prompt: Prompt, request: Request, output: OutputFlags, save: Callable[[Reply], None] | None = None
+    name: str,
+    begin: Callable[[int | None, PrefillProgress | None], AnyStream],
+    seed: int | None,
+    output: OutputFlags,
+    save: Callable[[Reply | RemoteReply], None] | None = None,
 ) -> None:
-    """Write the replies; each has the seed of the one before plus 1, if a seed is given.
+    """Write replies of the model `name`, of which `begin` makes one for a seed.
 
-    `save` gets a single reply of text, also where it was stopped.
+    Each has the seed of the one before plus 1, if one is given. `save` gets a single reply of text, also where it was
+    stopped.
     """
     from tinychat.terminal.rendering import Renderer
 
     # Code is copied from the terminal, and must be what the model wrote.
     renderer = Renderer(sys.stdout, sys.stderr, os.environ, plain=output.code_only or not output.as_markdown)
-    renderer.starts_thinking = prompt.opens_thinking
     renderer.show_stats = output.stats
     shows_prefill = output.samples == 1 and not (output.as_json or output.as_jsonl)
     on_prefill = renderer.prefill_progress if shows_prefill else None
-    requests = [_sample(request, number) for number in range(output.samples)]
-    runs = [model.reply(prompt, each, on_prefill=on_prefill, ahead=None) for each in requests]
+    seeds = [seed if seed is None else (seed + number) % SEEDS for number in range(output.samples)]
+    runs = [begin(each, on_prefill) for each in seeds]
+    renderer.starts_thinking = runs[0].reply.prompt.opens_thinking
     if output.samples > 1:
         # All are computed at once, and written one after the other.
         for run in runs:
             run.start()
     if output.as_json:
-        _write_json(model.name, runs, output.code_only)
+        _write_json(name, runs, output.code_only)
     elif output.as_jsonl:
-        _write_jsonl(model.name, runs)
+        _write_jsonl(name, runs)
     else:
         try:
             _write_text(renderer, runs, output.code_only)
@@ -90,11 +95,7 @@ def write_replies(
         raise click.exceptions.Exit(EXIT_CUT)
 
 
-def _sample(request: Request, number: int) -> Request:
-    return request if request.seed is None else replace(request, seed=(request.seed + number) % SEEDS)
-
-
-def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> None:
+def _write_text(renderer: Renderer, runs: Sequence[AnyStream], code_only: bool) -> None:
     for number, run in enumerate(runs):
         if number > 0:
             renderer.notice(SEPARATOR)
@@ -106,13 +107,13 @@ def _write_text(renderer: Renderer, runs: Sequence[Stream], code_only: bool) -> 
         renderer.summary(summary)
 
 
-def _write_all(renderer: Renderer, run: Stream) -> Summary:
+def _write_all(renderer: Renderer, run: AnyStream) -> Summary:
     for delta in run:
         renderer.text(delta.text)
     return run.reply.summary
 
 
-def _write_code(renderer: Renderer, run: Stream) -> Summary:
+def _write_code(renderer: Renderer, run: AnyStream) -> Summary:
     block = CodeBlock(run.reply.prompt.opens_thinking)
     for delta in run:
         renderer.text(block.add(delta.text))
@@ -127,7 +128,7 @@ def _write_code(renderer: Renderer, run: Stream) -> Summary:
     return run.reply.summary
 
 
-def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
+def _write_json(name: str, runs: Sequence[AnyStream], code_only: bool) -> None:
     """Write one object, or a list of them if there are several replies."""
     reports = []
     for run in runs:
@@ -139,7 +140,7 @@ def _write_json(name: str, runs: Sequence[Stream], code_only: bool) -> None:
     _write_line(reports[0] if len(reports) == 1 else reports)
 
 
-def _write_jsonl(name: str, runs: Sequence[Stream]) -> None:
+def _write_jsonl(name: str, runs: Sequence[AnyStream]) -> None:
     """Write an object for each delta while it streams, and one with the summary after each reply."""
     for number, run in enumerate(runs):
         for delta in run:

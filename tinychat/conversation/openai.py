@@ -22,7 +22,7 @@ CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 _NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 # What changes nothing here: for accounts, for other models, or the only value that there is.
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
-_ONLY_VALUES = {"n": 1, "stream": False, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False, "best_of": 1}
+_ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
 
@@ -37,7 +37,7 @@ class Body(NamedTuple):
 def read_body(url: str, body: Mapping[str, Any]) -> Body:
     """Return the parts of a body sent to `CHAT` or `COMPLETION`; `SettingError` if it asks for anything unsupported."""
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
-    prompt = _messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
+    prompt = read_messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
     schema = schema_of(given.pop("response_format", None))
     return Body(prompt, _settings(given), schema)
 
@@ -66,8 +66,14 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {_NAMES[key]: value for key, value in fields.items() if key in _NAMES}
 
 
-def _messages(value: object) -> list[dict[str, object]]:
-    """Return messages; contents in parts are joined, if all of them are text."""
+def read_messages(value: object) -> list[dict[str, object]]:
+    """Return messages; contents in parts are joined, if all of them are text.
+
+    Raises
+    ------
+    FieldError
+        Naming the message that is wrong.
+    """
     if isinstance(value, list):
         value = [_joined(message) if isinstance(message, dict) else message for message in value]
     return [message.as_dict() for message in as_messages(value)]

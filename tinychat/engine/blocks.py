@@ -208,6 +208,13 @@ class BlockPool:
                 gone = prefixes.evict_block(block)
             self.release(gone)
 
+    def forget_branch(self, angles: int, ids: Sequence[int]) -> None:
+        """Let no later sequence find the kept blocks of `ids` that other texts have no part in."""
+        with self.lock:
+            with self._changed_prefixes() as prefixes:
+                gone = prefixes.evict_branch(angles, ids)
+            self.release(gone)
+
     def is_shared(self, block: int) -> bool:
         """Say whether a block has several owners."""
         return self._owners[block] > 1

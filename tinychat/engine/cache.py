@@ -220,6 +220,13 @@ class KVCache:
         self.remember(self.length)
         self.rewind(0)
 
+    def forget(self) -> None:
+        """Give all blocks back; later sequences find only what other texts share."""
+        angles = angle_set(self.config, self.angles_of)
+        if angles is not None:
+            self.pool.forget_branch(angles, self.ids)
+        self.rewind(0)
+
     def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:
         """Fill position j with what ``sources[j]`` holds, in new blocks from position `first` on.
 

@@ -109,6 +109,18 @@ class PrefixIndex:
         node = next((node for node in self._nodes if node.block == block), None)
         return [] if node is None else self._remove(node)
 
+    def evict_branch(self, angles: int, ids: Ids) -> list[int]:
+        """Take out the blocks of `ids` behind the last one that other texts go on from; return them."""
+        nodes, length = self._path(angles, ids)
+        gone: list[int] = []
+        # The last one may hold tokens of another text only.
+        is_own = bool(nodes) and (len(nodes) - 1) * BLOCK + len(nodes[-1].ids) == length
+        for node in reversed(nodes if is_own else nodes[:-1]):
+            if node.children:
+                break
+            gone += self._remove(node)
+        return gone
+
     def _path(self, angles: int, ids: Ids) -> tuple[list[Node], int]:
         node, nodes, length = self._roots.get(angles), [], 0
         while node is not None and length < len(ids):

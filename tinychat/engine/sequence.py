@@ -90,6 +90,10 @@ class Sequence:
         """Give all memory back; what it held can be used by later sequences until somebody needs the room."""
         self.cache.clear()
 
+    def forget(self) -> None:
+        """Give all memory back; later sequences find only what other texts share with this one."""
+        self.cache.forget()
+
     def rows_at_once(self, most: int) -> int:
         """Return how many of up to `most` ids one step may take and give each what it would give it alone.
 

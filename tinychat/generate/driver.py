@@ -3,9 +3,10 @@
 A pass over several rows costs little more than one over a single row, as long as it is bound by memory, and each row's
 numbers do not depend on the others: every reply has the tokens that it would have alone.
 
-Prompts are read in the order in which they were submitted, as far as the budget of a step goes, while every reply gets
-its tokens in each step. So a long prompt holds up the others by no more than the budget. Where the memory of keys and
-values is full, a run is preempted: it waits until there is room, and its text so far stays.
+While every reply gets its tokens in each step, prompts are read as far as the budget of a step goes: half of it is the
+oldest prompt's, the rest goes to those that have the least left. So a long prompt holds up neither the replies, by more
+than the budget, nor short prompts, and is not held up by many of them. Where the memory of keys and values is full, a
+run is preempted: it waits until there is room, and its text so far stays.
 (Yu et al., 2022, "Orca"; Agrawal et al., 2023, https://arxiv.org/abs/2308.16369.)
 """
 
@@ -46,12 +47,14 @@ class Driver:
     Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
     for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
     step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
-    steps; whoever uses a sequence of the driver holds `lock`.
+    steps; whoever uses a sequence of the driver holds `lock`. Without `shares_prefixes` each reply reads all of its
+    prompt.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.drafts = drafts
         self.rows: int = 0
+        self.shares_prefixes: bool = True
         self.lock: threading.RLock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
@@ -85,6 +88,13 @@ class Driver:
     def __len__(self) -> int:
         """Return how many runs are not over."""
         return len(self._waiting) + len(self._running)
+
+    @property
+    def idle(self) -> list[Sequence]:
+        """The sequences that no run uses, the least recently used first."""
+        with self.lock:
+            self._end_dropped()
+            return self._idle.sequences
 
     @property
     def recent(self) -> Sequence:
@@ -121,6 +131,12 @@ class Driver:
                 run.deliver(Delta(run.reply.finish("interrupted")))
             self._end(run)
 
+    def cancel_all(self) -> None:
+        """End all runs."""
+        with self.lock:
+            for run in [*self._running, *self._waiting]:
+                self.cancel(run)
+
     def drop(self, run: Run) -> None:
         """End a run without readers; from any thread and at any moment, the middle of a step included."""
         self._dropped.append(run)
@@ -149,8 +165,7 @@ class Driver:
     def close(self) -> None:
         """End all runs and free their memory; nothing can be submitted afterwards."""
         with self.lock:
-            for run in [*self._running, *self._waiting]:
-                self.cancel(run)
+            self.cancel_all()
             while self._idle.release_oldest():
                 pass
             self._logits, self._is_closed = None, True
@@ -241,6 +256,9 @@ class Driver:
             cut_cache(run.sequence, ids, run.removed)
             run.removed = 0
         # Behind a past that was cut, the last token of the reply that has run runs again, as that of a prompt does.
+        if not self.shares_prefixes:
+            run.sequence.rewind(0)
+            return True
         found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
         shared = ids[: found + SHARED]
         reading = (run for run in self._running if run.has_begun and run.wants_more and not run.reply.token_ids)
@@ -280,12 +298,11 @@ class Driver:
             return parts
         left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
-        for run in reading:
-            if left > 0:
+        for run, count in zip(reading, _shares([run.length - len(run.sequence.ids) for run in reading], left)):
+            if count > 0:
                 done, length = len(run.sequence.ids), run.length
-                ids = run.ids[done : done + left]
-                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + len(ids) == length)), None))
-                left -= len(ids)
+                ids = run.ids[done : done + count]
+                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + count == length)), None))
         return parts
 
     def _is_decoding(self, run: Run) -> bool:
@@ -409,4 +426,18 @@ class Driver:
             with self._turn:
                 if run in self._listened:
                     self._listened.remove(run)
-            run.listener(None)
+            # A listener may hold the stream, whose finalizer holds the run: none of them would ever go.
+            listener, run.listener = run.listener, None
+            listener(None)
+
+
+def _shares(left: list[int], rows: int) -> list[int]:
+    """Return how many rows of a step each prompt gets by how many it has left, the oldest first."""
+    shares = [0] * len(left)
+    shares[0] = min(left[0], -(-rows // 2))
+    rows -= shares[0]
+    for place in sorted(range(len(left)), key=left.__getitem__):
+        more = min(left[place] - shares[place], rows)
+        shares[place] += more
+        rows -= more
+    return shares

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tinychat.errors import SettingError
 from tinychat.limited_process import LimitedProcess, LimitError
+from tinychat.text.think_sections import ThinkSections
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -76,9 +77,19 @@ class Grammar:
 
 
 class Constraint:
-    """A grammar over a model's vocabulary; `SettingError` if it is too large."""
+    """A grammar over a model's vocabulary; `SettingError` if it is too large.
 
-    def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
+    With `after_thinking` it holds from the end of the think section of replies that begin in one.
+    """
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        stop_ids: Iterable[int],
+        after_thinking: bool = False,
+    ) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
         vocabulary = _Vocabulary(
             tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
@@ -94,10 +105,17 @@ class Constraint:
         self._text_ids = np.ones(size, dtype=np.bool_)
         control_ids = [token_id for token_id in tokenizer.special_ids - set(stop_ids) if token_id < size]
         self._text_ids[control_ids] = False
+        self._tokenizer = tokenizer
+        self._goes_on = np.ones(size, dtype=np.bool_)
+        self._goes_on[stop_ids] = False
+        self._after_thinking = after_thinking
 
-    def start(self) -> ConstraintState:
-        """Return the state of a new reply."""
-        return ConstraintState(self._matcher.deep_copy(), self._text_ids, self._source)
+    def start(self, begins_thinking: bool = False) -> ConstraintState:
+        """Return the state of a new reply, which may begin in a think section."""
+        state = ConstraintState(self._matcher.deep_copy(), self._text_ids, self._source)
+        if begins_thinking and self._after_thinking:
+            state.begin_behind_thinking(self._goes_on, self._tokenizer)
+        return state
 
 
 class ConstraintState:
@@ -107,6 +125,16 @@ class ConstraintState:
         self._matcher = matcher
         self._text_ids = text_ids
         self._source = source
+        self._thinking: ThinkSections | None = None
+
+    def begin_behind_thinking(self, goes_on: Mask, tokenizer: Tokenizer) -> None:
+        """Let the grammar wait for the end of a think section, in which the tokens of a mask may come."""
+        self._thinking, self._in_thought, self._tokenizer = ThinkSections(begun=True), goes_on, tokenizer
+
+    @property
+    def waits(self) -> bool:
+        """Whether the reply is in its think section, where the grammar does not hold yet."""
+        return self._thinking is not None
 
     @property
     def finished(self) -> bool:
@@ -118,6 +146,8 @@ class ConstraintState:
 
         `SettingError` if the grammar has become too complex, or no token fits it.
         """
+        if self.waits:
+            return self._in_thought
         bits: npt.NDArray[np.uint8] = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         _check(self._matcher.get_error(), self._source)
         unpacked = np.unpackbits(bits, count=len(self._text_ids), bitorder="little")
@@ -128,8 +158,20 @@ class ConstraintState:
 
     def accept(self, token_id: int) -> None:
         """Advance by the chosen token."""
+        if self._thinking is not None:
+            self._think(self._thinking, token_id)
+            return
         self._matcher.consume_token(token_id)
         _check(self._matcher.get_error(), self._source)
+
+    def _think(self, sections: ThinkSections, token_id: int) -> None:
+        """Advance in the think section; what its last token has beyond it is the first that the grammar sees."""
+        parts = list(sections.feed(self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")))
+        if sections.is_thinking:
+            return
+        self._thinking = None
+        for rest in self._tokenizer.encode("".join(part.text for part in parts if not part.thinking), add_bos=False):
+            self.accept(rest)
 
 
 class _Vocabulary:

@@ -26,6 +26,11 @@ class IdleSequences:
         return len(self._idle)
 
     @property
+    def sequences(self) -> list[Sequence]:
+        """All of them, the least recently used first."""
+        return [sequence for sequence, _ in self._idle]
+
+    @property
     def last(self) -> Sequence:
         """The most recently used sequence."""
         return self._idle[-1][0]

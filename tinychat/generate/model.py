@@ -255,6 +255,8 @@ class Model:
         self, prompt: Prompt, request: Request, make_room: MakeRoom | None = None, ahead: int | None = None
     ) -> Run:
         check_prompt(prompt.ids, self.engine, self.context_size)
+        if any(token_id >= self.vocab_size for token_id, _ in request.biases):
+            raise FieldError("logit_bias", f"must be of token ids below {self.vocab_size}")
         return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead)
 
     def generate(

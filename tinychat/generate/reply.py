@@ -121,13 +121,13 @@ class Reply:
         self._tokenizer = tokenizer
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
-        self._constraint = None if request.constraint is None else request.constraint.start()
+        self._constraint = None if request.constraint is None else request.constraint.start(prompt.opens_thinking)
         ends_loops = request.loop_stop and not request.ignore_eos
         self._loops = LoopDetector(tokenizer.token_bytes, self._constraint is not None) if ends_loops else None
         # The sampler alone asks for it.
         self._shape = None if request.repeat_in_code else TextShape(self._constraint is not None)
         self._budget = None
-        if request.think_budget is not None and self._constraint is None:
+        if request.think_budget is not None and (self._constraint is None or self._constraint.waits):
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or self._constraint is not None
@@ -147,6 +147,11 @@ class Reply:
     def text(self) -> str:
         """The text so far."""
         return "".join(delta.text for delta in self._deltas)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; None if none did."""
+        return self._stop_strings.found
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens included."""

@@ -30,6 +30,11 @@ class Request(ReplySettings):
 
     constraint: Constraint | None = None
 
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """Token ids and what is added to their logits, as checked."""
+        return self.logit_bias  # type: ignore[return-value]
+
     def values(self) -> dict[str, object]:
         """Return the fields that have any effect by name, but the constraint, which is not a plain value."""
         return {

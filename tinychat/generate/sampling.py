@@ -1,7 +1,7 @@
 """Sampling the next token from logits.
 
-The settings apply in this order: penalty, DRY, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a constraint has
-masked tokens before. llama.cpp, which has them all, applies the temperature last.
+The settings apply in this order: bias, penalties, DRY, top-n-sigma, temperature, top-k, top-p, min-p, XTC; a constraint
+has masked tokens before. llama.cpp, which has them all, applies the temperature last.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Sampler:
         self.request = request
         self.seed = secrets.randbits(32) if request.seed is None else request.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._biased_ids = np.array([token_id for token_id, _ in request.biases], np.int64)
+        self._biases = np.array([bias for _, bias in request.biases], np.float32)
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
@@ -51,8 +53,12 @@ class Sampler:
         Penalties look at the end of `previous_ids`, prompt and reply so far; `is_structured` in a block of code or a
         table. `ModelFolderError` if the logits hold no finite maximum, which only damaged weights produce.
         """
+        if len(self._biases):
+            logits = logits.copy()
+            logits[self._biased_ids] += self._biases
         if self.request.repeat_in_code or not is_structured:
             logits = self._penalized(logits, previous_ids)
+        logits = self._counted(logits, previous_ids)
         logits = self._dried(logits, previous_ids)
         if self.request.temperature == 0.0:
             return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
@@ -77,6 +83,17 @@ class Sampler:
         values = penalized[recent]
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
         return penalized
+
+    def _counted(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
+        """Lower the logits of recent tokens by how often they came (frequency), and that they did (presence)."""
+        frequency, presence = self.request.frequency_penalty, self.request.presence_penalty
+        last_n = self.request.repeat_last_n
+        if frequency == presence == 0.0 or last_n == 0 or not previous_ids:
+            return logits
+        recent, counts = np.unique(np.asarray(previous_ids[-last_n:], dtype=np.int64), return_counts=True)
+        lowered = logits.copy()
+        lowered[recent] -= (counts * frequency + presence).astype(np.float32)
+        return lowered
 
     def _dried(self, logits: Logits, previous_ids: Sequence[int]) -> Logits:
         """Lower the logits of tokens that continue a repetition (DRY)."""

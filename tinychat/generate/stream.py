@@ -66,8 +66,15 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
                 return delta
         raise StopAsyncIteration
 
+    def listen(self, post: Callable[[Event | None], None]) -> None:
+        """Let the driver's own thread write the reply and call `post` with each event; at last with None."""
+        self._run.listener = post
+        self.start()
+        if self._run.is_over:
+            post(None)
+
     def _listen(self) -> asyncio.Queue[Event | None]:
-        """Let the driver's own thread write the reply, and post its events to this thread's loop."""
+        """Post the events of the reply to this thread's loop."""
         # Imported here: programs without an event loop, the command line among them, start faster.
         import asyncio
 
@@ -78,10 +85,7 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(posted.put_nowait, event)
 
-        self._run.listener = post
-        self.start()
-        if self._run.is_over:
-            post(None)
+        self.listen(post)
         return posted
 
     def _next_event(self) -> Prefill | Delta | None:
@@ -116,6 +120,10 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         self._driver.cancel(self._run)
         self._run.events.clear()
 
+    def drop(self) -> None:
+        """End the reply at the next step, without waiting for it."""
+        self._driver.drop(self._run)
+
     async def aclose(self) -> None:
         """End the reply; the event loop goes on meanwhile."""
         import asyncio
@@ -126,6 +134,11 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
     def summary(self) -> Summary:
         """Counts and times so far; a reply that did not reach its end counts as interrupted."""
         return self.reply.summary
+
+    @property
+    def prefill_seconds(self) -> float:
+        """Time for reading the prompt so far."""
+        return self.reply.summary.prefill_seconds or self._run.seconds
 
     @property
     def miss(self) -> PrefixMiss | None:

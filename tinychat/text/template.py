@@ -87,6 +87,11 @@ class ChatTemplate:
         """Write a conversation as `render` does and encode it: the prompt for the model."""
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
 
+    @property
+    def source(self) -> str:
+        """The Jinja program."""
+        return self._source
+
     @cached_property
     def thinking_switch(self) -> str | None:
         """The variable by which the template switches thinking on and off, None if it has none.

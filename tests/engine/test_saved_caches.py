@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from fake_model import fake_model
 
-from tinychat.chat.saved_caches import SavedCaches
 from tinychat.chat.workspace import Workspace
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.store import SessionStore
+from tinychat.engine.saved_caches import SavedCaches
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def age(path, seconds):
 
 
 def test_what_is_kept_is_found_again_and_removed(caches, model, tmp_path):
-    assert caches.load("talk", model) == 0
-    caches.save("talk", model)
+    assert caches.load("talk", model.sequence) == 0
+    caches.save("talk", model.sequence)
     assert names(tmp_path) == ["talk.cache"]
-    assert caches.load("talk", model) == 200
+    assert caches.load("talk", model.sequence) == 200
     caches.remove("talk")
     caches.remove("talk")
     assert names(tmp_path) == []
@@ -46,24 +46,24 @@ def test_what_is_kept_is_found_again_and_removed(caches, model, tmp_path):
 
 def test_short_conversations_and_those_beyond_the_limit_are_not_kept(caches, model, tmp_path):
     model.sequence.ids = [1] * 100
-    caches.save("short", model)
+    caches.save("short", model.sequence)
     model.sequence.ids = [1] * 200
     model.sequence.saved_bytes = 2501
-    caches.save("large", model)
-    SavedCaches(tmp_path, 0).save("off", model)
+    caches.save("large", model.sequence)
+    SavedCaches(tmp_path, 0).save("off", model.sequence)
     assert names(tmp_path) == []
 
 
 def test_the_one_used_longest_ago_goes_first(caches, model, tmp_path):
     for name in ("a", "b"):
-        caches.save(name, model)
+        caches.save(name, model.sequence)
         (tmp_path / f"{name}.cache").write_bytes(bytes(1000))
     age(tmp_path / "a.cache", 20)
     age(tmp_path / "b.cache", 10)
-    caches.load("a", model)
-    caches.save("c", model)
+    caches.load("a", model.sequence)
+    caches.save("c", model.sequence)
     assert names(tmp_path) == ["a.cache", "c.cache"]
-    caches.save("c", model)
+    caches.save("c", model.sequence)
     assert names(tmp_path) == ["a.cache", "c.cache"], "its own old file makes way for the new one"
 
 
@@ -94,7 +94,7 @@ def test_what_a_killed_process_has_left_is_removed_with_the_next_use(use, caches
     with writing(tmp_path / "gone.cache"):
         assert len(names(tmp_path)) == 1
     assert len(names(tmp_path)) == 1
-    use(caches, "talk", model)
+    use(caches, "talk", model.sequence)
     assert set(names(tmp_path)) <= {"talk.cache"}
 
 
@@ -102,15 +102,15 @@ def test_what_a_living_process_writes_counts_and_stays(caches, model, tmp_path):
     model.sequence.saved_bytes = 1000
     with writing(tmp_path / "other.cache"):
         (unfinished,) = names(tmp_path)
-        caches.save("talk", model)
+        caches.save("talk", model.sequence)
         assert names(tmp_path) == [unfinished], "2000 bytes of 2500 are taken"
         model.sequence.saved_bytes = 500
-        caches.save("talk", model)
+        caches.save("talk", model.sequence)
         assert names(tmp_path) == [unfinished, "talk.cache"]
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(model, tmp_path):
-    SavedCaches(tmp_path / "missing", 2500).save("talk", model)
+    SavedCaches(tmp_path / "missing", 2500).save("talk", model.sequence)
     assert names(tmp_path) == []
 
 

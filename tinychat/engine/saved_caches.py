@@ -1,6 +1,6 @@
-"""KV caches of saved conversations: one that is continued needs no new prefill.
+"""Files of KV caches, of saved conversations or of a server: what is continued needs no new prefill.
 
-Each is a file beside its conversation's. Their total size is limited, and the least recently used is evicted first.
+Their total size is limited, and the least recently used is evicted first.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinychat.errors import SessionError
 from tinychat.files import unfinished_bytes
-from tinychat.generate.model import Model
+
+if TYPE_CHECKING:
+    from tinychat.engine.sequence import Sequence
 
 DEFAULT_BYTES = 1 << 30
 """Default limit of all files together."""
@@ -28,7 +31,7 @@ class SavedCaches:
     Parameters
     ----------
     folder : Path
-        The folder of the conversations; only this user can write to it.
+        Only this user can write to it.
     max_bytes : int
         Limit of all files together, which never take more than a tenth of the free disk space; 0 saves and loads none.
     """
@@ -37,36 +40,43 @@ class SavedCaches:
         self.folder = folder
         self.max_bytes = max_bytes
 
-    def save(self, name: str, model: Model) -> None:
-        """Save the model's cache as that of a conversation, if it is long enough and fits."""
-        if len(model.sequence.ids) < _MIN_TOKENS or not self.max_bytes:
+    def save(self, name: str, sequence: Sequence) -> None:
+        """Save the cache of a sequence under a name, if it is long enough and fits."""
+        if len(sequence.ids) < _MIN_TOKENS or not self.max_bytes:
             return
         # A full disk, for example: the conversation itself is safe.
         with suppress(OSError, SessionError):
-            size = model.sequence.saved_bytes
+            size = sequence.saved_bytes
             if size <= _SHARE_OF_FREE * shutil.disk_usage(self.folder).free and self._evict_for(size, name):
-                model.sequence.save(self._path(name))
+                sequence.save(self._path(name))
 
-    def load(self, name: str, model: Model) -> int:
-        """Load the cache of a conversation into the model; return its number of tokens, 0 without one."""
+    def load(self, name: str, sequence: Sequence) -> int:
+        """Load what was saved under a name into the cache of a sequence's engine; return its number of tokens."""
         if not self.max_bytes:
             return 0
         with suppress(OSError):
             self._unfinished_bytes()
-            found = model.sequence.recall(self._path(name))
+            found = sequence.recall(self._path(name))
             if found:
                 # Now the most recently used.
                 os.utime(self._path(name))
             return found
         return 0
 
+    def names(self) -> list[str]:
+        """Return the names of all caches, the most recently used first."""
+        with suppress(OSError):
+            files = sorted(self.folder.glob(f"*{_ENDING}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+            return [path.name.removesuffix(_ENDING) for path in files]
+        return []
+
     def rename(self, name: str, new: str) -> None:
-        """Rename the cache of a conversation."""
+        """Rename a cache."""
         with suppress(OSError):
             os.replace(self._path(name), self._path(new))
 
     def remove(self, name: str) -> None:
-        """Remove the cache of a conversation."""
+        """Remove a cache."""
         with suppress(OSError):
             self._path(name).unlink()
 

@@ -1,0 +1,15 @@
+"""What the tests of the server share: one that answers with the demo model."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+pytest.importorskip("uvicorn", reason="the server needs the extra `serve`")
+
+from local_server import demo, serving
+
+
+@pytest.fixture(scope="package")
+def server(kernel_cache):
+    """Serve the demo model."""
+    with serving(demo()) as running:
+        yield running

@@ -1,0 +1,106 @@
+"""The deltas of a chat completion's choice."""
+
+import json
+import random
+
+import pytest
+from fake_model import ByteTokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tinychat.generate.logprobs import ScoredToken, TokenLogprobs
+from tinychat.generate.reply import Delta
+from tinychat.serve.chat_choice import ChatChoice, joined_message
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "<think>"}}\n</tool_call>'
+
+
+def choice(opens_thinking=False, calls=True):
+    return ChatChoice(ByteTokenizer(), opens_thinking, (lambda index: f"id{index}") if calls else None)
+
+
+def message(text, cuts=(), **options):
+    """Return the message of a text that comes in parts, and why its choice ends."""
+    found, ends = choice(**options), [*sorted(cuts), len(text)]
+    deltas = []
+    for start, end in zip([0, *ends], ends):
+        deltas += [fields for fields, _ in found.add(Delta(text[start:end]))]
+    deltas += found.finish()
+    return joined_message(deltas), found.finish_reason("stop")
+
+
+def test_thoughts_text_and_calls():
+    text = f"<think>\nHm <tool_call>.\n</think>\n\nSo:\n{CALL}"
+    function = {"name": "f", "arguments": '{"a": "<think>"}'}
+    expected = {
+        "role": "assistant",
+        "content": "So:",
+        "reasoning_content": "Hm <tool_call>.\n",
+        "tool_calls": [{"id": "id0", "type": "function", "function": function}],
+    }
+    assert message(text) == (expected, "tool_calls")
+    assert message(text.removeprefix("<think>\n"), opens_thinking=True) == (expected, "tool_calls")
+    for cut in range(1, len(text)):
+        assert message(text, [cut]) == (expected, "tool_calls")
+
+
+def test_a_reply_without_text():
+    assert message("") == ({"role": "assistant", "content": ""}, "stop")
+    assert message(CALL)[0]["content"] is None
+    assert message(CALL, calls=False) == ({"role": "assistant", "content": CALL}, "stop")
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from(["<think>", "</think>", CALL, "<tool_call>", "text", "\n", " ", "<", "{"]), max_size=8
+    ),
+    opens=st.booleans(),
+    calls=st.booleans(),
+    seed=st.integers(0, 1 << 30),
+)
+@settings(max_examples=500, deadline=None)
+def test_any_split_gives_the_same_message(parts, opens, calls, seed):
+    text = "".join(parts)
+    options = {"opens_thinking": opens, "calls": calls}
+    cuts = random.Random(seed).choices(range(len(text) + 1), k=5)
+    assert message(text, cuts, **options) == message(text, **options) == message(text, range(len(text)), **options)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("stop", "stop"), ("stop_string", "stop"), ("length", "length"), ("context", "length"), ("loop", "length")]
+    + [("interrupted", "stop"), (None, "stop")],
+)
+def test_reasons_in_openais_words(reason, said):
+    assert choice().finish_reason(reason) == said
+
+
+def test_a_call_that_is_cut_or_followed_by_a_cut_is_no_end_by_calls():
+    found = choice()
+    list(found.add(Delta(CALL)))
+    assert [found.finish_reason(reason) for reason in ("stop", "stop_string", "length")] == ["tool_calls"] * 2 + [
+        "length"
+    ]
+    found = choice()
+    list(found.add(Delta(CALL[:50])))
+    assert found.finish_reason("stop") == "stop"
+
+
+def test_log_probabilities_come_once_with_their_delta():
+    scored = TokenLogprobs(ScoredToken(200, -0.5), (ScoredToken(65, -0.4),))
+    found = choice()
+    # Held back: half of a character, or of a tag.
+    (fields, logprobs), *rest = found.add(Delta("", (200,), (scored,)))
+    assert (fields, rest) == ({"content": ""}, [])
+    assert logprobs["content"] == [
+        {
+            "token": "�",
+            "logprob": -0.5,
+            "bytes": [200],
+            "top_logprobs": [{"token": "A", "logprob": -0.4, "bytes": [65]}],
+        }
+    ]
+    several = list(found.add(Delta(f"a\n{CALL}", (200,), (scored,))))
+    assert [one is None for _, one in several] == [False] + [True] * (len(several) - 1)
+    assert len(several) > 2
+    assert json.dumps(several)

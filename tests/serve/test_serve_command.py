@@ -1,0 +1,150 @@
+"""tinychat serve as a process: its flags, its first and its last moments."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from fake_model import fake_model
+from local_server import events_of
+
+from tinychat.serve import running
+from tinychat.serve.running import ServerOptions
+
+APP = Path(__file__).parents[1] / "fake_app.py"
+SECONDS = 60
+
+
+@contextmanager
+def started(model, *flags):
+    """Start the program with a model of prepared replies; yield the process, once it serves, and its port."""
+    command = [sys.executable, str(APP), "serve", model, "--port", "0", "--cache-disk", "0", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stderr.readline()
+        yield process, int(re.fullmatch(r"serving at http://127\.0\.0\.1:(\d+)/v1\n", line)[1])
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@contextmanager
+def streamed(port, **fields):
+    """Ask for a stream, and yield the answer after its first line."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, **fields}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body))
+    with closing(connection), connection.getresponse() as answer:
+        answer.readline()
+        yield answer
+
+
+def test_a_signal_lets_replies_end():
+    with started("wordy") as (process, port), streamed(port, max_tokens=100) as answer:
+        process.send_signal(signal.SIGTERM)
+        *_, last, done = events_of(answer.read().decode())
+        assert last["choices"][0]["finish_reason"] == "length" and done == "[DONE]"
+        assert process.wait(SECONDS) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_replies_that_take_longer_than_shutdown_end_with_an_error():
+    with started("endless", "--shutdown", "0.2", "--loop-stop", "off") as (process, port), streamed(port) as answer:
+        process.send_signal(signal.SIGTERM)
+        *_, last, done = events_of(answer.read().decode())
+        assert last["error"]["code"] == "ending" and done == "[DONE]"
+        assert process.wait(SECONDS) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_a_second_signal_ends_at_once():
+    with started("endless", "--loop-stop", "off") as (process, port), streamed(port):
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
+@pytest.fixture
+def options(monkeypatch, console):
+    """Return a function that runs the command, and returns the options of the server and of its model."""
+    found = []
+    monkeypatch.setattr(running, "run_server", lambda loads, options, say: found.append((loads, options)))
+
+    def parse(*flags):
+        code, _, error = console.run("serve", "demo", *flags)
+        if code:
+            return code, error
+        ((loads, options),) = found
+        ((_, defaults),) = [load() for load in loads.values()]
+        return options, console.loaded[0][1], defaults
+
+    return parse
+
+
+@pytest.fixture
+def console(monkeypatch, capsys):
+    from console import Console
+
+    return Console(fake_model(lambda _ids: 97), monkeypatch, capsys)
+
+
+def test_flags_of_llama_server_are_ours(options, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# of the team\nfirst\n\n second \n")
+    server, loading, defaults = options(
+        *("-c", "4096", "-np", "3", "-n", "100", "-a", "gpt", "-t", "2", "--host", "0.0.0.0", "--port", "1234"),
+        *("--api-key-file", keys, "--api-key", "third", "--slot-save-path", tmp_path, "--no-slots", "--metrics"),
+    )
+    assert (loading.context, loading.threads, defaults.max_tokens) == (4096, 2, 100)
+    assert (server.parallel, server.alias, server.host, server.port) == (3, "gpt", "0.0.0.0", 1234)
+    assert sorted(server.keys) == ["first", "second", "third"]
+    assert (server.slot_folder, server.shows_slots, server.shows_metrics) == (tmp_path, False, True)
+
+
+def test_long_spellings(options):
+    server, loading, defaults = options("--ctx-size", "512", "--n-predict", "7", "--threads", "1", "--no-metrics")
+    assert (loading.context, loading.threads, defaults.max_tokens) == (512, 1, 7)
+    assert server == ServerOptions(shows_metrics=False, cache_disk=server.cache_disk)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.com"])
+def test_other_machines_need_a_key(options, host):
+    code, error = options("--host", host)
+    assert code == 2 and "--api-key-file" in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--slot-save-path", "/no/such/folder"], "--slot-save-path"),
+        (["--api-key-file", "/no/such/file"], "/no/such/file"),
+        (["--context", "0"], "--context must be"),
+        (["-c", "0"], "--context must be"),
+        (["--idle", "soon"], "--idle must be a time"),
+        (["--models", "/tmp"], "give one of them"),
+    ],
+)
+def test_wrong_flags_are_named(options, flags, message):
+    code, error = options(*flags)
+    assert code != 0 and message in error
+
+
+def test_a_file_without_keys_is_refused(options, tmp_path):
+    (tmp_path / "keys").write_text("# none yet\n")
+    code, error = options("--api-key-file", tmp_path / "keys")
+    assert code != 0 and "has no key" in error
+
+
+def test_a_port_that_is_taken_is_named():
+    with started("chatty") as (_, port):
+        command = [sys.executable, str(APP), "serve", "chatty", "--port", str(port)]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        assert second.returncode != 0 and f"port {port}" in second.stderr and "Traceback" not in second.stderr

@@ -1,0 +1,100 @@
+"""The door of the server: hosts, origins and keys."""
+
+import pytest
+from fake_model import fake_model
+from local_server import new_server
+from starlette.testclient import TestClient
+
+from tinychat.serve.app import create_app
+from tinychat.serve.guard import Door
+
+PAGE = "http://page.example"
+
+
+@pytest.fixture
+def enter():
+    """Return a function that sends a request through a door, and returns the answer."""
+
+    def send(door, method="GET", path="/v1/models", body=None, **headers):
+        # "__" is how a test writes the hyphen of a header.
+        headers = {name.replace("__", "-"): value for name, value in headers.items()}
+        with TestClient(create_app(new_server(fake_model(lambda _ids: 97)), door)) as client:
+            return client.request(method, path, json=body, headers={"host": "localhost:8080", **headers})
+
+    return send
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST:1"])
+def test_names_of_this_machine_are_served(enter, host):
+    assert enter(Door(), host=host).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["page.example", "localhost.page.example", "", "127.0.0.1.nip.io", "[::1"])
+def test_a_name_that_a_page_lets_point_here_is_not(enter, host):
+    answer = enter(Door(), host=host)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_refused")
+
+
+def test_other_hosts_can_be_allowed(enter):
+    assert enter(Door(hosts={"box.lan"}), host="box.lan:8080").status_code == 200
+    assert enter(Door(hosts={"*"}), host="anything").status_code == 200
+
+
+@pytest.mark.parametrize("origin", [PAGE, "null", "http://localhost:3000"])
+def test_pages_are_refused_unless_they_are_allowed(enter, origin):
+    for method in ("GET", "OPTIONS"):
+        answer = enter(Door(), method, origin=origin)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_refused")
+        assert "access-control-allow-origin" not in answer.headers
+    assert enter(Door(origins={origin}), origin=origin).headers["access-control-allow-origin"] == origin
+
+
+def test_a_preflight_request_needs_no_key_but_the_request_does(enter):
+    door = Door(origins={PAGE}, keys=("secret",))
+    answer = enter(door, "OPTIONS", origin=PAGE, access__control__request__headers="authorization")
+    assert answer.status_code == 204 and answer.headers["access-control-allow-headers"] == "authorization"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert enter(door, origin=PAGE).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": "Bearer secre"}, 401),
+        ({"authorization": "Bearer secret "}, 200),
+        ({"authorization": "Bearer secret"}, 200),
+        ({"authorization": "Bearer other"}, 200),
+        ({"x__api__key": "secret"}, 200),
+        ({"authorization": "Bearer "}, 401),
+        ({"authorization": b"Bearer \xe9\xff"}, 401),
+    ],
+)
+def test_one_of_the_keys_opens(enter, headers, status):
+    answer = enter(Door(keys=("secret", "other")), **headers)
+    assert answer.status_code == status
+    if status == 401:
+        error = answer.json()["error"]
+        assert error["type"] == "authentication_error" and "secret" not in answer.text
+
+
+def test_every_path_but_health_needs_the_key(enter):
+    door = Door(keys=("secret",))
+    for path in ("/health", "/v1/health"):
+        assert enter(door, path=path).status_code == 200
+    for path in ("/", "/metrics", "/slots", "/props", "/openapi.json", "/health/", "//health", "/v1/health/../models"):
+        assert enter(door, path=path).status_code == 401
+    for path in ("/completion", "/v1/chat/completions", "/infill", "/tokenize", "/slots/0?action=erase"):
+        assert enter(door, "POST", path, {"prompt": "a"}).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/models", "/v1/embeddings", "/completion/x"])
+def test_other_paths_are_errors_in_the_same_form(enter, path):
+    answer = enter(Door(), path=path)
+    assert answer.status_code == 404 and answer.json()["error"]["code"] == "not_found"
+
+
+def test_other_methods_are_errors_in_the_same_form(enter):
+    answer = enter(Door(), "DELETE", "/completion")
+    assert answer.status_code == 405 and answer.json()["error"]["message"]

@@ -1,0 +1,81 @@
+"""The flag --server: a model that a server has loaded writes the replies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES
+from tinychat.errors import SettingError
+from tinychat.files import read_text
+from tinychat.settings import LINE, SETTINGS, names
+from tinychat.terminal.safe_text import one_safe_line
+
+if TYPE_CHECKING:
+    from tinychat.client.remote_model import RemoteModel
+    from tinychat.generate.precedence import Preferences, Resolved
+
+_EFFORTS = {True: "medium", False: "none"}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def server_flags(command: _Function) -> _Function:
+    """Add the flags --server and --api-key to a command."""
+    url = click.option("--server", metavar="URL", help="Ask the model of this server, such as http://127.0.0.1:8080")
+    key = click.option(
+        "--api-key", metavar="KEY", envvar="TINYCHAT_API_KEY", help="Key for --server  [default: $TINYCHAT_API_KEY]"
+    )
+    return url(key(command))
+
+
+def remote_model(url: str, key: str | None, named: str | None, preferences: Preferences) -> RemoteModel:
+    """Return the model of a server; a `UsageError` where a flag is for a model of this process."""
+    local = [name for name in (*names("load"), "logprobs") if name in preferences.flags]
+    if local:
+        raise click.UsageError(f"--{local[0].replace('_', '-')} cannot be used with --server: the model runs there")
+    from tinychat.client.api import Api
+    from tinychat.client.remote_model import RemoteModel
+
+    return RemoteModel(Api(url, key), named)
+
+
+def remote_fields(found: Resolved, schema: Path | None, grammar: Path | None) -> dict[str, Any]:
+    """Return the fields of a request: settings that somebody gave, and what constrains the reply."""
+    fields = {name: found.values[name] for name in names(entry=LINE) if name in found.values}
+    fields = {(*SETTINGS[name].openai, name)[0]: value for name, value in fields.items()}
+    thinking = found.thinking
+    if thinking.wanted and thinking.budget is not None:
+        raise click.UsageError("--think cannot be a number with --server: use on or off")
+    if thinking.wanted is not None:
+        fields["reasoning_effort"] = _EFFORTS[thinking.wanted]
+    if schema is not None and grammar is not None:
+        raise click.UsageError("--schema and --grammar exclude each other: leave out one")
+    if grammar is not None:
+        fields["grammar"] = read_text(grammar, MAX_CONSTRAINT_BYTES)
+    if schema is not None:
+        form = {"name": "reply", "schema": _schema(schema)}
+        fields["response_format"] = {"type": "json_schema", "json_schema": form}
+    return fields
+
+
+def _schema(path: Path) -> Any:
+    try:
+        return json.loads(read_text(path, MAX_CONSTRAINT_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path} is no JSON: {error}") from None
+
+
+def tell_of_server(model: str) -> None:
+    """Tell a person that a running server has the model that is about to be loaded once more."""
+    if not sys.stderr.isatty():
+        return
+    from tinychat.client.running_servers import server_of
+
+    if (url := server_of(model)) is not None:
+        line = f"a server has {model} loaded: tinychat complete --server {url} starts at once"
+        print(one_safe_line(line), file=sys.stderr)

@@ -1,0 +1,194 @@
+"""tinychat serve: a local server for other programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinychat.commands.loading import Loader
+from tinychat.commands.options import (
+    add_spellings,
+    load_flags,
+    model_argument,
+    request_flags,
+    setting_flags,
+    take_preferences,
+)
+from tinychat.errors import SettingError
+from tinychat.files import read_text
+from tinychat.generate.precedence import Preferences
+
+if TYPE_CHECKING:
+    pass
+
+# As llama-server has them.
+_LLAMA_SPELLINGS = {"context": ("-c", "--ctx-size"), "max_tokens": ("-n", "--n-predict"), "threads": ("-t",)}
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command()
+@model_argument()
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", show_default=True, help="Address to listen at")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes a free one")
+@click.option("--api-key", "keys", multiple=True, metavar="KEY", help="Key that clients must send; repeatable")
+@click.option("--api-key-file", type=click.Path(path_type=Path), metavar="PATH", help="File with a key on each line")
+@click.option("-a", "--alias", metavar="NAME", help="Name of the model in answers")
+@click.option(
+    "--models", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Serve each model of this folder by name"
+)
+@click.option("--models-max", type=click.IntRange(1, 64), default=1, show_default=True, help="Models in memory at once")
+@click.option("--idle", metavar="TIME", help="Unload a model that is unused for so long, such as 10m; default: never")
+@click.option(
+    "-np", "--parallel", type=click.IntRange(1, 256), default=16, show_default=True, help="Requests answered at once"
+)
+@click.option(
+    "--queue", type=click.IntRange(0), default=256, show_default=True, help="Requests that may wait beside them"
+)
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Let in pages of this origin; repeatable")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Serve this Host, too; repeatable, * all")
+@click.option(
+    "--ping", type=click.FloatRange(0.1), default=15.0, show_default=True, help="Seconds of silence before a comment"
+)
+@click.option(
+    "--shutdown", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds for replies at the end"
+)
+@setting_flags("cache_disk", cache_disk="Most disk space for prompts that were read; with 0 a restart reads them again")
+@click.option(
+    "--no-shared-prefixes", is_flag=True, help="Read each prompt as a whole: timing tells nothing of those of others"
+)
+@click.option(
+    "--slot-save-path",
+    "slot_folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Let clients save the caches of conversations in this folder, by /slots",
+)
+@click.option("--slots/--no-slots", "shows_slots", default=True, help="Whether /slots tells what runs  [default: yes]")
+@click.option("--metrics/--no-metrics", "shows_metrics", default=True, help="Whether to serve /metrics  [default: yes]")
+@add_spellings(_LLAMA_SPELLINGS)
+@request_flags
+@load_flags
+@click.pass_obj
+def serve(
+    load: Loader,
+    /,
+    model: str | None,
+    host: str,
+    port: int,
+    keys: tuple[str, ...],
+    api_key_file: Path | None,
+    alias: str | None,
+    folder: Path | None,
+    models_max: int,
+    idle: str | None,
+    parallel: int,
+    queue: int,
+    origins: tuple[str, ...],
+    hosts: tuple[str, ...],
+    ping: float,
+    shutdown: float,
+    no_shared_prefixes: bool,
+    slot_folder: Path | None,
+    shows_slots: bool,
+    shows_metrics: bool,
+    **flags: Any,
+) -> None:
+    """Serve MODEL to other programs at http://127.0.0.1:8080/v1.
+
+    The endpoints are those of OpenAI's chat completions, completions and models. The same request gets the
+    same answer, alone or beside others. Ctrl-C ends the server: replies that are being written may end first.
+    """
+    if model is not None and folder is not None:
+        raise click.UsageError("MODEL and --models both say what is served: give one of them")
+    all_keys = (*keys, *_keys_of(api_key_file), *filter(None, [os.environ.get("TINYCHAT_API_KEY")]))
+    if slot_folder is not None and not slot_folder.is_dir():
+        raise SettingError(f"{slot_folder} is no folder: make it, or give another one with --slot-save-path")
+    if host not in _LOCAL and not all_keys:
+        raise click.UsageError(f"at {host} other machines can reach the server: give a key with --api-key-file PATH")
+    preferences = take_preferences(flags)
+    # Imported here: it keeps `tinychat --help` fast, and says how to install what is missing.
+    from tinychat.serve.running import ServerOptions, run_server
+
+    names = {None: model} if folder is None else {path.name: str(path) for path in _models_in(folder)}
+    loads = {name or _name(preferences, model): _loader(load, preferences, path) for name, path in names.items()}
+    options = ServerOptions(
+        host=host,
+        port=port,
+        keys=all_keys,
+        hosts=frozenset(hosts),
+        origins=frozenset(origins),
+        parallel=parallel,
+        most_waiting=queue,
+        most_loaded=models_max,
+        idle_seconds=None if idle is None else _seconds(idle),
+        ping_seconds=ping,
+        shutdown_seconds=shutdown,
+        alias=alias,
+        slot_folder=slot_folder,
+        shows_slots=shows_slots,
+        shows_metrics=shows_metrics,
+        loads_first=folder is None,
+        cache_disk=preferences.resolve().chat.cache_disk,
+        shares_prefixes=not no_shared_prefixes,
+    )
+    run_server(loads, options, lambda line: click.echo(line, err=True))
+
+
+def _keys_of(path: Path | None) -> list[str]:
+    lines = [] if path is None else [line.strip() for line in read_text(path).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if path is not None and not lines:
+        raise SettingError(f"{path} has no key: write one on a line of its own")
+    return lines
+
+
+def _name(preferences: Preferences, model: str | None) -> str:
+    """Return the name that a model is served by."""
+    from tinychat.store.default_model import default_model
+
+    named = preferences.model(model) or default_model()
+    return Path(named).name if os.sep in named and Path(named).exists() else named
+
+
+def _loader(load: Loader, preferences: Preferences, model: str | None) -> Callable[[], Any]:
+    """Return what loads a model, with the defaults of its requests."""
+
+    def opened() -> Any:
+        named = preferences.model(model)
+        loaded = load(named, preferences.resolve(model, named).loading)
+        return loaded, preferences.resolve(model, named, loaded.name, advice=loaded.own_defaults).request
+
+    return opened
+
+
+def _models_in(folder: Path) -> list[Path]:
+    """Return the models of a folder: GGUF files, and folders with a model."""
+    from tinychat.store.local import MANIFEST
+
+    if not folder.is_dir():
+        raise SettingError(f"{folder} is no folder: give one with models in it")
+    found = [path for path in sorted(folder.iterdir()) if _is_model(path, MANIFEST)]
+    if not found:
+        raise SettingError(f"{folder} has no models: put model folders or GGUF files into it")
+    return found
+
+
+def _is_model(path: Path, manifest: str) -> bool:
+    return path.suffix == ".gguf" or (path / manifest).is_file() or (path / "config.json").is_file()
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a time such as "90", "90s", "10m" or "2h"."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise click.UsageError(f"--idle must be a time such as 90s, 10m or 2h, not {text!r}")
+    return seconds

@@ -1,0 +1,33 @@
+"""Log-probabilities of the tokens of a prompt, as lm-evaluation-harness and others ask for them."""
+
+from __future__ import annotations
+
+from tinychat.engine.sequence import new_sequence
+from tinychat.generate.logprobs import TokenLogprobs, token_logprobs
+from tinychat.generate.model import Model
+from tinychat.generate.prompt import check_prompt
+from tinychat.generate.sequence import Ids
+
+# Rows of logits at once: they take a vocabulary's floats each, and other replies wait meanwhile.
+_ROWS = 64
+
+
+def prompt_logprobs(model: Model, ids: Ids, count: int) -> list[TokenLogprobs]:
+    """Return the log-probabilities of all ids but the first, and of the `count` most likely ones in their places.
+
+    Replies are written between the chunks of the pass. Errors are those of `Model.logits`.
+    """
+    check_prompt(ids, model.engine, model.context_size)
+    sequence = new_sequence(model.engine, model.context_size)
+    found: list[TokenLogprobs] = []
+    try:
+        for start in range(0, len(ids), rows := min(_ROWS, model.engine.chunk_size)):
+            part = ids[start : start + rows]
+            with model.driver.lock:
+                logits = sequence.step(part, len(ids), outputs=len(part))
+            following = ids[start + 1 : start + 1 + rows]
+            found += [token_logprobs(row, token_id, count) for row, token_id in zip(logits, following)]
+    finally:
+        with model.driver.lock:
+            sequence.release()
+    return found

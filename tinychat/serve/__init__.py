@@ -1,0 +1,1 @@
+"""The local server: OpenAI's and llama-server's endpoints over one engine."""

@@ -1,0 +1,188 @@
+"""The way of a request through the server: read, wait for a turn, write the replies, send them."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, ClassVar, TypeVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from tinychat.errors import TinychatError
+from tinychat.generate.reply import Delta
+from tinychat.generate.run import Prefill
+from tinychat.generate.stream import Stream
+from tinychat.serve import sse
+from tinychat.serve.api_error import ApiError, as_api_error
+from tinychat.serve.bodies import read_object
+from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.replies import Replies
+from tinychat.serve.server import Server, client_of
+
+_Result = TypeVar("_Result")
+Payload = dict[str, Any]
+
+
+class Answer(ABC):
+    """The answer to one request, in the form of one protocol.
+
+    Attributes
+    ----------
+    streams : sequence of Stream
+        The replies that it consists of, not yet begun.
+    is_streamed : bool
+        Whether it is sent while it is written.
+    wanted_slot, slot : int or None
+        Number of the slot that the request asks for, and of the one that it got.
+    """
+
+    end: ClassVar[str] = sse.DONE
+    """What ends the events of a stream."""
+
+    def __init__(self, streams: Sequence[Stream], is_streamed: bool) -> None:
+        self.streams, self.is_streamed = streams, is_streamed
+        self.wanted_slot: int | None = None
+        self.slot: int | None = None
+
+    def first(self) -> Iterable[Payload]:
+        """Return what is sent before anything is written."""
+        return ()
+
+    def prepare(self) -> Iterable[Payload]:
+        """Do what takes long before the replies are written, in a thread; return what is sent of it."""
+        return ()
+
+    @abstractmethod
+    def take(self, index: int, event: Delta | Prefill | None) -> Iterable[Payload]:
+        """Take an event of the reply of this index, None at its end; return what is sent of it."""
+
+    def last(self) -> Iterable[Payload]:
+        """Return what is sent after everything is written."""
+        return ()
+
+    @abstractmethod
+    def whole(self) -> Payload | list[Payload]:
+        """Return the whole answer, after all events."""
+
+
+Read = Callable[[Payload, ServedModel], Answer]
+"""Reads a body for a model; raises a `TinychatError` if it cannot be answered."""
+
+
+async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
+    """Answer a request, by a stream if it asks for one.
+
+    Raises
+    ------
+    ApiError
+    """
+    body = await read_object(http)
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(server.use(body.get("model")))
+        found = await in_thread(lambda: read(body, served))
+        client, name = client_of(http), served.name
+        if found.is_streamed:
+            # Now, while the status can still tell.
+            server.admission.check_room()
+            events = _sent(server, client, name, found)
+            # Else it is closed some time later where the client leaves while it takes an event.
+            stack.push_async_callback(events.aclose)
+            return sse.SseResponse(events, stack.pop_all())
+        return JSONResponse(await unless_gone(http, _whole(server, client, name, found)))
+    raise AssertionError("an exit stack swallows no errors")
+
+
+async def _whole(server: Server, client: str, model: str, found: Answer) -> Payload | list[Payload]:
+    async with server.turn(client, model, found.streams, found.wanted_slot) as turn:
+        found.slot = turn.slot.number
+        await in_thread(found.prepare)
+        with Replies(found.streams, turn.release) as replies:
+            async for event in replies.events():
+                if event is not None:
+                    found.take(event.choice, event.event)
+    return found.whole()
+
+
+async def _sent(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
+    """Yield the events of a stream; what goes wrong now is an event too: the status is sent."""
+    try:
+        for payload in found.first():
+            yield sse.event(payload)
+        async with aclosing(_waiting(server, client, model, found)) as events:
+            async for text in events:
+                yield text
+        for payload in found.last():
+            yield sse.event(payload)
+    except ApiError as error:
+        server.metrics.errors_total += 1
+        yield sse.event(error.body)
+    if found.end:
+        yield found.end
+
+
+async def _waiting(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
+    """Yield comments while the request waits for its turn, then its events."""
+    async with AsyncExitStack() as stack:
+        waiting = server.turn(client, model, found.streams, found.wanted_slot)
+        entering = asyncio.ensure_future(stack.enter_async_context(waiting))
+        try:
+            while not (await asyncio.wait({entering}, timeout=server.ping_seconds))[0]:
+                yield sse.PING
+            turn = entering.result()
+        finally:
+            if entering.cancel():
+                await asyncio.gather(entering, return_exceptions=True)
+        found.slot = turn.slot.number
+        for payload in await in_thread(found.prepare):
+            yield sse.event(payload)
+        with Replies(found.streams, turn.release) as replies:
+            async with aclosing(replies.events(server.ping_seconds)) as events:
+                async for event in events:
+                    if event is None:
+                        yield sse.PING
+                        continue
+                    for payload in found.take(event.choice, event.event):
+                        yield sse.event(payload)
+
+
+async def in_thread(work: Callable[[], _Result]) -> _Result:
+    """Do what blocks, such as rendering a template, beside the loop.
+
+    Raises
+    ------
+    ApiError
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except TinychatError as error:
+        raise as_api_error(error) from None
+
+
+async def unless_gone(http: HttpRequest, work: Awaitable[_Result]) -> _Result:
+    """Wait for the work, and cancel it where the client goes away.
+
+    Raises
+    ------
+    ApiError
+        If the client is gone; nobody reads it.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(http))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ApiError(499, "the client has gone away", code="client_closed_request")
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(http: HttpRequest) -> None:
+    """Return once the client has gone away; its body has been read."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,66 @@
+"""Errors as clients of the API get them: a status and an object with `error`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinychat.errors import (
+    CacheFullError,
+    FieldError,
+    PromptTooLongError,
+    SettingError,
+    StoreError,
+    TextError,
+    TinychatError,
+)
+
+
+class ApiError(Exception):
+    """What ends a request.
+
+    Attributes
+    ----------
+    status : int
+        Of HTTP.
+    body : dict
+        ``{"error": {...}}`` in OpenAI's form, with `fields` beside those that it has.
+    retry_after : int or None
+        Seconds after which a client may try again.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str = "invalid_request_error",
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+        **fields: object,
+    ) -> None:
+        # Names in it are those of clients.
+        message = "".join(letter if letter.isprintable() else " " for letter in message)
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+        error: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code, **fields}
+        self.body = {"error": error}
+
+
+def as_api_error(error: TinychatError) -> ApiError:
+    """Return the error of the API for one of the library."""
+    message = str(error)
+    match error:
+        case PromptTooLongError():
+            return ApiError(
+                400, message, code="context_length_exceeded", n_prompt_tokens=error.tokens, n_ctx=error.context_size
+            )
+        case CacheFullError():
+            return ApiError(503, message, "server_error", code="cache_full", retry_after=1)
+        case FieldError():
+            return ApiError(400, message, param=error.field)
+        case SettingError() | TextError():
+            return ApiError(400, message)
+        case StoreError():
+            return ApiError(404, message, code="model_not_found", param="model")
+    return ApiError(500, message, "server_error")

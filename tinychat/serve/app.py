@@ -1,0 +1,108 @@
+"""The routes of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tinychat.errors import TinychatError
+from tinychat.serve import monitoring
+from tinychat.serve.answering import Answer, Payload, answer
+from tinychat.serve.api_error import ApiError, as_api_error
+from tinychat.serve.chat_completions import ChatAnswer
+from tinychat.serve.completions import CompletionAnswer
+from tinychat.serve.guard import Door, Guard
+from tinychat.serve.infill import InfillAnswer
+from tinychat.serve.llama_completion import LlamaAnswer
+from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.openapi import openapi_document
+from tinychat.serve.server import Server
+from tinychat.serve.slot_files import change_slot
+from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
+
+AnswerKind = Callable[[Payload, ServedModel, str], Answer]
+
+
+def create_app(server: Server, door: Door) -> Starlette:
+    """Return the ASGI application of a server."""
+    routes = [
+        *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
+        *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
+        *_both("/models", partial(monitoring.models, server), "GET"),
+        *_both("/health", partial(monitoring.health, server), "GET"),
+        Route("/completion", partial(_answered, server, LlamaAnswer), methods=["POST"]),
+        Route("/infill", partial(_answered, server, InfillAnswer), methods=["POST"]),
+        Route("/tokenize", partial(answer_text, tokenize, server), methods=["POST"]),
+        Route("/detokenize", partial(answer_text, detokenize, server), methods=["POST"]),
+        Route("/apply-template", partial(answer_text, apply_template, server), methods=["POST"]),
+        Route("/props", partial(monitoring.props, server), methods=["GET"]),
+        Route("/openapi.json", _openapi, methods=["GET"]),
+    ]
+    if server.shows_slots:
+        routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
+        routes.append(Route("/slots/{number}", partial(change_slot, server), methods=["POST"]))
+    if server.shows_metrics:
+        routes.append(Route("/metrics", partial(monitoring.metrics, server), methods=["GET"]))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        unloading = asyncio.ensure_future(server.pool.unload_idle())
+        try:
+            yield
+        finally:
+            unloading.cancel()
+            with suppress(asyncio.CancelledError):
+                await unloading
+            await server.pool.close()
+
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, door=door)],
+        lifespan=lifespan,
+        exception_handlers={
+            ApiError: partial(_refused, server),
+            TinychatError: partial(_failed, server),
+            HTTPException: partial(_not_served, server),
+        },
+    )
+
+
+def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route]:
+    """Return the routes of an endpoint with and without the version before its path."""
+    return [Route(prefix + path, endpoint, methods=[method]) for prefix in ("/v1", "")]
+
+
+async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Response:
+    server.metrics.requests_total += 1
+    return await answer(server, http, lambda body, served: kind(body, served, server.shown_name(served)))
+
+
+async def _openapi(_http: HttpRequest) -> Response:
+    return JSONResponse(openapi_document())
+
+
+async def _refused(server: Server, _http: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    server.metrics.errors_total += 1
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return JSONResponse(error.body, error.status, headers)
+
+
+async def _failed(server: Server, http: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, TinychatError)
+    return await _refused(server, http, as_api_error(error))
+
+
+async def _not_served(server: Server, http: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{http.method} {http.url.path[:200]} is not served: see docs/serve.md"
+    return await _refused(server, http, ApiError(error.status_code, message, code="not_found"))

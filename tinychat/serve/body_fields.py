@@ -1,0 +1,154 @@
+"""Fields of bodies: those of settings become a `Request`, the rest are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tinychat.errors import FieldError
+from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.model import Model
+from tinychat.generate.reply import Summary
+from tinychat.generate.request import Request
+from tinychat.settings import LINE, SEEDS, SETTINGS, names
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.hermes import call_grammar
+
+MOST_CHOICES = 32
+MOST_STOPS = 64
+_MOST_TOP_LOGPROBS = 20
+# Our names of settings by those in bodies.
+NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
+IGNORED = frozenset(
+    "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention modalities "
+    "verbosity cache_prompt id_slot timings_per_token".split()
+)
+"""Fields that change nothing here: for accounts, for other models, or what is always so."""
+
+
+class StreamOptions(NamedTuple):
+    """How a reply is sent."""
+
+    is_streamed: bool
+    includes_usage: bool
+    returns_progress: bool
+
+
+def take_stream_options(fields: dict[str, Any]) -> StreamOptions:
+    """Take out ``stream``, ``stream_options`` and ``return_progress``."""
+    is_streamed = take_bool(fields, "stream")
+    options = fields.pop("stream_options", {})
+    if not isinstance(options, dict):
+        raise FieldError("stream_options", "must be an object")
+    includes_usage = options.get("include_usage", False)
+    if not isinstance(includes_usage, bool | None):
+        raise FieldError("stream_options.include_usage", "must be true or false")
+    return StreamOptions(is_streamed, bool(includes_usage), take_bool(fields, "return_progress"))
+
+
+def take_bool(fields: dict[str, Any], name: str, default: bool = False) -> bool:
+    """Take out a field that is true or false."""
+    value = fields.pop(name, default)
+    if not isinstance(value, bool):
+        raise FieldError(name, "must be true or false")
+    return value
+
+
+def take_integer(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    """Take out a whole number of a range; None where it is not given."""
+    value: object = fields.pop(name, None)
+    if value is None or (type(value) is int and least <= value <= most):
+        return value
+    raise FieldError(name, f"must be a whole number, {least} to {most}")
+
+
+def take_choices(fields: dict[str, Any]) -> int:
+    """Take out ``n``, the number of choices."""
+    return take_integer(fields, "n", 1, MOST_CHOICES) or 1
+
+
+def choice_requests(request: Request, choices: int) -> list[Request]:
+    """Return the request of each choice: with a seed, each has one of its own."""
+    if request.seed is None:
+        return [request] * choices
+    return [replace(request, seed=(request.seed + index) % SEEDS) for index in range(choices)]
+
+
+def take_logprobs(fields: dict[str, Any]) -> int | None:
+    """Take out ``logprobs`` and ``top_logprobs`` of a chat; return how many tokens to report, None for none."""
+    wanted = take_bool(fields, "logprobs")
+    count = take_integer(fields, "top_logprobs", 0, _MOST_TOP_LOGPROBS)
+    if count is not None and not wanted:
+        raise FieldError("top_logprobs", "needs logprobs: true")
+    return (count or 0) if wanted else None
+
+
+def take_request(fields: dict[str, Any], defaults: Request) -> Request:
+    """Return the request of all fields that are left, over its defaults.
+
+    Raises
+    ------
+    FieldError
+        If one of them is not known, or out of range.
+    """
+    values: dict[str, Any] = {}
+    for key, value in fields.items():
+        if key in IGNORED:
+            continue
+        if key not in NAMES:
+            raise FieldError(key[:100], "is not supported")
+        values[NAMES[key]] = value
+    if isinstance(stop := values.get("stop"), list) and len(stop) > MOST_STOPS:
+        raise FieldError("stop", f"must be at most {MOST_STOPS} texts")
+    return replace(defaults, **values)
+
+
+def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice) -> Grammar | None:
+    """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
+
+    Raises
+    ------
+    SettingError
+        If it does not compile, or there is more than one.
+    """
+    text = fields.pop("grammar", None)
+    given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
+    calls = call_grammar(choice)
+    if len(given) + (calls is not None) > 1:
+        raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
+    if calls is not None:
+        return Grammar.from_text(calls, "tools")
+    if text is not None:
+        if not isinstance(text, str):
+            raise FieldError("grammar", "must be a text in GBNF or Lark")
+        return Grammar.from_text(text, "grammar")
+    return None if schema is None else Grammar.from_schema(schema, "response_format")
+
+
+def constrained(request: Request, grammar: Grammar | None, model: Model) -> Request:
+    """Return a request whose replies follow a grammar, behind the think section if they begin in one."""
+    if grammar is None:
+        return request
+    constraint = Constraint(grammar, model.tokenizer, model.vocab_size, model.stop_ids, after_thinking=True)
+    return replace(request, constraint=constraint)
+
+
+def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
+    """Return the counts of tokens in OpenAI's form; a prompt counts once for all of its choices."""
+    prompts = summaries[::choices]
+    prompt, new = sum(one.prompt_tokens for one in prompts), sum(one.new_tokens for one in summaries)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": sum(one.reused_tokens for one in prompts)},
+    }
+
+
+def take_template_variables(fields: dict[str, Any]) -> dict[str, Any]:
+    """Take out ``chat_template_kwargs``."""
+    value = fields.pop("chat_template_kwargs", {})
+    if not isinstance(value, dict) or not all(isinstance(key, str) and key.isidentifier() for key in value):
+        raise FieldError("chat_template_kwargs", "must be an object of names and values")
+    return dict(value)

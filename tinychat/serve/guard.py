@@ -1,0 +1,120 @@
+"""The door of the server: which hosts, origins and keys are let in.
+
+A page of the web that a browser shows can send requests to this machine, under a name that it lets point here (DNS
+rebinding). So the Host header must name this machine, and an Origin must be allowed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tinychat.serve.api_error import ApiError
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# What a monitor may ask without a key.
+_OPEN_PATHS = frozenset({"/health", "/v1/health"})
+_PREFLIGHT_SECONDS = "600"
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who is let in.
+
+    Attributes
+    ----------
+    hosts : collection of str
+        Names in the Host header, in lower case and without a port; "*" for all.
+    origins : collection of str
+        Origins of pages that may read answers, such as "http://localhost:3000"; "*" for all.
+    keys : tuple of str
+        Any of them opens; without any, everybody is let in.
+    """
+
+    hosts: Collection[str] = LOCAL_NAMES
+    origins: Collection[str] = ()
+    keys: tuple[str, ...] = ()
+
+    def check(self, path: str, headers: Headers) -> None:
+        """Refuse a request that may not come in.
+
+        Raises
+        ------
+        ApiError
+        """
+        if "*" not in self.hosts and _host_name(headers.get("host", "")) not in self.hosts:
+            raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")
+        origin = headers.get("origin")
+        if origin is not None and not self.allows_origin(origin):
+            raise ApiError(403, "this Origin is not allowed: allow it with --cors", code="origin_refused")
+        if self.keys and path not in _OPEN_PATHS and not self._has_key(headers):
+            raise ApiError(401, "the API key is missing or wrong", "authentication_error", code="invalid_api_key")
+
+    def allows_origin(self, origin: str) -> bool:
+        """Return whether pages of an origin may read answers."""
+        return "*" in self.origins or origin in self.origins
+
+    def _has_key(self, headers: Headers) -> bool:
+        given = headers.get("authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
+        # All are compared, each in constant time: the time tells nothing of a key.
+        return sum(hmac.compare_digest(given.encode(), key.encode()) for key in self.keys) > 0
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+class Guard:
+    """ASGI middleware: answers what `Door.check` refuses, and preflight requests of pages that are allowed."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        is_preflight = scope["method"] == "OPTIONS" and origin is not None
+        try:
+            # A preflight request carries no key.
+            self._door.check("/health" if is_preflight else scope["path"], headers)
+        except ApiError as error:
+            await JSONResponse(error.body, error.status)(scope, receive, send)
+            return
+        if is_preflight:
+            await Response(status_code=204, headers=_preflight(headers))(scope, receive, _allowing(send, origin))
+        else:
+            await self._app(scope, receive, send if origin is None else _allowing(send, origin))
+
+
+def _preflight(headers: Headers) -> dict[str, str]:
+    return {
+        "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "*"),
+        "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
+    }
+
+
+def _allowing(send: Send, origin: str | None) -> Send:
+    """Let a page of an origin read the answer."""
+
+    async def send_allowed(message: Message) -> None:
+        if message["type"] == "http.response.start" and origin is not None:
+            headers = MutableHeaders(scope=message)
+            headers["Access-Control-Allow-Origin"] = origin
+            headers.add_vary_header("Origin")
+        await send(message)
+
+    return send_allowed

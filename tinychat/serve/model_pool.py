@@ -1,0 +1,152 @@
+"""The models of a server by name: loaded on demand, unloaded when idle, never under a running reply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tinychat.errors import TinychatError
+from tinychat.serve.api_error import ApiError, as_api_error
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+    from tinychat.generate.request import Request
+
+
+@dataclass
+class ServedModel:
+    """A loaded model, and how its replies are written where a request says nothing else."""
+
+    name: str
+    model: Model
+    defaults: Request
+    users: int = 0
+    used_at: float = field(default_factory=monotonic)
+
+
+Load = Callable[[], tuple["Model", "Request"]]
+"""Loads a model; returns it with the defaults of its requests."""
+
+
+class ModelPool:
+    """Loads models by name and keeps those that were used last.
+
+    Parameters
+    ----------
+    models : mapping of str to Load
+        What is served. Where there is one model only, a request may give it any name.
+    most_loaded : int
+        Models in memory at once; one more waits until another is idle.
+    idle_seconds : float, optional
+        How long an unused model stays; for ever when omitted.
+    on_unload : callable, optional
+        Called with each model before it is closed.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Load],
+        most_loaded: int = 1,
+        idle_seconds: float | None = None,
+        on_unload: Callable[[Model], None] | None = None,
+    ) -> None:
+        self._models = models
+        self._most_loaded = most_loaded
+        self._idle_seconds = idle_seconds
+        self._on_unload = on_unload
+        self._loaded: dict[str, ServedModel] = {}
+        self._change = asyncio.Condition()
+        self.loading: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all models that are served."""
+        return [*self._models]
+
+    @property
+    def loaded(self) -> list[ServedModel]:
+        """Models in memory."""
+        return [*self._loaded.values()]
+
+    @asynccontextmanager
+    async def use(self, name: object) -> AsyncIterator[ServedModel]:
+        """Hold a model, loading it first if need be; None names the first one.
+
+        Raises
+        ------
+        ApiError
+            If it is not served, or cannot be loaded.
+        """
+        served = await self._hold(self._served_name(name))
+        try:
+            yield served
+        finally:
+            served.users -= 1
+            served.used_at = monotonic()
+            async with self._change:
+                self._change.notify_all()
+
+    def _served_name(self, name: object) -> str:
+        if name is None or len(self._models) == 1:
+            return next(iter(self._models))
+        if isinstance(name, str) and name in self._models:
+            return name
+        known = ", ".join(self._models)
+        raise ApiError(404, f"no model {str(name)[:100]!r}: served are {known}", param="model", code="model_not_found")
+
+    async def _hold(self, name: str) -> ServedModel:
+        async with self._change:
+            while name not in self._loaded:
+                if name in self.loading or not await self._has_room():
+                    await self._change.wait()
+                    continue
+                self.loading.add(name)
+                break
+            else:
+                self._loaded[name].users += 1
+                return self._loaded[name]
+        try:
+            model, defaults = await asyncio.to_thread(self._models[name])
+        except TinychatError as error:
+            raise as_api_error(error) from None
+        finally:
+            async with self._change:
+                self.loading.discard(name)
+                self._change.notify_all()
+        served = self._loaded[name] = ServedModel(name, model, defaults, users=1)
+        return served
+
+    async def _has_room(self) -> bool:
+        """Return whether one more model may be loaded, unloading the one that was idle longest."""
+        if len(self._loaded) + len(self.loading) < self._most_loaded:
+            return True
+        idle = sorted((one for one in self._loaded.values() if not one.users), key=lambda one: one.used_at)
+        if idle:
+            await self._unload(idle[0])
+        return bool(idle)
+
+    async def _unload(self, served: ServedModel) -> None:
+        del self._loaded[served.name]
+        await asyncio.to_thread(self._close, served.model)
+
+    def _close(self, model: Model) -> None:
+        if self._on_unload is not None:
+            self._on_unload(model)
+        model.close()
+
+    async def unload_idle(self) -> None:
+        """Unload models that nobody has used for `idle_seconds`, until this is cancelled."""
+        while self._idle_seconds is not None:
+            await asyncio.sleep(min(self._idle_seconds, 1.0))
+            for served in self.loaded:
+                if not served.users and monotonic() - served.used_at >= self._idle_seconds:
+                    await self._unload(served)
+
+    async def close(self) -> None:
+        """End all replies and unload all models."""
+        for served in self.loaded:
+            await self._unload(served)

@@ -1,0 +1,139 @@
+"""``/openapi.json``: the endpoints, and the fields of their bodies (https://spec.openapis.org/oas/v3.1.1)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from tinychat.serve import body_fields, llama_fields
+from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
+from tinychat.settings import SETTINGS
+
+Schema = dict[str, Any]
+
+_TEXT, _SWITCH, _OBJECT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_TEXTS = {"type": "array", "items": _TEXT}
+_WIDEST = 1 << 64
+
+_STREAMED: Schema = {
+    "stream": _SWITCH,
+    "stream_options": {"type": "object", "properties": {"include_usage": _SWITCH}},
+    "return_progress": _SWITCH,
+    "n": {"type": "integer", "minimum": 1, "maximum": body_fields.MOST_CHOICES},
+    "grammar": _TEXT,
+}
+_CHAT: Schema = {
+    "messages": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"role": _TEXT, "content": _TEXT}, "required": ["role"]},
+    },
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
+    "parallel_tool_calls": _SWITCH,
+    "chat_template_kwargs": _OBJECT,
+}
+_RESPONSE_FORMAT: Schema = {"response_format": _OBJECT}
+_LLAMA: Schema = {
+    "n_predict": {"type": "integer", "minimum": -2},
+    "n_probs": {"type": "integer", "minimum": 0, "maximum": 100},
+    "n_cmpl": {"type": "integer", "minimum": 1, "maximum": body_fields.MOST_CHOICES},
+    "samplers": _TEXTS,
+    "json_schema": {"anyOf": [_OBJECT, _SWITCH]},
+    "grammar": _TEXT,
+    "ignore_eos": _SWITCH,
+    "stream": _SWITCH,
+    "return_progress": _SWITCH,
+    "return_tokens": _SWITCH,
+    "timings_per_token": _SWITCH,
+    "response_fields": _TEXTS,
+    "id_slot": {"type": "integer", "minimum": -1},
+} | {name: {"enum": [*values]} for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
+_PROMPT: Schema = {
+    "prompt": {"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": [_TEXT, {"type": "integer"}, _IDS]}}]}
+}
+_FILE: Schema = {"type": "object", "properties": {"filename": _TEXT, "text": _TEXT}}
+
+
+def _of_kind(kind: Kind) -> Schema:
+    """Return the schema of a setting's values."""
+    match kind:
+        case Number():
+            name = "integer" if isinstance(kind, Integer) else "number"
+            high = kind.high if kind.high < _WIDEST else _WIDEST - 1
+            return {"type": name, "minimum": kind.low, "maximum": high}
+        case Switch():
+            return _SWITCH
+        case Texts():
+            return {"anyOf": [_TEXT, _TEXTS]}
+    return {}
+
+
+@cache
+def _settings() -> Schema:
+    rows = {name: SETTINGS[ours] for name, ours in body_fields.NAMES.items()}
+    return {name: _of_kind(row.kind) | {"description": row.help} for name, row in rows.items()}
+
+
+def _bodies() -> dict[str, Schema]:
+    """Return the schema of the body of each path."""
+    chat: Schema = _settings() | _STREAMED | _CHAT | _RESPONSE_FORMAT
+    chat |= {"logprobs": _SWITCH, "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
+    chat |= {"reasoning_effort": _TEXT}
+    completion: Schema = _settings() | _STREAMED | _PROMPT | _RESPONSE_FORMAT
+    completion |= {"echo": _SWITCH, "logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
+    llama: Schema = _settings() | _LLAMA | _PROMPT
+    hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": {"type": "array", "items": _FILE}}
+    template = {name: _CHAT[name] for name in _CHAT} | {"add_generation_prompt": _SWITCH}
+    return {
+        "/v1/chat/completions": _body(chat, "messages"),
+        "/v1/completions": _body(completion, "prompt"),
+        "/completion": _body(llama, "prompt"),
+        "/infill": _body(llama | hole | {"prompt": _TEXT}),
+        "/tokenize": _body(
+            {"content": _TEXT, "add_special": _SWITCH, "parse_special": _SWITCH, "with_pieces": _SWITCH}, "content"
+        ),
+        "/detokenize": _body({"tokens": _IDS}, "tokens"),
+        "/apply-template": _body(template, "messages"),
+    }
+
+
+def _body(properties: Schema, *required: str) -> Schema:
+    schema = {"type": "object", "properties": {"model": _TEXT, **properties}, "required": [*required]}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {"message": _TEXT, "type": _TEXT, "param": {}, "code": {}},
+            "required": ["message", "type"],
+        }
+    },
+    "required": ["error"],
+}
+_RESPONSES: Schema = {
+    "200": {"description": "The answer"},
+    "default": {"description": "An error", "content": {"application/json": {"schema": _ERROR}}},
+}
+_SLOT: Schema = {
+    "parameters": [
+        {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
+    ],
+    "requestBody": _body({"filename": _TEXT}),
+    "responses": _RESPONSES,
+}
+_READ = ("/v1/models", "/health", "/props", "/slots", "/metrics")
+
+
+@cache
+def openapi_document() -> Schema:
+    """Return the description of the server as OpenAPI's JSON."""
+    paths: Schema = {path: {"post": {"requestBody": body, "responses": _RESPONSES}} for path, body in _bodies().items()}
+    paths |= {path: {"get": {"responses": _RESPONSES}} for path in _READ}
+    paths["/slots/{id_slot}"] = {"post": _SLOT}
+    return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}

@@ -1,0 +1,95 @@
+"""The replies to one request, as events on the server's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tinychat.errors import TinychatError
+from tinychat.generate.reply import Delta
+from tinychat.generate.run import Prefill
+from tinychat.serve.api_error import ApiError, as_api_error
+
+if TYPE_CHECKING:
+    from tinychat.generate.run import Event
+    from tinychat.generate.stream import Stream
+
+
+class ChoiceEvent(NamedTuple):
+    """An event of the choice of this number; `event` is None at its end."""
+
+    choice: int
+    event: Delta | Prefill | None
+
+
+class Replies:
+    """Writes the choices of a request at once; leaving the context ends what is still written.
+
+    Parameters
+    ----------
+    streams : sequence of Stream
+        One for each choice, none of them started.
+    on_written : callable
+        Called on the loop when all of them are written, though perhaps not yet read.
+    """
+
+    def __init__(self, streams: Sequence[Stream], on_written: Callable[[], None]) -> None:
+        self.streams = streams
+        self._on_written = on_written
+        self._unwritten = len(streams)
+        self._queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for index, stream in enumerate(self.streams):
+            stream.listen(self._poster(loop, index))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for stream in self.streams:
+            stream.drop()
+
+    async def events(self, patience: float | None = None) -> AsyncGenerator[ChoiceEvent | None, None]:
+        """Yield the events of all choices as they come, and None after so many seconds without one.
+
+        Raises
+        ------
+        ApiError
+            If a choice ends in an error, or because the server does.
+        """
+        left = len(self.streams)
+        while left:
+            try:
+                async with asyncio.timeout(patience):
+                    index, event = await self._queue.get()
+            except TimeoutError:
+                yield None
+                continue
+            if isinstance(event, TinychatError):
+                raise as_api_error(event)
+            if event is None:
+                left -= 1
+                self._check_end(self.streams[index])
+            yield ChoiceEvent(index, event)
+
+    def _poster(self, loop: asyncio.AbstractEventLoop, index: int) -> Callable[[Event | None], None]:
+        def post(event: Event | None) -> None:
+            # A loop that has ended wants nothing more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._take, index, event)
+
+        return post
+
+    def _take(self, index: int, event: Event | None) -> None:
+        self._queue.put_nowait((index, event))
+        self._unwritten -= event is None
+        if not self._unwritten:
+            self._on_written()
+
+    def _check_end(self, stream: Stream) -> None:
+        if stream.reply.finish_reason in (None, "interrupted"):
+            raise ApiError(503, "the server ended while it wrote the reply", "server_error", code="ending")

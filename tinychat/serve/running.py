@@ -1,0 +1,169 @@
+"""Running the server: from its options to the end of its last reply."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from tinychat.client.running_servers import announced
+from tinychat.errors import SettingError
+from tinychat.serve.admission import Admission
+from tinychat.serve.app import create_app
+from tinychat.serve.guard import LOCAL_NAMES, Door
+from tinychat.serve.metrics import Metrics
+from tinychat.serve.model_pool import Load, ModelPool
+from tinychat.serve.prefix_files import PrefixFiles
+from tinychat.serve.server import Server
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+    from tinychat.generate.request import Request
+
+# Connections that are open and say nothing.
+_KEEP_ALIVE_SECONDS = 75
+# For the last events of replies that were ended.
+_ENDING_SECONDS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a server is run; `tinychat serve --help` describes them."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: tuple[str, ...] = ()
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    parallel: int = 16
+    most_waiting: int = 256
+    most_loaded: int = 1
+    idle_seconds: float | None = None
+    ping_seconds: float = 15.0
+    shutdown_seconds: float = 30.0
+    alias: str | None = None
+    slot_folder: Path | None = None
+    shows_slots: bool = True
+    shows_metrics: bool = True
+    loads_first: bool = True
+    cache_disk: int = 0
+    shares_prefixes: bool = True
+
+
+class _Runner(uvicorn.Server):
+    """Leaves signals to `_end_by_signals`."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+def run_server(loads: Mapping[str, Load], options: ServerOptions, say: Callable[[str], None]) -> None:
+    """Serve models by name until a signal ends the server.
+
+    Raises
+    ------
+    SettingError
+        If the address cannot be listened at.
+    TinychatError
+        If the model that is loaded first cannot be loaded.
+    """
+    with _listening(options.host, options.port) as listener:
+        address, port = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        url, names = f"http://{shown}:{port}", [options.alias] if options.alias else [*loads]
+        with announced(url, names):
+            asyncio.run(_serve(loads, options, listener, lambda: say(f"serving at {url}/v1")))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise SettingError(f"port {port} of {host} cannot be listened at ({error.strerror or error})") from None
+
+
+async def _serve(
+    loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    files = PrefixFiles(options.cache_disk)
+    prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
+    pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save)
+    admission = Admission(options.parallel, options.most_waiting)
+    server = Server(
+        pool,
+        admission,
+        Metrics(),
+        options.ping_seconds,
+        options.alias,
+        options.slot_folder,
+        options.shows_slots,
+        options.shows_metrics,
+    )
+    hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
+    app = create_app(server, Door(hosts, options.origins, options.keys))
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=ceil(options.shutdown_seconds) + _ENDING_SECONDS,
+        server_header=False,
+    )
+    runner = _Runner(config)
+    _end_by_signals(server, runner, options.shutdown_seconds)
+    first = asyncio.ensure_future(_load_first(pool)) if options.loads_first else None
+    serving = asyncio.ensure_future(runner.serve(sockets=[listener]))
+    try:
+        if first is not None:
+            await asyncio.wait({first, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if first.done():
+                first.result()
+        on_ready()
+        await serving
+    finally:
+        runner.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
+    """Return what loads a model with the prefixes that were saved for it."""
+
+    def loaded() -> tuple[Model, Request]:
+        model, defaults = load()
+        model.driver.shares_prefixes = options.shares_prefixes
+        files.load(model)
+        return model, defaults
+
+    return loaded
+
+
+async def _load_first(pool: ModelPool) -> None:
+    async with pool.use(None):
+        pass
+
+
+def _end_by_signals(server: Server, runner: uvicorn.Server, seconds: float) -> None:
+    """Refuse new requests at the first signal, and end replies after so many seconds; end at once at the second."""
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if not server.is_ending:
+            loop.call_later(seconds, loop.run_in_executor, None, server.end_replies)
+        runner.force_exit = server.is_ending
+        server.is_ending = runner.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Windows has no handlers of loops; there Ctrl-C ends the program.
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(number, end)

@@ -1,0 +1,83 @@
+"""Endpoints of llama-server that run no model: ``/tokenize``, ``/detokenize`` and ``/apply-template``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from tinychat.conversation.openai import read_messages
+from tinychat.errors import FieldError
+from tinychat.generate.model import Model
+from tinychat.serve import body_fields
+from tinychat.serve.answering import Payload, in_thread
+from tinychat.serve.bodies import read_object
+from tinychat.serve.server import Server
+from tinychat.text.guard import unguard
+from tinychat.tools.definitions import tool_choice
+
+Work = Callable[[Payload, Model], Payload]
+
+
+async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response:
+    """Answer a request by what `work` returns for its body.
+
+    Raises
+    ------
+    ApiError
+    """
+    body = await read_object(http)
+    async with server.use(body.pop("model", None)) as served:
+        return JSONResponse(await in_thread(lambda: work(body, served.model)))
+
+
+def tokenize(body: Payload, model: Model) -> Payload:
+    """Return the ids of ``content``; by default the names of control tokens in it are those tokens."""
+    content = body.pop("content", None)
+    if not isinstance(content, str):
+        raise FieldError("content", "must be a text")
+    switches = {"add_special": False, "parse_special": True, "with_pieces": False}
+    add_special, parse_special, with_pieces = [
+        body_fields.take_bool(body, name, usual) for name, usual in switches.items()
+    ]
+    _refuse_others(body)
+    begin = model.encode("") if add_special else []
+    ids = begin + (model.tokenizer.encode_rendered(content) if parse_special else model.encode(content, add_bos=False))
+    return {"tokens": [{"id": one, "piece": _piece(model, one)} for one in ids] if with_pieces else ids}
+
+
+def _piece(model: Model, token_id: int) -> str | list[int]:
+    """Return the text of a token, or its bytes where they are part of a character."""
+    spelled = model.tokenizer.token_bytes(token_id)
+    try:
+        return spelled.decode()
+    except UnicodeDecodeError:
+        return [*spelled]
+
+
+def detokenize(body: Payload, model: Model) -> Payload:
+    """Return the text of ``tokens``, the names of control tokens included."""
+    ids = body.pop("tokens", None)
+    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
+        raise FieldError("tokens", f"must be a list of token ids below {model.vocab_size}")
+    _refuse_others(body)
+    return {"content": model.tokenizer.decode(ids, skip_special=False)}
+
+
+def apply_template(body: Payload, model: Model) -> Payload:
+    """Return the text of ``messages`` as the model's template writes it."""
+    messages = read_messages(body.pop("messages", None))
+    begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
+    variables = body_fields.take_template_variables(body)
+    tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
+    _refuse_others(body)
+    if tools.tools:
+        variables["tools"] = [tool.as_dict() for tool in tools.tools]
+    return {"prompt": unguard(model.template.render(messages, begins_reply, **variables))}
+
+
+def _refuse_others(body: Payload) -> None:
+    for name in body:
+        if name not in body_fields.IGNORED:
+            raise FieldError(name[:100], "is not supported")

@@ -1,0 +1,1 @@
+"""Tools that a model calls: their definitions, and the formats in which models write calls."""

@@ -1,0 +1,130 @@
+"""Definitions of tools, in OpenAI's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinychat.errors import FieldError
+
+_MOST_TOOLS = 512
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call.
+
+    Attributes
+    ----------
+    name, description : str
+    parameters : mapping
+        The JSON schema of its arguments, an object.
+    strict : bool
+        Whether its arguments must be valid under the schema.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool = False
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the definition in OpenAI's form, as chat templates take it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Which tools a reply may or must call.
+
+    Attributes
+    ----------
+    tools : tuple of Tool
+        Those that the model is told of.
+    required : bool
+        Whether the reply is a call.
+    only : str, optional
+        The one tool that may be called.
+    is_parallel : bool
+        Whether a reply may have several calls.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    required: bool = False
+    only: str | None = None
+    is_parallel: bool = True
+
+    @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """The tools that a required call may name."""
+        return tuple(tool for tool in self.tools if self.only in (None, tool.name))
+
+    @property
+    def has_strict(self) -> bool:
+        """Whether one of the tools is strict."""
+        return any(tool.strict for tool in self.tools)
+
+
+def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoice:
+    """Return what the fields ``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a request ask for.
+
+    Raises
+    ------
+    FieldError
+        If one of them is malformed, or names a tool that is not there.
+    """
+    found = as_tools(tools)
+    if not isinstance(is_parallel, bool | None):
+        raise FieldError("parallel_tool_calls", "must be true or false")
+    parallel = is_parallel is not False
+    match choice:
+        case None | "auto":
+            return ToolChoice(found, is_parallel=parallel)
+        case "none":
+            return ToolChoice()
+        case "required" | "any" if found:
+            return ToolChoice(found, required=True, is_parallel=parallel)
+        case {"type": "function", "function": {"name": str() as name}} if name in [tool.name for tool in found]:
+            return ToolChoice(found, required=True, only=name, is_parallel=False)
+    raise FieldError("tool_choice", 'must be "none", "auto", "required", or name a function that is in tools')
+
+
+def as_tools(value: object) -> tuple[Tool, ...]:
+    """Return the tools of definitions in OpenAI's form.
+
+    Raises
+    ------
+    FieldError
+        Naming the definition that is wrong.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > _MOST_TOOLS:
+        raise FieldError("tools", f"must be a list of at most {_MOST_TOOLS} tools")
+    tools = tuple(_as_tool(item, f"tools[{index}]") for index, item in enumerate(value))
+    if len({tool.name for tool in tools}) < len(tools):
+        raise FieldError("tools", "must have names that differ")
+    return tools
+
+
+def _as_tool(value: object, path: str) -> Tool:
+    if not isinstance(value, Mapping) or value.get("type") != "function":
+        raise FieldError(path, 'must be {"type": "function", "function": {"name": "...", "parameters": {...}}}')
+    function = value.get("function")
+    if not isinstance(function, Mapping):
+        raise FieldError(f"{path}.function", "must be an object with a name")
+    name, description = function.get("name"), function.get("description") or ""
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise FieldError(f"{path}.function.name", f"must be a text of 1 to {_LONGEST_NAME} characters")
+    if not isinstance(description, str):
+        raise FieldError(f"{path}.function.description", "must be a text")
+    if not isinstance(parameters, Mapping):
+        raise FieldError(f"{path}.function.parameters", "must be a JSON schema")
+    strict = function.get("strict") or False
+    if not isinstance(strict, bool):
+        raise FieldError(f"{path}.function.strict", "must be true or false")
+    return Tool(name, description, parameters, strict)
