@@ -1,4 +1,4 @@
-"""Codes of a checkpoint in a model folder: what they stand for is what they stood for, bit by bit."""
+"""Codes of a checkpoint in a model folder give the same weights as in the checkpoint, bit by bit."""
 
 import json
 from itertools import chain

@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder: its configuration, its tensors, and the files kept verbatim."""
+"""A Hugging Face checkpoint folder: its configuration, its tensors, and the files that are copied as they are."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 def _refuse_links_out(folder: Path) -> None:
     """Refuse text files that lie elsewhere: they are copied into the model folder, and may be the user's own."""
-    place = folder.resolve()
-    homes = [place]
-    if place.parent.name == "snapshots" and place.parents[1].name.startswith("models--"):
+    real = folder.resolve()
+    homes = [real]
+    if real.parent.name == "snapshots" and real.parents[1].name.startswith("models--"):
         # The hub's cache: its snapshots are links to files that repositories may share.
-        homes += [place.parents[1] / "blobs", place.parents[2] / "blobs"]
+        homes += [real.parents[1] / "blobs", real.parents[2] / "blobs"]
     for name in TEXT_FILES:
         file = folder / name
         if file.is_symlink() and not any(home in file.resolve().parents for home in homes):

@@ -63,15 +63,15 @@ def unpacked(file: Path) -> Iterator[Path]:
     """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors."""
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
-        place = Path(folder) / file.stem
-        place.mkdir()
+        target = Path(folder) / file.stem
+        target.mkdir()
         for name, content in text_files(files).items():
-            (place / name).write_bytes(content)
+            (target / name).write_bytes(content)
         for part in files:
             # Some programs give their files no ending.
             name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
-            (place / name).symlink_to(part.path.resolve())
-        yield place
+            (target / name).symlink_to(part.path.resolve())
+        yield target
 
 
 def gguf_in(folder: Path) -> Path:
@@ -268,16 +268,16 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
 
     for linear in linears_of_file(config):
         for shard in range(linear.shards):
-            place = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
+            prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
-                names |= {f"{name}.{part}": f"{place}{theirs}.{part}" for part in parts_of(linear.bias)}
+                names |= {f"{name}.{part}": f"{prefix}{theirs}.{part}" for part in parts_of(linear.bias)}
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
-            place = "" if norm.layers is None else f"blk.{layer}."
+            prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
                 # A norm that attention and MLP share has the first one's name.
-                names.setdefault(f"{source}.{part}", f"{place}{known[norm.name]}.{part}")
+                names.setdefault(f"{source}.{part}", f"{prefix}{known[norm.name]}.{part}")
     for table in tables(config):
         names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
     return names

@@ -1,9 +1,9 @@
-"""The codes of GGUF's types, with their scales and offsets, as they stand in the blocks of a file.
+"""The codes of GGUF's types, with their scales and offsets, as the blocks of a file hold them.
 
 A block has f16 numbers and codes (github.com/ggml-org/ggml, src/ggml-common.h). Types of 32 columns (Q4_0, Q4_1, Q5_0,
 Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q4_K, Q5_K, Q6_K) have whole scales for smaller
-groups, and minima that are subtracted. Where the bits of each code stand is the knowledge of the package `gguf`: codes
-are what it makes of blocks whose scales are 1 and whose minima are 0.
+groups, and minima that are subtracted. The package `gguf` knows the bits of each code: codes are
+its values of blocks whose scales are 1 and whose minima are 0.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ FORMS = {
     "Q6_K": Form(8, "I8", 16, 256),
     "Q8_0": Form(8),
 }
-# The code that stands for 0, of types without minima.
+# The code of 0, of types without minima.
 _ZEROS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
 _ONE = np.array([1], "<f2").view(np.uint8)
 # The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.

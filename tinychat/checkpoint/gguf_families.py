@@ -92,7 +92,7 @@ class GgufValues:
     def layer_types(self, interval: int) -> list[str]:
         """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
         layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
-        # Not through `get`: a list that says the same of all layers is still a list.
+        # Not through `get`: a list with the same value for all layers is still a list.
         pattern = self._listed("attention.sliding_window_pattern")
         pattern = interval if pattern is None else pattern
         if type(pattern) is int and pattern > 0:
@@ -130,7 +130,7 @@ class GgufFamily:
 
 
 def _gemma2(values: GgufValues) -> Config:
-    # The largest sizes divide scores by another number than the size of a head, which no key says.
+    # The largest sizes divide scores by another number than the size of a head, which no key has.
     is_largest = values.config.get("num_hidden_layers") in (46, 62)
     width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
     found = {
@@ -233,7 +233,7 @@ def _qwen_moe(values: GgufValues) -> Config:
     found = {
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
         "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
-        # No key says so: llama.cpp has it by the architecture.
+        # No key has it: llama.cpp has it by the architecture.
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
     known = {key: value for key, value in found.items() if value is not None}
@@ -300,7 +300,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "glm4": GgufFamily("Glm4ForCausalLM"),
     "internlm2": GgufFamily("LlamaForCausalLM", True),
     "baichuan": GgufFamily("LlamaForCausalLM", True, extra=_baichuan),
-    # llama.cpp does neither, and the file does not say from which length on.
+    # llama.cpp does neither, and no key has the length from which on.
     "qwen": GgufFamily("QWenLMHeadModel", extra=lambda values: {"use_dynamic_ntk": False, "use_logn_attn": False}),
     "stablelm": GgufFamily("StableLmForCausalLM", extra=_stablelm),
     "starcoder": GgufFamily(

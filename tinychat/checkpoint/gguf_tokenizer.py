@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file as the files that a checkpoint folder has.
 
 A vocabulary of the kind "gpt2" becomes a ``tokenizer.json``, made by the `tokenizers` library; one of the kind "llama"
-a SentencePiece model. How text is cut before merging stands in neither, only the name of a way that llama.cpp knows
+a SentencePiece model. The file has only a name for how text is cut before merging, which llama.cpp knows
 (src/llama-vocab.cpp there); the patterns are those of the models' own files.
 """
 

@@ -106,7 +106,7 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
 
 
 def _stored_bytes(file: IO[bytes], info: zipfile.ZipInfo, file_size: int) -> tuple[int, int]:
-    """Return begin and length of an entry, by its local header: the directory does not say."""
+    """Return begin and length of an entry, by its local header: the directory does not have them."""
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
     if len(header) != _LOCAL_HEADER_BYTES or header[:4] != _ZIP_BEGINNING:

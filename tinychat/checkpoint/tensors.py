@@ -215,7 +215,7 @@ def _open_shards(index: Path) -> dict[str, Tensor]:
     folder, wait = _arriving.get() or (None, None)
     found: dict[str, Tensor] = {}
     for position, path in enumerate(sorted({*paths.values()}), 1):
-        promised = frozenset(name for name, place in paths.items() if place == path)
+        promised = frozenset(name for name, shard in paths.items() if shard == path)
         if wait is not None and folder == index.parent and not path.exists():
             shard = _ArrivingShard(path, position, promised, wait)
             found |= {name: _ArrivingTensor(shard, name) for name in promised}

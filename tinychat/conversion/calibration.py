@@ -28,7 +28,7 @@ TEXT_TOKENS = 320
 QUESTION_TOKENS = 64
 # Context of the model that writes these texts, and of the quality report: its text fits too.
 MODEL_CONTEXT = 1024
-# Shorter texts say too little about the inputs.
+# Shorter texts have too few inputs.
 _FEWEST = 8
 
 
@@ -44,7 +44,9 @@ def write_texts(model: Model, texts: int, progress: Progress | None = None) -> l
             progress(written, total)
 
     conversations = _begin_conversations(model, count, length, range(0, texts, 2))
-    begun = [conversations.get(seed) or _begin_freely(model, seed) for seed in range(texts)]
+    # Others begin with a token drawn at random, and go on past their ends.
+    random_tokens = [random.Random(seed).randrange(model.vocab_size) for seed in range(texts)]
+    begun = [conversations.get(seed) or [*model.encode(""), token] for seed, token in enumerate(random_tokens)]
     asked = [
         (ids, _request(length - len(ids), seed, ignore_eos=seed not in conversations))
         for seed, ids in enumerate(begun)
@@ -110,11 +112,6 @@ def _begin_conversations(
             with suppress(TextError):
                 prompts[seed] = model.render_ids([{"role": "user", "content": words}], add_generation_prompt=True)
     return prompts
-
-
-def _begin_freely(model: Model, seed: int) -> list[int]:
-    """Return a token drawn at random, after the beginning of every text; the text goes on past its end."""
-    return [*model.encode(""), random.Random(seed).randrange(model.vocab_size)]
 
 
 def _request(tokens: int, seed: int, ignore_eos: bool = False) -> Request:

@@ -38,14 +38,9 @@ WORST = 4
 class Coding(NamedTuple):
     """How codes are chosen.
 
-    Attributes
-    ----------
-    algorithm : {"plain", "importance", "gptq"}
-        Of four-bit codes: each weight by itself; weighted by the mean square of each column's inputs; with each
-        column's error passed on to the columns after it.
-    texts : sequence of sequences of int
-        Token ids whose inputs "importance" and "gptq" go by; for int8 weights, activations are smoothed by them
-        (`conversion.smoothing`).
+    `algorithm` is that of four-bit codes: "plain", each weight by itself; "importance", weighted by the mean square of
+    each column's inputs; "gptq", with each column's error passed on to the columns after it. The inputs are those that
+    `texts`, token ids, give; with int8 weights, activations are smoothed by them (`conversion.smoothing`).
     """
 
     algorithm: str = "plain"
@@ -79,14 +74,8 @@ def write_model_folder(
 ) -> Path:
     """Convert a checkpoint folder into the model folder `dst`, which must not exist yet.
 
-    Parameters
-    ----------
-    progress : callable, optional
-        Called with (bytes done, bytes in all).
-    source : str, optional
-        The model's recorded origin; the name of the checkpoint's folder when omitted.
-    work : WorkFolder, optional
-        The caller's work folder of `dst`; one of its own when omitted.
+    `progress` is called with (bytes done, bytes in all); `source` is recorded as the model's origin, by default the
+    name of the checkpoint's folder; `work` is a work folder of `dst` that the caller has opened.
     """
     calibrated = quantization.dtype == "int4" and coding.algorithm != "plain"
     checkpoint = open_checkpoint(Path(src))
@@ -198,7 +187,7 @@ class _Plain:
         def arrival(shard: tuple[Linear, int]) -> int:
             return max(self._tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
 
-        # While a checkpoint is downloaded, first what is there.
+        # While a checkpoint is downloaded, the shards on disk come first.
         for linear, shard in sorted(shards, key=arrival):
             sums: Sequence[float] = finished(linear.name, shard) or ()
             if not sums:
@@ -213,13 +202,7 @@ class _Plain:
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
-    """Check that every tensor which the configuration asks for is there, in the right shape.
-
-    Raises
-    ------
-    CheckpointError
-        Naming the first tensor that is missing or has another shape.
-    """
+    """Check that every tensor which the configuration asks for is there, in the right shape."""
     for name, shape in expected_shapes(checkpoint.config):
         checkpoint.tensors.expect(name, shape)
 

@@ -39,20 +39,11 @@ STATE = "hidden_states.npz"
 
 
 class TrueLinear(NamedTuple):
-    """Inputs and outputs of one of the checkpoint's own linears on the texts.
+    """Inputs and outputs of one of the checkpoint's own linears on the texts."""
 
-    Attributes
-    ----------
-    inputs : float32 [T, K]
-    residual : float32 [T, D] or None
-        The residual stream that its outputs are added to.
-    outputs : float32 [T, N] or None
-        Without bias; None where `correction` follows from the inputs.
-    """
-
-    inputs: Floats
-    residual: Floats | None
-    outputs: Floats | None
+    inputs: Floats  # [T, K]
+    residual: Floats | None  # [T, D]: the residual stream that its outputs are added to
+    outputs: Floats | None  # [T, N], without bias; None where `correction` follows from the inputs
 
 
 class Calibrated:
@@ -262,7 +253,7 @@ def fitted(moments: Floats, inputs: Floats, wanted: Floats, found: Floats | None
     means: Floats = np.matmul(inputs.T, wanted)
     means /= np.float32(tokens)
     if found is not None:
-        # The moments take the place of a product over all tokens.
+        # The moments replace a product over all tokens.
         means -= matrix @ found
     matrix[np.diag_indices_from(matrix)] += added
     return solve(matrix, means)

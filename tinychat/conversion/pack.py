@@ -1,4 +1,4 @@
-"""One linear layer of a checkpoint, packed: which rows go where, in pieces that fit into memory."""
+"""Packs one linear layer of a checkpoint, in slabs of rows that fit into memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,13 +21,7 @@ Sums = tuple[float, float]
 def pack_linear(
     tensors: Tensors, linear: Linear, shard: int, quantization: Quantization
 ) -> tuple[dict[str, Array], Sums]:
-    """Return the arrays of one shard by their fields in `kernels.weights`, each weight quantized by itself.
-
-    Raises
-    ------
-    ConversionError
-        If a weight is not finite, or too large to be squared.
-    """
+    """Return the arrays of one shard by their fields in `kernels.weights`, each weight quantized by itself."""
     dtype = quantization.dtype_of(linear.name)
     N, K = padded(sum(linear.rows), LANES), padded(linear.columns, quantization.column_multiple)
     arrays: dict[str, Array]

@@ -1,8 +1,7 @@
 """The codes of a checkpoint in the order that the kernels read, none of them changed.
 
-Each tensor of codes keeps its size of codes, where a linear's rows are of several tensors too: row blocks of either
-size may follow one another. Tensors that no form holds are rounded to eight bits, groups of 32 columns, at most half a
-step.
+Each tensor has its own size of codes, where a linear's rows are of several tensors too: row blocks of either size may
+follow one another. Tensors that no form holds are rounded to eight bits in groups of 32 columns, half a step at most.
 """
 
 from collections.abc import Iterator
@@ -126,13 +125,7 @@ def layers_of(tensors: Tensors, linear: Linear, stored: PassthroughLinear) -> It
 def layer_slices(
     tensors: Tensors, linear: Linear, stored: PassthroughLinear, layer: int, begins: dict[int, int]
 ) -> Iterator[TensorSlice]:
-    """Yield the stored slices of a layer of a linear; `begins` are its first blocks of rows, by the size of codes.
-
-    Raises
-    ------
-    ConversionError
-        If a number is not finite, or its form does not hold it.
-    """
+    """Yield the stored slices of a layer of a linear; `begins` are its first blocks of rows, by the size of codes."""
     forms = {form.bits: form for form in stored.forms}
     for bits, name, rows in _slabs(tensors, linear, weight_names(linear, layer), stored.bits[layer], forms):
         for part, data in arranged(rows, forms[bits], name).items():

@@ -48,25 +48,7 @@ INT8_TEXTS, INT8_TOKENS = 2, 1024
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a checkpoint is converted.
-
-    Attributes
-    ----------
-    quant : {"int4", "int8", "f32", "native"}
-        "native": the checkpoint's own codes, exactly.
-    group_size : int
-        Columns that share one scale.
-    algorithm : {"plain", "importance", "gptq"}
-        Of four-bit codes: see `tinychat.conversion.convert.Coding`. All but "plain" smooth the activations of int8
-        weights.
-    bits : str
-        Most bits of a weight on average, at least 4.25 with groups of 32, or "auto". What four-bit codes leave of them
-        stores some weights in int8.
-    calibration : Path, optional
-        A text file to calibrate with; the model writes texts of its own when None.
-    check : bool
-        Whether to measure the quality report.
-    """
+    """How a checkpoint is converted: arguments of `tinychat.convert`, of which `method` is the `algorithm` here."""
 
     quant: str = "int4"
     group_size: int = 32
@@ -94,13 +76,7 @@ class Recipe:
 
 
 def check_together(quant: str, algorithm: str, given: Collection[str]) -> None:
-    """Refuse a given option that does nothing beside others; `algorithm` is the option "method".
-
-    Raises
-    ------
-    FieldError
-        Naming the option.
-    """
+    """Refuse a given option that does nothing beside others; `algorithm` is the option "method"."""
     has_groups = quant in ("int4", "int8")
     idle = {
         "group_size": not has_groups,
@@ -178,12 +154,14 @@ def make(
     if resumable and not recipe.uses_texts and not recipe.check:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
-    key = key_of(folder, recipe, quantization, _size_and_time(recipe.calibration))
+    # Read once, since it may be a pipe.
+    text = None if recipe.calibration is None else read_text(recipe.calibration)
+    key = key_of(folder, recipe, quantization, text)
     with work_for(target, key, resumable) as work:
         written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
         check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
         check_memory(config, recipe)
-        _make(folder, work, recipe, quantization, Phases(progress), source)
+        _make(folder, work, recipe, text, quantization, Phases(progress), source)
     return target
 
 
@@ -227,7 +205,13 @@ def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
 
 
 def _make(
-    folder: Path, work: WorkFolder, recipe: Recipe, quantization: Quantization, phases: Phases, source: str | None
+    folder: Path,
+    work: WorkFolder,
+    recipe: Recipe,
+    text: str | None,
+    quantization: Quantization,
+    phases: Phases,
+    source: str | None,
 ) -> None:
     from tinychat.conversion import convert as conversion
 
@@ -238,9 +222,9 @@ def _make(
     writes_texts = recipe.uses_texts and recipe.quant == "int4"
     if writes_texts:
         count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
-        texts, held_out = _texts(folder, work, recipe, count, phases)
+        texts, held_out = _texts(folder, work, recipe.group_size, text, count, phases)
     elif recipe.uses_texts:
-        texts = _texts_for_int8(folder, recipe)
+        texts = _texts_for_int8(folder, text)
 
     conversion.write_model_folder(
         folder,
@@ -254,14 +238,6 @@ def _make(
     if checks:
         report = _quality_report(folder, work.model, held_out, phases.part(0.15))
         conversion.add_quality_report(work.model, report)
-
-
-def _size_and_time(file: Path | None) -> tuple[int, int] | None:
-    """Return size and time of a file, which change with it."""
-    try:
-        return None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
-    except OSError:
-        return None
 
 
 class Phases:
@@ -325,21 +301,21 @@ def fitted(config: ModelConfig, recipe: Recipe) -> Quantization:
     return with_int8(names, most * LANES)
 
 
-def _texts_for_int8(folder: Path, recipe: Recipe) -> list[list[int]]:
+def _texts_for_int8(folder: Path, text: str | None) -> list[list[int]]:
     """Return texts that show how large the columns of activations are: any text will do for that."""
     from tinychat.conversion.calibration import cut_texts
     from tinychat.conversion.quality_report import TEXT
     from tinychat.text.loading import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
-    if recipe.calibration is not None:
-        return cut_texts(tokenizer, INT8_TOKENS, read_text(recipe.calibration), INT8_TEXTS)
+    if text is not None:
+        return cut_texts(tokenizer, INT8_TOKENS, text, INT8_TEXTS)
     ids = tokenizer.encode(TEXT)[:INT8_TOKENS]
     return [ids] if ids else []
 
 
 def _texts(
-    folder: Path, work: WorkFolder, recipe: Recipe, count: int, phases: Phases
+    folder: Path, work: WorkFolder, group_size: int, text: str | None, count: int, phases: Phases
 ) -> tuple[list[list[int]], list[int]]:
     """Return token ids: the calibration texts, and one text held out for the quality report."""
     from tinychat.conversion import convert as conversion
@@ -352,13 +328,13 @@ def _texts(
     int8 = work.folder / "int8"
     # Not all of an earlier one may have reached the disk.
     shutil.rmtree(int8, ignore_errors=True)
-    conversion.convert(folder, int8, "int8", recipe.group_size, converting)
+    conversion.convert(folder, int8, "int8", group_size, converting)
     model = _load(int8)
-    if recipe.calibration is None:
+    if text is None:
         *texts, held_out = write_texts(model, count + 1, writing)
     else:
         (held_out,) = write_texts(model, 1, writing)
-        texts = cut_texts(model, model.context_size, read_text(recipe.calibration), count)
+        texts = cut_texts(model, model.context_size, text, count)
     work.write(_TEXTS_FILE, {"texts": texts, "held_out": held_out})
     shutil.rmtree(int8, ignore_errors=True)
     return texts, held_out

@@ -13,13 +13,7 @@ BLOCK = 128
 
 
 def cholesky(matrix: Floats) -> Floats:
-    """Return the lower triangular L of ``matrix = L L'``, float32 [K, K], written over the matrix.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite.
-    """
+    """Return the lower triangular L of ``matrix = L L'``, float32 [K, K], written over the matrix."""
     root = matrix
     for start, stop in _blocks(len(matrix)):
         # The earlier blocks' part of these columns, in the diagonal block and below it.

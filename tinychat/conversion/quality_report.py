@@ -104,7 +104,7 @@ def _compared(float_pass: FloatPass, model: Model, ids: Sequence[int], hidden: F
 
     def compare(start: int) -> Totals:
         part, counted = slice(start, start + _ROWS), Totals()
-        # In float32 this takes half as long, and the means keep the digits that are given.
+        # In float32 this takes half as long, and the means have as many correct digits as are reported.
         log_p, log_q = (log_softmax(rows[part], np.float32) for rows in (found, expected))
         counted.add(log_p, wanted[part])
         counted.compare(log_p, log_q, wanted[part])

@@ -105,11 +105,6 @@ def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolde
 
     If nothing fails, `WorkFolder.model` becomes `dst` at the end. The folder is removed then, but with `resumable` not
     by Ctrl-C and signals that end the program.
-
-    Raises
-    ------
-    ConversionError
-        If `dst` exists or cannot be written.
     """
     if dst.exists() or dst.is_symlink():
         raise ConversionError(f"{dst} exists already: remove it, or choose another target")

@@ -1,4 +1,4 @@
-"""What runs a model: its weights, a team of threads and working memory, shared by all sequences."""
+"""The engine of a model: its weights, a team of threads and working memory, shared by all sequences."""
 
 import itertools
 from collections.abc import Callable

@@ -160,7 +160,7 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention:
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return what is done to scores, which are in powers of two."""
+    """Return the variant of scoring, of scores in powers of two."""
     L = len(config.attention_layers)
     if config.alibi_slopes:
         return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))

@@ -144,7 +144,7 @@ class Workers:
         return threads == wanted
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
-        """Do as `_begin`; if there is a thread for each core, bind each to one: the caller's for some batches only."""
+        """Begin as `_begin` does; with a thread for each core, bind each to one: the caller's for some batches only."""
         cores, now = usable_cores(), time.monotonic()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)
