@@ -25,14 +25,9 @@ SETTLE_SECONDS = 0.01
 
 
 class Ceilings:
-    """Measures again and again, since a shared machine drifts; the buffer is allocated once.
+    """Repeated measurements, since a shared machine drifts; the buffer is allocated once.
 
-    Parameters
-    ----------
-    threads : int
-        Threads that read and multiply together.
-    buffer_bytes, rounds : int
-        How much a measurement reads, and how many tiles each thread multiplies.
+    buffer_bytes, rounds : bytes that a measurement reads, and tiles that each thread multiplies.
     """
 
     def __init__(self, threads: int, buffer_bytes: int = BUFFER_BYTES, rounds: int = ROUNDS) -> None:

@@ -29,7 +29,7 @@ _LONGEST_TEMPLATE = 400
 
 @dataclass
 class Findings:
-    """Lines to show, each with its name, and what is wrong, in one line each."""
+    """Lines to show, each with its name, and problems, in one line each."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Findings:
         self.lines.append((name, value))
 
     def check(self, part: Callable[[], object]) -> None:
-        """Run a part that may fail, and note its failure as a problem."""
+        """Run a part, and note its failure as a problem."""
         try:
             part()
         except TinychatError as error:
@@ -66,18 +66,7 @@ def examine_machine(findings: Findings) -> None:
 def examine_model(
     findings: Findings, reference: ModelReference, context: int | None = None, kv: str | None = None
 ) -> None:
-    """Add sizes and memory of a model, and what keeps it from running.
-
-    Parameters
-    ----------
-    findings : Findings
-        Where to note them.
-    reference : ModelReference
-    context : int, optional
-        Positions of the KV cache; as many as a chat would take when omitted.
-    kv : {"bf16", "f16", "int8", "f32"}, optional
-        Type of the KV cache; that of a chat when omitted.
-    """
+    """Note sizes and memory of a model, and its problems; the context and type of cache are a chat's by default."""
     findings.add("model", f"{reference.source} ({reference.kind})")
     if reference.kind == "repository":
         findings.add("state", f"not downloaded yet: tinychat pull {reference.source}")

@@ -1,4 +1,4 @@
-"""Measurements that need a separate process: time from its start to the first token, time to load, peak memory."""
+"""Measurements in a separate process: time from its start to the first token, time to load, peak memory."""
 
 from __future__ import annotations
 
@@ -41,13 +41,7 @@ class FirstToken:
 
 
 def complete_once(folder: Path, flags: Sequence[str] = ()) -> FirstToken:
-    """Run `tinychat complete` on a model folder.
-
-    Raises
-    ------
-    TinychatError
-        If it fails; the message is the command's own.
-    """
+    """Run `tinychat complete` on a model folder; TinychatError with its own message if it fails."""
     started = perf_counter()
     with _start(_COMPLETE, "complete", str(folder), *_PROMPT, *flags) as process:
         assert process.stdout is not None
@@ -57,19 +51,13 @@ def complete_once(folder: Path, flags: Sequence[str] = ()) -> FirstToken:
 
 
 def load_once(folder: Path, **options: object) -> float:
-    """Return the seconds that `load_folder` takes, imports included, with its keyword arguments `options`.
-
-    Raises
-    ------
-    TinychatError
-        If it fails.
-    """
+    """Return the seconds of `load_folder`, imports included; TinychatError if it fails."""
     with _start(_LOAD, str(folder), json.dumps(options)) as process:
         return float(_last_line(process))
 
 
 def peak_mib() -> float:
-    """Return the most memory that this process has held at once, mapped files included."""
+    """Return the peak memory of this process, mapped files included."""
     try:
         # Not getrusage: there the peak of a child begins with its parent's.
         for line in Path("/proc/self/status").read_text().splitlines():

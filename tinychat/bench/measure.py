@@ -1,11 +1,12 @@
 """Rates of prefill and decode, taken in turns with the machine's own limits.
 
-A shared machine drifts by a third within seconds: a rate is measured in pieces, and before each piece what the machine
-could do just then. The mean of these is what the rate is a share of. Medians over the rounds are reported.
+A shared machine drifts by a third within seconds: a rate is measured in chunks, and before each chunk the machine's
+limit. The mean of these is the rate's denominator. Medians over the rounds are reported.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import abc, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,22 +54,16 @@ class Plan:
 
     @property
     def context_size(self) -> int:
-        """Positions that the longest measurement takes."""
+        """Positions of the longest measurement."""
         return max((*self.prefill, *(depth + self.new_tokens for depth in self.depths)))
 
     @property
     def measurements(self) -> int:
-        """Rates that are measured, over all rounds."""
+        """Number of rates, over all rounds."""
         return self.rounds * (len(self.prefill) + len(self.depths))
 
     def fitted(self, context_size: int) -> tuple[Plan, list[str]]:
-        """Return the part of the plan that fits into a context, and a line for each thing that does not.
-
-        Raises
-        ------
-        FieldError
-            If nothing fits.
-        """
+        """Return the part of the plan that fits into a context, and notes on the rest; FieldError if nothing fits."""
         prefill = tuple(length for length in self.prefill if length <= context_size)
         depths = tuple(depth for depth in self.depths if depth + self.new_tokens <= context_size)
         if not prefill and not depths:
@@ -98,7 +93,13 @@ def medians(values: dict[int, list[float]]) -> dict[str, float]:
 
 def measure(sequence: Sequence, work: Work, ceilings: Ceilings, plan: Plan, progress: Progress | None = None) -> Rates:
     """Measure everything in `plan`, which fits into the sequence's context."""
-    report = _Counter(progress, plan.measurements)
+    done = itertools.count()
+
+    def report() -> None:
+        if progress is not None:
+            progress(next(done), plan.measurements)
+
+    report()
     ids = np.random.default_rng(1).integers(0, sequence.vocab_size, plan.context_size).tolist()
     rates = Rates()
     _warm_up(sequence, ids)
@@ -110,29 +111,26 @@ def measure(sequence: Sequence, work: Work, ceilings: Ceilings, plan: Plan, prog
             rates.int8_peak_gmac_s.append(peak)
             rates.prefill_tok_s[length].append(rate)
             rates.prefill_peak_share[length].append(rate * work.multiply_adds / 1e9 / peak)
-            report.step()
+            report()
         for depth in plan.depths:
             rate, bandwidth = decode_rate(sequence, ids, depth, plan.new_tokens, ceilings.bandwidth)
             read = work.weight_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
             rates.bandwidth_gb_s.append(bandwidth)
             rates.decode_tok_s[depth].append(rate)
             rates.decode_bandwidth_share[depth].append(rate * read / 1e9 / bandwidth)
-            report.step()
+            report()
     return rates
 
 
 def prefill_rate(sequence: Sequence, ids: Ids, limit: Limit) -> tuple[float, float]:
     """Return tokens in a second when `ids` are read from an empty cache, and the mean of `limit` before each chunk."""
     sequence.rewind(0)
-    pieces = [ids[start : start + sequence.chunk_size] for start in range(0, len(ids), sequence.chunk_size)]
-    return _rate(pieces, lambda piece: sequence.step(piece, len(ids)), limit)
+    chunks = [ids[start : start + sequence.chunk_size] for start in range(0, len(ids), sequence.chunk_size)]
+    return _rate(chunks, lambda chunk: sequence.step(chunk, len(ids)), limit)
 
 
 def decode_rate(sequence: Sequence, ids: Ids, depth: int, new_tokens: int, limit: Limit) -> tuple[float, float]:
-    """Return tokens in a second, one by one, after `depth` tokens, and the mean of `limit` meanwhile.
-
-    The cache holds a beginning of `ids`.
-    """
+    """Return tokens in a second, one by one, after the first `depth` ids, and the mean of `limit` meanwhile."""
     sequence.rewind(min(depth, len(sequence.ids)))
     _extend(sequence, ids[:depth])
     stop = depth + new_tokens
@@ -145,29 +143,29 @@ def decode_rate(sequence: Sequence, ids: Ids, depth: int, new_tokens: int, limit
         return found
 
     starts = range(depth, stop, TOKENS_BETWEEN_LIMITS)
-    pieces = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
+    chunks = [ids[start : min(start + TOKENS_BETWEEN_LIMITS, stop)] for start in starts]
     logits: Logits = sequence.new_logits(1)
 
-    def decode(piece: Ids) -> None:
-        for token_id in piece:
+    def decode(chunk: Ids) -> None:
+        for token_id in chunk:
             sequence.step([token_id], out=logits)
 
-    return _rate(pieces, decode, limit_then_wake)
+    return _rate(chunks, decode, limit_then_wake)
 
 
-def _rate(pieces: abc.Sequence[Ids], run: Callable[[Ids], object], limit: Limit) -> tuple[float, float]:
-    """Return the tokens in a second of all pieces together, and the harmonic mean of `limit` before each."""
+def _rate(chunks: abc.Sequence[Ids], run: Callable[[Ids], object], limit: Limit) -> tuple[float, float]:
+    """Return the tokens in a second of all chunks together, and the harmonic mean of `limit` before each."""
     limits, seconds = [], 0.0
-    for piece in pieces:
+    for chunk in chunks:
         limits.append(limit())
         started = perf_counter()
-        run(piece)
+        run(chunk)
         seconds += perf_counter() - started
-    return sum(map(len, pieces)) / seconds, harmonic_mean(limits)
+    return sum(map(len, chunks)) / seconds, harmonic_mean(limits)
 
 
 def _extend(sequence: Sequence, ids: Ids) -> None:
-    """Run what of `ids` the cache does not hold yet."""
+    """Run the ids that the cache does not hold yet."""
     for start in range(len(sequence.ids), len(ids), sequence.chunk_size):
         sequence.step(ids[start : start + sequence.chunk_size], len(ids))
 
@@ -178,17 +176,3 @@ def _warm_up(sequence: Sequence, ids: Ids) -> None:
     _extend(sequence, ids[: sequence.chunk_size])
     sequence.rewind(0)
     sequence.step(ids[:1])
-
-
-class _Counter:
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-        self._report()
-
-    def step(self) -> None:
-        self._done += 1
-        self._report()
-
-    def _report(self) -> None:
-        if self._progress is not None:
-            self._progress(self._done, self._total)

@@ -1,49 +1,30 @@
-"""Where a token's time goes: each stage of the forward pass as it runs, on all threads, from barrier to barrier."""
+"""The time of a step by kind of stage: each as it runs, on all threads, from barrier to barrier."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinychat.engine.counting import Cost
+from tinychat.engine.sequence import Sequence
 from tinychat.errors import SettingError
-
-if TYPE_CHECKING:
-    from tinychat.engine.sequence import Sequence
 
 ROUNDS = 5
 
 
-@dataclass(frozen=True)
-class Share:
-    """The share of one kind of stage in a step of T tokens: seconds over all layers, bytes read, multiply-adds."""
-
-    kernel: str
-    seconds: float
-    share: float
-    bytes: int
-    multiply_adds: int
-
-
 def profile(sequence: Sequence, T: int, start: int) -> list[dict[str, object]]:
-    """Time each kind of stage for `T` tokens after `start`, most expensive first.
+    """Time each kind of stage for `T` tokens after `start` others, most expensive first; the sequence is emptied.
 
-    Parameters
-    ----------
-    sequence : Sequence
-        It is emptied.
-    T : int
-        At most the sequence's chunk size.
-    start : int
-        Positions before them.
+    Returns
+    -------
+    list of dict
+        `kernel`, `seconds` over all layers, their `share`, `bytes` that are read, `multiply_adds`.
 
     Raises
     ------
     SettingError
-        If they do not fit.
+        If the tokens do not fit into a step or the context.
     """
     if T > sequence.chunk_size or start + T > sequence.context_size:
         raise SettingError(f"{T} tokens after {start} do not fit into a context of {sequence.context_size}")
@@ -53,25 +34,19 @@ def profile(sequence: Sequence, T: int, start: int) -> list[dict[str, object]]:
         sequence.step(ids[first : min(first + sequence.chunk_size, start)])
     seconds = np.median([seconds_of_stages(sequence, ids[start:]) for _ in range(ROUNDS)], axis=0)
     sequence.rewind(0)
-    total = float(seconds.sum())
     by_kind: dict[str, list[tuple[float, Cost]]] = defaultdict(list)
     for cost, taken in zip(sequence.engine.costs(T, start), seconds.tolist(), strict=True):
         by_kind[cost.kind].append((taken, cost))
-    shares = [
-        Share(
-            kind,
-            sum(taken for taken, _ in found),
-            sum(taken for taken, _ in found) / total,
-            sum(cost.bytes for _, cost in found),
-            sum(cost.multiply_adds for _, cost in found),
-        )
-        for kind, found in by_kind.items()
-    ]
-    return [asdict(share) for share in sorted(shares, key=lambda share: -share.seconds)]
+    rows = []
+    for kind, found in sorted(by_kind.items(), key=lambda item: -sum(taken for taken, _ in item[1])):
+        taken = sum(taken for taken, _ in found)
+        work = {name: sum(getattr(cost, name) for _, cost in found) for name in ("bytes", "multiply_adds")}
+        rows.append({"kernel": kind, "seconds": taken, "share": taken / float(seconds.sum()), **work})
+    return rows
 
 
-def seconds_of_stages(sequence: Sequence, ids: list[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the time and work of each stage of a step; the sequence is afterwards as it was."""
+def seconds_of_stages(sequence: Sequence, ids: list[int]) -> np.ndarray:
+    """Return the seconds of each stage of a step; the sequence is afterwards as it was."""
     start = len(sequence.ids)
     found = sequence.engine.stage_seconds(lambda: sequence.step(ids))
     sequence.rewind(start)

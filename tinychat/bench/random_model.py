@@ -24,17 +24,7 @@ _SCALE = 100
 def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
     """Write a model folder of random int4 weights, groups of 32, and a tokenizer of as many tokens.
 
-    Parameters
-    ----------
-    shape : mapping
-        As in a config.json; sizes must be multiples of 32.
-    folder : Path
-        Exists and is empty.
-
-    Returns
-    -------
-    Path
-        `folder`.
+    shape : as in a config.json, of sizes that are multiples of 32; folder : exists and is empty.
     """
     config, quantization = parse_config(shape, "random shape"), Quantization("int4", 32)
     (folder / "config.json").write_text(json.dumps(shape))

@@ -1,4 +1,4 @@
-"""The whole benchmark of one model, and its result as plain data."""
+"""The whole benchmark of one model, as plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import platform
 from collections.abc import Callable
 from importlib.metadata import version
 from statistics import median
-from typing import TYPE_CHECKING
 
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.fresh_process import complete_once, load_once
@@ -18,9 +17,6 @@ from tinychat.kernels.setup import ISA
 from tinychat.machine import processor_name
 from tinychat.models.folder import read_description
 
-if TYPE_CHECKING:
-    pass
-
 
 def bench(
     model: Model,
@@ -31,16 +27,16 @@ def bench(
     progress: Progress | None = None,
     make_ceilings: Callable[[int], Ceilings] = Ceilings,
 ) -> dict[str, object]:
-    """Measure a model and return what `tinychat bench` prints.
+    """Measure a model; return the result of `tinychat bench`.
 
     Parameters
     ----------
     model : Model
-        A real one: its sequence runs on an `Engine`.
+        With an `Engine`.
     plan : Plan
-        What does not fit into the context is left out, with a note.
+        Measurements that do not fit into the context are left out, with a note.
     threads, kv
-        As the model was loaded; given to the processes that are started afresh.
+        As the model was loaded; for the processes that are started.
     progress : callable, optional
         See `tinychat.bench.measure`.
     make_ceilings : callable
@@ -49,7 +45,7 @@ def bench(
     Raises
     ------
     TinychatError
-        If a process that is started afresh fails.
+        If a process that is started fails.
     """
     sequence = model.sequence
     engine = sequence.engine

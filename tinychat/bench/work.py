@@ -1,4 +1,4 @@
-"""The cost of one token: the numbers that rates are divided by."""
+"""The costs of one token: the denominators of rates."""
 
 from __future__ import annotations
 
@@ -13,25 +13,12 @@ from tinychat.models.tensors import Linear
 
 @dataclass(frozen=True)
 class Work:
-    """Costs of one token.
+    """Costs of one token."""
 
-    Attributes
-    ----------
-    weight_bytes : int
-        Bytes of weights that decoding reads: all but the embedding, of which it reads a row, and of experts those of
-        the chosen ones.
-    cache_bytes : int
-        Bytes of the KV cache that decoding reads for each token before.
-    multiply_adds : int
-        Of the linears inside the layers: what prefill does for every token; attention is not counted.
-    file_bytes : int
-        Bytes of all weights.
-    """
-
-    weight_bytes: int
-    cache_bytes: int
-    multiply_adds: int
-    file_bytes: int
+    weight_bytes: int  # read by decoding: without the embedding, and of experts the chosen ones
+    cache_bytes: int  # read by decoding for each token before
+    multiply_adds: int  # of the linears inside the layers, which prefill runs for every token; without attention
+    file_bytes: int  # of all weights
 
 
 def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -> Work:
@@ -49,12 +36,12 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
 
 
 def _used(linear: Linear, config: ModelConfig) -> int:
-    """Return how many of a layer's linears of a kind a token passes."""
+    """Return the number of a layer's linears of a kind that a token passes."""
     return config.experts.num_experts_per_tok if config.experts and linear.experts else 1
 
 
 def _bytes_not_chosen(config: ModelConfig, specs: Mapping[str, TensorSpec]) -> int:
-    """Return how many bytes of experts a token has no use for."""
+    """Return the bytes of experts that a token does not choose."""
     total = 0
     for linear in linears(config):
         if linear.experts:
